@@ -1,7 +1,8 @@
-"""The engine: everything one process needs to execute runs. `Outlast` is its public face.
+"""Everything one process needs to execute runs. `Outlast` is its public face.
 
-It owns the store, the writer, the lease and the lives; it starts runs, takes over those whose worker died, claims from queues if it
-is a worker, and listens for what others want of its own.
+The engine owns the store, the writer, the lease and the run executions. It starts runs and takes
+over runs whose worker died. In a worker it also claims from queues. It polls the store for requests
+that other processes make of its runs.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast")
 PATIENCE_MIN = 0.05
 AFTER_STORE_SECONDS = 0.5
-"""Of a drain's grace, for what comes after the store was left."""
+"""Seconds of a drain's grace that are reserved for what follows the store's close."""
 T = TypeVar("T")
 
 
 class Engine:
+    """Execute runs in one process: the hub that the engine's components share."""
+
     def __init__(
         self,
         store: Store,
@@ -95,33 +98,35 @@ class Engine:
         self.store, self.settings, self.loop, self.inline = store, settings, loop, inline
         kind = InlineWriter if inline else GroupCommitWriter
         self.thread = threading.get_ident()
-        """The loop's."""
+        """The id of the event loop's thread."""
         self.writer = kind(
             store, loop, patience=settings.store_patience, batch_max=settings.batch_size_max, metered=bool(settings.metrics),
             log_values=settings.log_values,
         )  # fmt: skip
         self.meters, self.spans = meters_of(settings), Spans()
         self.log_values = settings.log_values
-        """How many characters of a value may be logged."""
+        """Maximum number of characters of a value that may be logged."""
         self.pool = Pool()
         self.report_waiting: Callable[[str], None] = log.warning
-        """To whoever waits for this process to begin."""
+        """Reports that opening waits for the store."""
         self.executions: dict[str, RunExecution] = {}
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.unfinished_loops: list[RunLoop] = []
         self.hung: set[str] = set()
-        """Runs that could not be given back, because a step of theirs still executes."""
+        """Ids of work that could not be released because it still executes: runs, items and
+        batches.
+        """
         self.step_overrides: dict[Any, Callable[..., Any]] = {}
-        """For tests: what to execute instead of a step's function."""
+        """For tests: the function to execute instead of a step's own."""
         self.observe: Callable[[str, str], None] | None = None
-        """For tests: told the run and the key of every body that starts."""
+        """For tests: called with the run and the key of every step execution that starts."""
         self.worker = WorkerRegistration(store, self.writer, settings, inline=inline)
         self.worker.lost, self.stalls = self._on_lease_lost, Stalls(self)
         self.in_flight = InFlight(self.wake_claimers)
         self.takeover = Takeover(self)
         self.sweeper = Sweeper(self)
         self.claimer: Claimer | None = None
-        """Claims runs from queues, if this process is a worker."""
+        """Claims runs from queues. None unless this process is a worker."""
         self.consumers: set[Consumer] = set()
         self.hooks = Hooks(self, hooks or {})
         self.acquirer, self.request_poller, self.idle_releaser = (
@@ -132,16 +137,19 @@ class Engine:
         self._sweeping = False
         self.draining = self.closing = self.deferred_leave = False
         self.closing_thread: int | None = None
-        """In a sync program: the thread that leaves it."""
+        """In a sync program: the thread that leaves the app."""
         self.closing_task: asyncio.Task[Any] | None = None
-        """The task that leaves it."""
+        """The task that leaves the app."""
         self.working = False
-        """It has been opened."""
+        """Whether the app has been opened."""
         self.unhealthy: str | None = None
-        """Why this process is not ready, if its program says so."""
+        """Why this process is not ready, if its program set a reason."""
         self.durations, self.units = Durations(), Units()
         self.saved: Cost = NOTHING
-        """What was not spent again, because this process took up runs that had died or been interrupted."""
+        """The cost that was not spent again.
+
+        This process took over runs that had died or been interrupted.
+        """
         self.drain = Drain(self)
         self.active_scopes = ActiveScopes(self._on_scope_left)
         self.close_began: asyncio.Future[None] = loop.create_future()
@@ -152,7 +160,7 @@ class Engine:
 
     @cached_property
     def store_stats(self) -> StoreStatsPoller:
-        """At the store, for those who ask for numbers."""
+        """Return the poller of the store's statistics. It is created on first use."""
         from outlast.telemetry.store_stats import StoreStatsPoller
 
         return StoreStatsPoller(self, self.settings.metrics_series_max // len(STATUSES))
@@ -160,6 +168,10 @@ class Engine:
     # -- opening and closing
 
     async def open(self) -> None:
+        """Open the store, start the writer and register this worker.
+
+        If that fails or is cancelled, close the store and raise.
+        """
         hide(*secrets_of(self.settings))
         self.store.call_timeout = self.settings.call_timeout
         opening = self.track_task(self.loop.create_task(self._open_store()), quiet=True)
@@ -181,7 +193,10 @@ class Engine:
             self.stalls.start()
 
     async def _open_store(self) -> None:
-        """Open the store and listen to it. Wait as long as a write would if it is unavailable."""
+        """Open the store and listen for changes.
+
+        Wait as long as a write would if the store is unavailable.
+        """
         patience = self.settings.store_patience
         deadline = time.monotonic() + patience
         for action in (
@@ -196,10 +211,10 @@ class Engine:
             )
 
     async def close(self, why: str) -> None:
-        """Evict every life, and give back what has stopped. After a drain there is little left to do.
+        """Evict every run execution and release what has stopped.
 
-        A run whose step still executes (a thread that hangs) is kept: its lock is held and its lease renewed until this
-        process is gone.
+        After a drain there is little left to do. A run whose step still executes (a thread that
+        hangs) is kept: the worker holds its lock and renews its lease until this process is gone.
         """
         self.closing = self.draining = self.in_flight.draining = True
         if not self.close_began.done():
@@ -208,7 +223,7 @@ class Engine:
         self.stalls.stop()
         self.stop_claiming()
         if self.in_flight.held and self.drain.layer is None:
-            # Should it be killed meanwhile: they were interrupted, not at fault.
+            # If the process is killed meanwhile, its runs count as interrupted, not as at fault.
             draining = Renew(self.worker.id, self.settings.lease, draining=True)
             self.writer.enqueue(draining, lambda *_: None)
         for execution in list(self.executions.values()):
@@ -228,7 +243,7 @@ class Engine:
         }
 
     async def _close_consumers(self) -> None:
-        """All of them in the time of one."""
+        """Close all consumers within the patience for one."""
         until, consumers = self.loop.time() + self.patience(), list(self.consumers)
         for consumer in consumers:
             consumer.stop_all()
@@ -236,18 +251,21 @@ class Engine:
             self.hung |= await consumer.close(max(0.0, until - self.loop.time()))
 
     def patience(self) -> float:
-        """Seconds that closing waits for something that does not end. What a drain has waited for has had its time."""
+        """Return how many seconds closing waits for work that does not end.
+
+        Work that a drain has waited for has had its time already.
+        """
         return min(self.settings.close_timeout, max(PATIENCE_MIN, self.drain.seconds_before_exit))
 
     def stop_claiming(self) -> None:
-        """Take nothing more."""
+        """Stop the claimer and the consumers from claiming more."""
         if self.claimer is not None:
             self.claimer.stop()
         for consumer in list(self.consumers):
             consumer.stop()
 
     def run_after_close(self, work: Coroutine[Any, Any, None]) -> None:
-        """What goes on when the engine has closed, if the program does."""
+        """Execute work after the engine has closed, if the program continues. Log a failure."""
         task = self.loop.create_task(work)
         self._tasks_after_close.add(task)
         task.add_done_callback(self._on_task_after_close_done)
@@ -260,29 +278,37 @@ class Engine:
             log.warning("what executed on after the close could not be given back: %s", why)
 
     def on_hung_work_ended(self, id: str) -> None:
-        """Something that hung has ended. A worker that stayed for such things is struck off after the last of them."""
+        """Note that hung work has ended.
+
+        A worker that stayed registered for hung work is deregistered after the last of it.
+        """
         self.hung.discard(id)
         if self.deferred_leave and not self.hung:
             self.deferred_leave = False
             self.run_after_close(self.deregister())
 
     def _on_scope_left(self, scope: ActiveScope) -> None:
-        """From any thread."""
+        """Notify the drain, and note a hung batch that has ended. May be called from any thread."""
         self.drain.on_scope_left(scope)
         if scope.kind == "each" and scope.name in self.hung:
-            with suppress(RuntimeError):  # the loop is closed
+            # The loop may be closed.
+            with suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self.on_hung_work_ended, scope.name)
 
     async def deregister(self) -> None:
-        """Strike this worker off, and let go of the store; in a drain in the time that is left."""
-        self.deferred_leave = bool(self.hung)  # then it is left when nothing hangs any more
+        """Deregister this worker and close the store. In a drain, use only the time that is left.
+
+        While work hangs, stay registered. `on_hung_work_ended` deregisters the worker later.
+        """
+        self.deferred_leave = bool(self.hung)
         if self.deferred_leave:
             self.worker.stay_registered()
             log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
             return
         within = None
         if self.drain.layer is not None:
-            # A process of ours is ended by its deadline; another's may be past its drain.
+            # The exit timer ends a process of our own. In another program, the drain may be over
+            # already.
             within = max(
                 AFTER_STORE_SECONDS,
                 self.drain.left - min(AFTER_STORE_SECONDS, self.drain.grace / 8),
@@ -294,7 +320,8 @@ class Engine:
                 except StoreError as error:
                     log.warning("could not strike this worker off: %s", error)
                     if within is not None:
-                        return  # the process ends with its lock in hand
+                        # The process ends while it holds its lock.
+                        return
                 await self.in_thread(self._close_store)
         except TimeoutError:
             log.warning(
@@ -315,7 +342,7 @@ class Engine:
     # -- claiming from queues
 
     def claim_from(self, queues: tuple[str, ...], concurrency: int) -> None:
-        """Be a worker: execute what others submit."""
+        """Become a worker: claim and execute runs that other processes submit."""
         self.claimer = Claimer(
             self, queues, lambda: tuple(self.workflows), concurrency, self.acquirer.begin_claimed
         )
@@ -325,14 +352,17 @@ class Engine:
         self.idle_releaser.watch()
 
     def start_sweeping(self) -> None:
-        """Whoever claims also looks after the dead."""
+        """Start the sweeper, once. Every process that claims also sweeps dead workers."""
         if not self._sweeping:
             self._sweeping = True
             self.track_task(self.loop.create_task(self.sweeper.work()))
 
     @property
     def accepts_drain_requests(self) -> bool:
-        """Whether it drains when somebody asks for it through the store: a worker, and who takes items."""
+        """Return whether a drain request in the store applies to this process.
+
+        It does for a process that claims runs or items and is not draining yet.
+        """
         return self._sweeping and not self.draining
 
     def wake_claimers(self) -> None:
@@ -344,7 +374,11 @@ class Engine:
     # -- starting runs
 
     def register_workflow(self, workflow: Workflow[..., Any]) -> None:
-        """Two workflows with one name are an error: a run could not tell which is its own."""
+        """Register a workflow by its name.
+
+        Raise DuplicateName if another function has the name: a run could not tell which is its own.
+        A new definition of the same function replaces the earlier one.
+        """
         known = self.workflows.setdefault(workflow.name, workflow)
         if known is not workflow and known.fn is not workflow.fn:
             same = (known.fn.__module__, known.fn.__qualname__) == (
@@ -359,6 +393,10 @@ class Engine:
             self.workflows[workflow.name] = workflow
 
     def submission(self, call: Call[Any], id: str, **fields: Any) -> Submit:
+        """Build the submit command for a call of a workflow, and register the workflow.
+
+        Raise TypeError for anything but a call, and LimitExceeded if its arguments are too large.
+        """
         if not hasattr(call, "workflow"):
             raise TypeError(
                 f"it takes a call of a workflow, like submit(report('tides')), not {call!r}."
@@ -371,7 +409,9 @@ class Engine:
         return self.build_submit(id, workflow.name, call.args, **limits, **fields)
 
     def build_submit(self, id: str, workflow: str, args: str, **fields: Any) -> Submit:
-        chance = secrets.token_hex(24)  # asked for once: it is a system call, and not a cheap one
+        """Build a submit command with a fresh token and seed, and the limits from the settings."""
+        # One call for both values: it is a system call, and not a cheap one.
+        chance = secrets.token_hex(24)
         settings = self.settings
         return Submit(
             id=id,
@@ -392,16 +432,19 @@ class Engine:
         parent: RunRow | None = None,
         on_conflict: OnConflict = "raise",
     ) -> RunRow:
-        """Have a run executed here: new, or taken over, or joined where it is under way. Conflict for other work.
+        """Start a run in this process, take it over, or join it where it is in flight.
 
-        Who asked may be cancelled meanwhile; what was submitted is begun all the same, so that no run is left behind.
+        Raise Conflict if the id belongs to other work, and Draining while this process drains. If
+        the caller is cancelled, a submitted run is started all the same, so that no run is left
+        behind.
         """
         command = self.submission(call, id)
         if self.draining:
             raise Draining(
                 f"this process is on its way out: run {id!r} is not started. Submit it, or start it elsewhere."
             )
-        if parent is not None:  # it goes where its parent goes
+        # A child goes to its parent's queue.
+        if parent is not None:
             command = command._replace(
                 parent=parent.id, queue=parent.queue, priority=parent.priority
             )
@@ -426,7 +469,8 @@ class Engine:
                 raise Draining(
                     f"this process is on its way out: run {command.id!r} is not started."
                 )
-            await self.worker.register(instead_of=worker)  # it was taken for dead since
+            # The store has declared this worker dead since.
+            await self.worker.register(instead_of=worker)
         else:
             raise StoreUnavailable(
                 "the store takes this worker for dead again and again: is its clock right?"
@@ -442,7 +486,10 @@ class Engine:
         return row
 
     async def _wait_for_isolated_run(self, parent: str | None) -> None:
-        """What is started here waits for it too, but not for long; its own children do not."""
+        """Wait until an isolated suspect has ended, for `suspect_patience` seconds at most.
+
+        The suspect's own children do not wait.
+        """
         until = self.loop.time() + self.settings.suspect_patience
         while self.in_flight.isolated is not None and self.loop.time() < until and not self.closing:
             if self.in_flight.isolated in self.in_flight.held and self.in_flight.held[
@@ -452,7 +499,10 @@ class Engine:
             await asyncio.sleep(0.02)
 
     def on_execution_ended(self, execution: RunExecution) -> None:
-        """A life has ended. A run that has not is wanted back."""
+        """Clean up after a run execution, and take its run over again if it is still wanted.
+
+        A run that was started here and has not ended is wanted, unless this process drains.
+        """
         if self.executions.get(execution.id) is execution:
             del self.executions[execution.id]
         self.request_poller.forget(execution.id)
@@ -466,7 +516,8 @@ class Engine:
             execution.span.end(execution)
         if self.draining:
             self.drain.on_execution_ended(execution)
-        self.wake_claimers()  # its parent may have waited for it, or its queue be less full
+        # Its parent may have waited for it, or its queue may have room now.
+        self.wake_claimers()
         over = execution.end_reason
         wanted = not execution.claimed and execution.idle is None and not self.draining
         if (
@@ -499,7 +550,8 @@ class Engine:
                 verdict.status,
                 extra={**facts, "status": verdict.status},
             )
-        elif execution.how_it_ended != "parked":  # which is said by the hooks
+        elif execution.how_it_ended != "parked":
+            # The hooks log a parked run.
             log.info(
                 "run %s is released: %s",
                 execution.id,
@@ -510,23 +562,23 @@ class Engine:
     def log_fields(
         self, row: RunRow, step: str | None = None, attempt: int | None = None
     ) -> dict[str, Any]:
-        """What a log line says of a run, or of a step of it, beside its text."""
+        """Return the extra fields of a log line about a run, or about one of its steps."""
         return {
             "run": row.id, "workflow": row.workflow, "queue": row.queue, "fence": abs(row.fence),
             "worker": row.worker or self.worker.id, "step": step, "attempt": attempt,
         }  # fmt: skip
 
     def redact_exception(self, error: BaseException | None) -> BaseException | None:
-        """An error as a log may have it: without what it says, unless values may be logged."""
+        """Return an error that may be logged. Remove its message unless values may be logged."""
         return redact(error, self.log_values)
 
     def release_slot(self, execution: RunExecution) -> None:
-        """Nothing of a run executes here any more: its slot is free."""
+        """Release the slot of a run of which nothing executes here any more."""
         if execution.claimed and self.claimer is not None:
             self.claimer.done(execution.fence)
 
     async def children_of(self, id: str) -> AsyncGenerator[RunRow, None]:
-        """A run's children, newest first, a page at a time."""
+        """Yield a run's children, newest first. Read them from the store page by page."""
         before = None
         while rows := await self.read(
             self.store.runs, RunQuery(parent=id, limit=100, before_pk=before)
@@ -535,9 +587,13 @@ class Engine:
                 before = row.pk
                 yield row
 
-    # -- what others want of a run
+    # -- requests from other processes
 
     async def cancel(self, id: str, why: str) -> Any:
+        """Request the cancellation of a run and return the store's outcome.
+
+        If the run executes here, do not wait for the next poll.
+        """
         outcome = await self.writer.execute(Cancel(id, why))
         execution = self.executions.get(id)
         if execution is not None and not isinstance(outcome, Refused):
@@ -547,7 +603,11 @@ class Engine:
     # -- waiting
 
     async def wait_until_ended(self, id: str) -> RunOutcome:
-        """How a run ends, or that it was parked, wherever it executes."""
+        """Wait until a run has ended or is parked, in any process, and return its outcome.
+
+        Raise StoreUnavailable if this engine closes meanwhile, and Draining if a signal's drain
+        released the run.
+        """
         while True:
             if self.closing:
                 raise StoreUnavailable(
@@ -582,16 +642,21 @@ class Engine:
             await self.notifier.wait(min(self.settings.poll, self._poll_seconds(id)), seen)
 
     def _poll_seconds(self, id: str) -> float:
-        """Seconds that whoever waits here may still wait for what another process executes. Draining when there are none left."""
+        """Return how long a caller may still wait for a run that another process executes.
+
+        Raise Draining when no time is left.
+        """
         drain = self.drain
         if not drain.by_signal or not drain.over.done() or drain.ends_here:
             return math.inf
-        # A server with a handler of its own waits for its requests: nobody else would end this one. Until then it may get its answer.
+        # A server with its own signal handler waits for its requests, and nothing else would end
+        # this one. Until then the request may get its answer.
         if drain.seconds_before_exit <= 0:
             raise Draining(f"this process is on its way out: run {id!r} is another's to execute.")
         return drain.seconds_before_exit
 
     async def while_parked(self, id: str) -> None:
+        """Wait until a run is no longer parked."""
         while True:
             seen = self.notifier.count
             row = await self.read(self.store.run, id)
@@ -607,21 +672,24 @@ class Engine:
     # -- small services
 
     async def read(self, fn: Callable[..., T], *args: Any) -> T:
-        """Read from the store, in a thread, for `store_patience` seconds at most."""
+        """Read from the store in a thread, for `store_patience` seconds at most."""
         deadline = time.monotonic() + self.settings.store_patience
         found: T = await self.in_thread(_until, deadline, fn, *args)
         self.worker.has_read()
         return found
 
     async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:
-        """Call something that blocks, in a thread."""
+        """Call a blocking function in a thread. An inline engine calls it directly."""
         if self.inline:
             return fn(*args)
-        # In a context of its own: what the store does is no part of what its caller does, nor of its trace.
+        # Use a new context: the store's work is not part of its caller's context or trace.
         return await self.pool.run(self.loop, Context(), fn, *args)
 
     def track_task(self, task: asyncio.Task[T], *, quiet: bool = False) -> asyncio.Task[T]:
-        """Hold a task until it has ended, and say so if it failed, unless whoever waits for it is told."""
+        """Keep a reference to a task until it ends.
+
+        Log its failure unless `quiet`: then the caller that awaits the task sees it.
+        """
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard if quiet else self._on_task_done)
         return task
