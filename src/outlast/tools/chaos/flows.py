@@ -1,6 +1,8 @@
-"""The workload of `outlast chaos`: what its workers execute when they are given no module. Everything that it does outside is in the ledger.
+"""Define the workload of `outlast chaos`, which its workers execute when given no module.
 
-A run's number says how long each of its parts takes and what goes wrong with it, the same in every life. `endings` says how each must end.
+The ledger records everything the workload does outside. A run's number determines how long each of
+its parts takes and what goes wrong, the same in every execution. `endings` lists how each run must
+end.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from outlast import (
 from outlast.tools.chaos.ledger_client import NotDone, ask, ask_from_thread
 
 ITEMS = os.environ.get("CHAOS_ITEMS", "chaos-items")
-"""The queue of the items: each trial has one of its own."""
+"""The queue of the items. Each experiment has its own."""
 TIMEOUT = 2.5
-"""Longer than the ledger's longest delay, also on a busy machine."""
+"""Longer than the ledger's longest delay, even on a busy machine."""
 PATIENT: dict[str, Any] = {"retries": 200, "backoff": 0.05, "backoff_max": 0.5}
 SURE: dict[str, Any] = {**PATIENT, "failed_on": (NotDone,)}
 
@@ -42,28 +44,30 @@ SURE: dict[str, Any] = {**PATIENT, "failed_on": (NotDone,)}
 
 @step
 async def work(number: int, part: int) -> int:
-    """Some take a moment, some as long as a drain has."""
+    """Take between no time and as long as a drain allows."""
     here = current()
     await ask("began", str(here.step), attempt=here.attempt)
     await asyncio.sleep(_dice(number, f"work {part}").choice([0.0, 0.01, 0.05, 0.2, 0.6, 1.5]))
-    return part  # at once: who was stopped in its sleep tries to record this as soon as it goes on
+    # Return at once, so that a process stopped in the sleep tries to record this as soon as it
+    # resumes.
+    return part
 
 
 @step
 def work_in_a_thread(number: int, part: int) -> int:
-    """Nobody can stop it."""
+    """Block in a thread that cannot be stopped."""
     here = current()
     ask_from_thread("began", str(here.step), attempt=here.attempt)
     time.sleep(_dice(number, f"thread {part}").choice([0.01, 0.1, 0.4]))
     return part
 
 
-# Effects, of each kind that needs no person
+# Effects, one of each kind that needs no person
 
 
 @effect(timeout=TIMEOUT, **SURE)
 async def reserve(number: int, what: str, key: str = KEY) -> int | None:
-    """The ledger counts each of these: whether it happened is asked."""
+    """Reserve once per request: the ledger counts each one. `verify` asks it whether this happened."""
     return await ask("act", key, **_befalls(number, what))
 
 
@@ -87,7 +91,7 @@ async def was_released(key: str = KEY) -> Happened[int | None] | None:
 
 @effect(timeout=TIMEOUT, idempotent=True, **SURE)
 async def charge(number: int, what: str, key: str = KEY) -> int | None:
-    """The ledger does it once a key."""
+    """Charge once per key: the ledger answers a repeat with the first result."""
     return await ask("once", key, **_befalls(number, what))
 
 
@@ -102,7 +106,11 @@ async def refund(
 
 @effect(timeout=TIMEOUT, **SURE)
 def ship(number: int, what: str, key: str = KEY) -> int | None:
-    """In a thread, which nobody can stop: a process that goes on after it was overtaken still sends it, and must be refused."""
+    """Ship from a thread that cannot be stopped.
+
+    A process that resumes after it was overtaken still sends the request, and the ledger must
+    refuse it.
+    """
     time.sleep(0.3)
     return ask_from_thread("act", key, **_befalls(number, what))
 
@@ -120,7 +128,10 @@ def call_back(n: int | None, effect_key: str, key: str = KEY) -> int | None:
 
 @effect(timeout=TIMEOUT, **SURE)
 async def mail(number: int, what: str, key: str = KEY) -> int | None:
-    """Nobody can tell whether it happened but the ledger's own people: then a person is asked, who is the desk."""
+    """Send a letter whose outcome only the ledger knows.
+
+    If the outcome is unclear, a person has to decide. The load generator plays that person.
+    """
     fault = _dice(number, "lost answer").choice(["", "", "cut"])
     return await ask("act", key, **{**_befalls(number, what), "fault": fault})
 
@@ -143,7 +154,7 @@ class OutOfStock(Exception):
 
 @workflow
 async def order(number: int) -> int:
-    """One after another and side by side."""
+    """Run steps and effects in sequence and in parallel."""
     await work(number, 1)
     await reserve(number, "reserve")
     await asyncio.gather(charge(number, "charge"), ship.aio(number, "ship"), work(number, 2))
@@ -153,7 +164,7 @@ async def order(number: int) -> int:
 
 @workflow
 async def agent(number: int) -> int:
-    """Step after step, as an agent's loop is."""
+    """Run step after step, like an agent's loop."""
     done = 0
     for part in range(_parts(number)):
         done += await work(number, part)
@@ -163,7 +174,7 @@ async def agent(number: int) -> int:
 
 @workflow
 async def sleeper(number: int) -> int:
-    """It waits in nobody's hands, and wakes in anybody's."""
+    """Sleep while no worker holds the run. Any worker may wake it."""
     await work(number, 1)
     await sleep(_dice(number, "sleeper").uniform(0.3, 3.0))
     return await work(number, 2)
@@ -171,7 +182,7 @@ async def sleeper(number: int) -> int:
 
 @workflow
 async def failing(number: int) -> int:
-    """It fails when everything is done: all of it is undone."""
+    """Fail after everything is done, so that all of it is compensated."""
     await charge(number, "charge")
     await work(number, 1)
     await asyncio.gather(reserve(number, "reserve"), ship.aio(number, "ship"))
@@ -180,7 +191,7 @@ async def failing(number: int) -> int:
 
 @workflow
 async def endless(number: int) -> int:
-    """It is cancelled, sooner or later."""
+    """Wait forever, until the load generator cancels the run."""
     await reserve(number, "reserve")
     await ship.aio(number, "ship")
     await charge(number, "charge")
@@ -190,7 +201,7 @@ async def endless(number: int) -> int:
 
 @workflow
 async def units(number: int) -> int:
-    """The first unit is rolled back, and the run goes on."""
+    """Roll back the first unit, then continue."""
     await reserve(number, "reserve")
     with suppress(OutOfStock):
         async with unit("first"):
@@ -205,7 +216,7 @@ async def units(number: int) -> int:
 
 @workflow
 async def letter(number: int) -> int:
-    """Killed at the wrong moment it is parked, until somebody has looked."""
+    """Send a letter. A kill at the wrong moment parks the run until a person has decided."""
     await work(number, 1)
     await mail(number, "mail")
     await work(number, 2)
@@ -216,7 +227,7 @@ async def letter(number: int) -> int:
 
 @workflow(abandon_after=0.1)
 async def fickle(number: int) -> int:
-    """Where nobody takes it up soon enough it is given up, and undone."""
+    """Abandon and compensate the run unless a worker takes it over soon enough."""
     await charge(number, "charge")
     await work(number, 1)
     await reserve(number, "reserve")
@@ -232,7 +243,7 @@ async def part(number: int) -> int:
 
 @workflow
 async def parent(number: int) -> int:
-    """Its child is done when it fails."""
+    """Fail after the child is done."""
     await reserve(number, "reserve")
     await part(number)
     await work(number, 1)
@@ -241,7 +252,7 @@ async def parent(number: int) -> int:
 
 @workflow
 async def family(number: int) -> int:
-    """Children side by side."""
+    """Run children in parallel."""
     return sum(await asyncio.gather(part(number), part(number)))
 
 
@@ -259,11 +270,11 @@ FLOWS = (
     order,
     fickle,
 )
-"""In the order in which they are submitted, again and again."""
+"""Submitted in this order, repeatedly."""
 
 
 class Ending(NamedTuple):
-    """How a run may end: in which status, with what result, by what error (the name of its type)."""
+    """One way a run may end: its status, its result, and the type name of its error."""
 
     status: str
     value: int | None = None
@@ -271,7 +282,10 @@ class Ending(NamedTuple):
 
 
 def endings(flow: str, number: int) -> tuple[Ending, ...]:
-    """Every way in which a run of that workflow may end. None for a workflow that is not submitted by itself."""
+    """Return every way in which a run of that workflow may end.
+
+    Return an empty tuple for a workflow that is not submitted on its own.
+    """
     values = {
         "order": number, "agent": sum(range(_parts(number))), "sleeper": 2, "units": number, "letter": number, "family": 2 * number, "fickle": 2,
     }  # fmt: skip
@@ -287,7 +301,7 @@ def endings(flow: str, number: int) -> tuple[Ending, ...]:
 
 
 async def handle(item: Item) -> None:
-    """At least once: what it does is under the item's own key."""
+    """Handle an item at least once, under the item's own key."""
     run = f"{item.queue}/{item.id}"
     await ask("once", f"item {run}", run=run, fence=item.fence, delay=float(item.payload))
 
@@ -305,7 +319,7 @@ async def living(app: Outlast) -> AsyncIterator[None]:
 app = Outlast(lifespan=living)
 
 
-# What befalls each call
+# What happens to each call
 
 
 def _parts(number: int) -> int:
@@ -313,11 +327,11 @@ def _parts(number: int) -> int:
 
 
 def _dice(number: int, what: str) -> random.Random:
-    return random.Random(f"{number} {what}")  # noqa: S311 - the same in every life
+    return random.Random(f"{number} {what}")  # noqa: S311 - the same in every execution
 
 
 def _befalls(number: int, what: str) -> dict[str, Any]:
-    """How long it takes until it is done, and for some a fault at the first time."""
+    """Return the delay of a call, and for some calls a fault at the first request."""
     dice = _dice(number, what)
     delay = dice.choice([0.0, 0.0, 0.02, 0.1, 0.3, 0.8])
     fault = dice.choice(["", "", "", "", "", "cut", "refuse"])

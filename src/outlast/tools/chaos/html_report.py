@@ -1,4 +1,7 @@
-"""The HTML report: one page, nothing from elsewhere, readable in the dark. Every value that goes in is escaped."""
+"""Render the report as one HTML page with no external resources and a dark mode.
+
+Every inserted value is escaped.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ WIDTH, LEFT, RIGHT = 1000, 70, 16
 LANE, TOP = 22, 30
 BARS, BARS_HEIGHT = 30, 160
 LETTERS = {"term": "T", "kill": "K", "stop": "S", "rolling": "R", "fleet": "F", "server": "D"}
-"""Marks of the timeline."""
+"""Marks on the timeline."""
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --soft: #5b6474; --line: #d9dde4; --paper: #fff; --card: #f6f7f9;
@@ -36,7 +39,7 @@ dt { color: var(--soft); font-size: .85rem; } dd { margin: 0; font-size: 1.15rem
 
 
 def page(report: dict[str, Any]) -> str:
-    """Of a document of `report.document`."""
+    """Render a document made by `report.document`."""
     verdict = report["verdict"]
     words = {"ok": "Passed", "violated": "Violated", "not known": "Not all is known"}[
         report["outcome"]
@@ -64,7 +67,7 @@ def page(report: dict[str, Any]) -> str:
 
 
 def command(report: dict[str, Any]) -> str:
-    """The command line of the same trial, as far as it can be had again."""
+    """Return the command line that repeats the experiment, as far as it can be repeated."""
     options = report["options"]
     names = ("seconds", "workers", "concurrency", "rate", "grace", "lease", "settle", "objective")
     words = [
@@ -285,7 +288,7 @@ def _class(outcome: str) -> str:
 
 
 def _round_step(least: float) -> float:
-    """1, 2 or 5 with some zeros, and not less than this."""
+    """Return the smallest of 1, 2 or 5 times a power of ten that is not below `least`."""
     scale = 10.0 ** math.floor(math.log10(least))
     return next(part * scale for part in (1, 2, 5, 10) if part * scale >= least * 0.999)
 

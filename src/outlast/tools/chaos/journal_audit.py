@@ -1,6 +1,7 @@
-"""The tale of a run: the fold of its journal into what the checks ask. Pure, one entry after another, each page forgotten when it is read.
+"""Fold the journal of a run into the facts that the checks need.
 
-What an effect came to is asked of `EffectLog`, which is what replay, undo and `outlast show` go by.
+The fold is pure and takes one entry at a time, so no page needs to stay in memory. `EffectLog`
+decides what became of an effect, as it does for replay, compensation and `outlast show`.
 """
 
 from __future__ import annotations
@@ -14,34 +15,34 @@ from outlast.store.rows import ENDED, Entry, RunRow
 from outlast.store.tolerant_rows import DAMAGE
 
 VOIDING = ENDS_OF_LIVES | {"failure", "undoing", "retry", "resume", "decision"}
-"""What the store writes by itself, under a fence that is void from then on."""
+"""Entries that the store writes by itself. The entry's fence is void from then on."""
 TIMED = frozenset({"step", "attempt", "inner", "intent", "session"})
-"""The first entry of a life tells when it began to work, if it is one of these."""
+"""Kinds that tell when an execution began to work, if its first entry is one of them."""
 
 
 class ExecutionEnd(NamedTuple):
-    """A life that ended before its run."""
+    """The end of a run execution that ended before its run."""
 
     kind: str
     """`death` or `interruption`."""
     seq: int
     at: float
     seen: float | None
-    """The last sign of life, where somebody else had to notice."""
+    """The last sign of life, if another worker had to notice the end."""
     fence: int
-    """Of the life that ended; 0 if that is not on record."""
+    """Fence of the execution that ended. 0 if it is not on record."""
     why: str
 
 
 class Recovery(NamedTuple):
-    """From the end of one life to the next one's work."""
+    """The time from the end of one execution to the work of the next."""
 
     end: ExecutionEnd
     seconds: float
 
 
 class JournalAudit:
-    """Of one run. `add` each entry, then `close` with the row."""
+    """Audit the journal of one run. `add` each entry, then `close` with the row."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -49,34 +50,34 @@ class JournalAudit:
         self.last_at = 0.0
         self.effect_log = EffectLog(lean=True)
         self.damage: list[str] = []
-        """What cannot be read, is out of order, or is missing without a reason."""
+        """Entries that cannot be read, are out of order, or are missing without a reason."""
         self.twice: list[str] = []
         self.stale: list[str] = []
         self.disorder: list[str] = []
-        """Compensations that were not made newest first."""
+        """Compensations that did not run newest first."""
         self.keys: set[str] = set()
-        """Idempotency keys of everything that was ever intended."""
+        """Idempotency keys of all intents."""
         self.outcomes: dict[str, int] = {}
-        """Under which fence each step's result was recorded."""
+        """The fence under which each step's result was recorded."""
         self.ends: list[ExecutionEnd] = []
         self.recoveries: list[Recovery] = []
         self.untimed = 0
-        """Ends after which nothing tells when the next life began to work."""
+        """Ends after which no entry tells when the next execution began to work."""
         self.fenced = False
-        """Whether its entries tell their fences."""
+        """Whether the entries carry fences."""
         self._fence = 0
-        """The highest so far, and whether it is void."""
+        """The highest fence so far. `_void` says whether it is void."""
         self._void = False
         self._holes: list[tuple[int, int]] = []
-        """Missing numbers of the life that goes on: before which seq, and its fence."""
+        """Gaps in the entries of the current execution: the seq after the gap, and its fence."""
         self._confirmed: dict[str, str] = {}
-        """Places whose effect has happened, since the last retry, and its key."""
+        """Call sites whose effect has happened since the last retry, with its key."""
         self._closed: dict[str, int] = {}
         self._undone: list[int] = []
-        """Firsts of what was compensated since the run began to be undone."""
+        """First entries of the effects compensated since the run's compensation began."""
         self._waiting: ExecutionEnd | None = None
         self._delayed: set[str] = set()
-        """Places whose next attempt waits for its time."""
+        """Call sites whose next attempt is delayed."""
 
     def add(self, entry: Entry) -> None:
         try:
@@ -91,7 +92,7 @@ class JournalAudit:
         self.last_seq, self.last_at = entry.seq, entry.at
 
     def close(self, row: RunRow) -> None:
-        """The end of the journal. What the row says must agree with it."""
+        """End the audit and check that the row agrees with the journal."""
         if row.status in ENDED:
             for seq, _ in self._holes:
                 self.damage.append(
@@ -107,7 +108,7 @@ class JournalAudit:
                     f"its {name} is entry {number}, and its last entry is {self.last_seq}"
                 )
 
-    # -- in order, and under which fence
+    # -- order and fences
 
     def _order(self, entry: Entry) -> None:
         if entry.seq <= self.last_seq:
@@ -117,7 +118,8 @@ class JournalAudit:
         if entry.kind in ENDS_OF_LIVES or (
             self._holes and abs(entry.fence) > self._holes[-1][1] > 0
         ):
-            # A life that loses a write to the store ends, though what it had sent after it may be there.
+            # An execution that loses a write to the store ends, but entries it sent later may
+            # exist.
             self._holes.clear()
 
     def _stale(self, entry: Entry) -> None:
@@ -167,7 +169,7 @@ class JournalAudit:
             self._confirmed[entry.key] = effect_record.key
 
     def _add_effect(self, entry: Entry) -> None:
-        """As `Journal` does it, without keeping the entries."""
+        """Apply an entry to the effect log as `Journal` does, without keeping the entries."""
         self.effect_log.add(entry)
         if entry.kind == "undoing":
             self._undone.clear()
@@ -195,7 +197,7 @@ class JournalAudit:
             )
         self._undone.append(effect_record.first)
 
-    # -- how soon it went on
+    # -- recovery times
 
     def _time(self, entry: Entry) -> None:
         if entry.kind in ENDS_OF_LIVES:
@@ -213,9 +215,8 @@ class JournalAudit:
         waits = (effect_record is not None and effect_record.open) or (
             entry.key in self._delayed and entry.kind != "intent"
         )
-        if (
-            entry.kind not in TIMED or waits
-        ):  # a timer, a message, an act that may still be under way: it may have waited for that
+        # The execution may have waited for a timer, a message, or an effect still in flight.
+        if entry.kind not in TIMED or waits:
             self.untimed += 1
             return
         began = entry.at - (entry.seconds or 0.0)
@@ -224,7 +225,8 @@ class JournalAudit:
 
 def _end(entry: Entry) -> ExecutionEnd:
     said: Any = {}
-    with suppress(ValueError, RecursionError):  # the rest of the entry says enough
+    # The rest of the entry says enough.
+    with suppress(ValueError, RecursionError):
         said = json.loads(entry.value or "{}")
     if not isinstance(said, dict):
         said = {}

@@ -1,17 +1,24 @@
-"""The outside world: a process of its own, with a log that is synced before anybody has an answer, and a memory for fences.
+"""Play the outside world: a separate process that syncs its log before it answers.
 
-`python -m outlast.tools.chaos.ledger PARENT-PID FOLDER` prints its port and answers one line of JSON with one, each connection any number:
+`python -m outlast.tools.chaos.ledger PARENT-PID FOLDER` prints its port. It answers each line of
+JSON with one line. A connection may send any number of requests:
 
-    {"do": "act", …}        done at every request that comes: what is asked for twice is there twice
-    {"do": "once", …}       done once a key: a repeat gets the first answer
-    {"do": "undo", "undoes": KEY, …}, {"do": "undo_once", …}     the same for undoings
-    {"do": "asked", …}      whether it was done, by its key. That is remembered too: a writer with an older fence comes too late from then on
-    {"do": "began", …}      a step's body begins, `attempt` of it. Never refused: that is for the outcome to be
+    {"do": "act", …}    Act on every request. Asking twice acts twice.
+    {"do": "once", …}   Act once per key. A repeat gets the first answer.
+    {"do": "undo", "undoes": KEY, …}, {"do": "undo_once", …}
+                        The same for compensations.
+    {"do": "asked", …}  Ask whether the key was done. The ledger remembers the request's fence:
+                        from then on a writer with an older fence is too late.
+    {"do": "began", …}  Record that attempt `attempt` of a step's body begins. Never refused,
+                        because the outcome is what gets refused.
 
-Each has `key`, `run`, `fence`, and may have `delay` (seconds until it is done, whoever has gone away by then) and `fault`: "refuse" (nothing is done,
-and it says so) or "cut" (it is done, and the connection ends without an answer). A fault meets only the first request of a key.
+Each request has `key`, `run` and `fence`. It may have `delay`, the seconds until the ledger acts,
+even if the client is gone by then. It may have `fault`: "refuse" (the ledger does nothing and says
+so) or "cut" (the ledger acts and closes the connection without an answer). A fault applies only to
+the first request of a key.
 
-Where the fence is below the highest that the run has shown, nothing is done: {"stale": that one}. It is logged, as what was refused.
+If the fence is below the highest fence seen for the run, the ledger does nothing, answers {"stale":
+that fence} and logs the refusal.
 """
 
 from __future__ import annotations
@@ -27,13 +34,13 @@ from typing import Any
 
 LOG = "ledger.jsonl"
 DONE = {"act": "act", "once": "act", "undo": "undo", "undo_once": "undo"}
-"""What a request is in the log, once it is done."""
+"""The log's name for a request that was carried out."""
 ONCE = frozenset({"once", "undo_once"})
 BEGAN = "began"
 
 
 class Ledger:
-    """One log. Everything happens on one loop; lines that come together are synced together."""
+    """Write one log on one event loop. Lines that arrive together are synced together."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
@@ -50,7 +57,7 @@ class Ledger:
         self._file.close()
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """None: the connection is to be cut."""
+        """Carry out a request and return the answer. None means: cut the connection."""
         do, key = request["do"], request["key"]
         fault = request.get("fault", "") if key not in self._faulted else ""
         self._faulted.add(key)
@@ -77,7 +84,10 @@ class Ledger:
         return None if fault == "cut" else {"n": self._first[key] if do in ONCE else number}
 
     async def _write(self, request: dict[str, Any], **more: Any) -> int:
-        """Durable when it returns: its number. What counts is decided before the first await: the order of the log is that of the answers."""
+        """Write a line, wait until it is durable, and return its number.
+
+        The line gets its number before the first await, so the log has the order of the decisions.
+        """
         kept: dict[str, Any] = {
             name: request[name]
             for name in ("key", "run", "fence", "undoes", "of", "attempt")
@@ -105,11 +115,14 @@ class Ledger:
 
 
 class LogTorn(Exception):
-    """The ledger's log lacks a line, or has one that cannot be read: nothing can be told from the rest."""
+    """The ledger's log lacks a line or has an unreadable one. The rest proves nothing."""
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a log, in order. Of a last one that is not whole nobody has had an answer. LogTorn for a gap."""
+    """Yield the complete lines of a log, in order. Raise LogTorn for a gap.
+
+    Stop at an incomplete last line: no client received an answer for it.
+    """
     with path.open("rb") as file:
         for number, line in enumerate(file):
             if not line.endswith(b"\n"):
@@ -136,7 +149,8 @@ async def serve(folder: Path) -> None:
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except ConnectionError:
-            return  # whoever asked has died
+            # The client has died.
+            return
         finally:
             writer.close()
 

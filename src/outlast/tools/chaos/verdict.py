@@ -1,4 +1,7 @@
-"""The verdict: what each check has found, with evidence. `ok`, `violated`, or `not known`, which is never silently ok."""
+"""Hold what each check found, with evidence.
+
+The outcome is `ok`, `violated` or `not known`. Unknown never passes silently as ok.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,25 @@ from outlast.codec.percentiles import nearest_rank
 Outcome = Literal["ok", "violated", "not known"]
 
 EVIDENCE_MAX = 20
-"""How many pieces of evidence are kept of one check; the others are counted."""
+"""Pieces of evidence kept per check. Further ones are only counted."""
 EVIDENCE_LENGTH_MAX = 2_000
 
 
 @dataclass
 class Check:
-    """One question, and what was found."""
+    """One question and its findings."""
 
     name: str
     asks: str
-    """What must be so, in a sentence."""
+    """What must be true, in a sentence."""
     looked_at: int = 0
     """How many things could have violated it."""
     violations: int = 0
     evidence: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    """Why it, or a part of it, is not known."""
+    """Why the check, or a part of it, is not known."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """Numbers."""
+    """Measured numbers."""
 
     @property
     def outcome(self) -> Outcome:
@@ -57,7 +60,7 @@ class Check:
 class Verdict:
     checks: list[Check]
     looked_at: dict[str, int]
-    """Runs, items, entries, lines of the ledger, …: what it was made from."""
+    """What the verdict is based on: runs, items, entries, ledger lines and more."""
 
     @property
     def violated(self) -> bool:
@@ -79,7 +82,7 @@ class Verdict:
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """count, p50, p95 and max, to the millisecond; of nothing only the count."""
+    """Return count, p50, p95 and max, to the millisecond. Without values, return only the count."""
     if not values:
         return {"count": 0}
     ascending = sorted(values)

@@ -1,4 +1,7 @@
-"""The live view: a screen on a terminal, lines elsewhere. It says what is going on; the verdict is the report's."""
+"""Show the progress of an experiment: a live screen on a terminal, lines elsewhere.
+
+The verdict is in the report.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +29,23 @@ COLOURS = {
 
 
 class View:
-    """Where nothing is shown. `phase` is what goes on."""
+    """Show nothing. `phase` is the current phase of the experiment."""
 
     def __init__(self) -> None:
         self.phase = "starting"
 
     def show(self, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
-        """As it is now; called often."""
+        """Show the current state. Called often."""
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
 
 
 class Lines(View):
-    """Each blow when it falls, and how the runs stand every few seconds."""
+    """Print each fault as it falls, and the state of the runs every few seconds."""
 
     def __init__(self, file: Any = None) -> None:
         super().__init__()
@@ -63,7 +66,7 @@ class Lines(View):
 
 
 class Screen(View):
-    """On a terminal, drawn over itself."""
+    """Redraw one screen on a terminal."""
 
     def __init__(self) -> None:
         super().__init__()

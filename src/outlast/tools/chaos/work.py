@@ -1,4 +1,7 @@
-"""What is submitted: the runs of chaos's own workflows, or those that the user names. The n-th is the same for the same seed."""
+"""Generate the work to submit: chaos's own workflows, or workflows that the user names.
+
+The n-th piece is the same for the same seed.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,18 @@ class Piece(NamedTuple):
     id: str
     call: Call[Any] | None
     payload: Any = None
-    """Of an item."""
+    """The payload of an item."""
 
 
 class Work:
-    """Runs have the ids `chaos-SEED-NUMBER-WORKFLOW`: what was submitted is known by how many. They have a queue of their own: no worker of
-    somebody else takes them, and chaos's workers take nothing of somebody else."""
+    """Generate runs with the ids `chaos-SEED-NUMBER-WORKFLOW`, so that their count identifies them.
+
+    The runs have their own queue: no other worker claims them, and chaos's workers claim nothing
+    else.
+    """
 
     def __init__(self, seed: int, calls: Sequence[tuple[Workflow[..., Any], Any]]) -> None:
-        """`calls` are workflows with their arguments, a list or an object, taken in turns."""
+        """Generate `calls` in turn: workflows with their arguments, a list or an object."""
         self.seed, self._calls = seed, calls
         self.queue = f"chaos-{seed}"
         self.items: str | None = None
@@ -34,7 +40,7 @@ class Work:
 
     @property
     def queues(self) -> frozenset[str]:
-        """All of its own."""
+        """Return all queues of this work."""
         return frozenset({self.queue, *([self.items] if self.items is not None else [])})
 
     def piece(self, number: int) -> Piece:
@@ -43,17 +49,20 @@ class Work:
         call = flow(**filled) if isinstance(filled, dict) else flow(*filled)
         return Piece(f"chaos-{self.seed}-{number:06}-{flow.name}", call)
 
-    def is_for_cancelling(self, id: str) -> bool:  # noqa: ARG002 - the demo's says
-        """Whether it never ends by itself."""
+    def is_for_cancelling(self, id: str) -> bool:  # noqa: ARG002 - Demo uses it
+        """Return whether the run never ends by itself."""
         return False
 
-    def amiss(self, row: RunRow) -> str | None:  # noqa: ARG002 - the demo's says
-        """What is wrong with how a run has ended; None if nothing is, or nothing is said of it."""
+    def amiss(self, row: RunRow) -> str | None:  # noqa: ARG002 - Demo uses it
+        """Return what is wrong with a run's outcome.
+
+        None if nothing is, or if there is no rule for it.
+        """
         return None
 
 
 class Demo(Work):
-    """Chaos's own. Every fourth piece is an item."""
+    """Generate chaos's own workload. Every fourth piece is an item."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, ())
@@ -83,7 +92,7 @@ class Demo(Work):
 
 
 def _ending(row: RunRow) -> flows.Ending:
-    """How it ended, in the words of the workload."""
+    """Return how the run ended, in the workload's terms."""
     value = json.loads(row.value) if row.value is not None and row.workflow != ITEM else None
     error = json.loads(row.error)["type"].rpartition(":")[2] if row.error is not None else None
     return flows.Ending(row.status, value, error)
@@ -95,7 +104,7 @@ def _said(ending: flows.Ending) -> str:
 
 
 def arguments(text: str) -> Any:
-    """Of --args: a JSON list, or an object of arguments by name. ValueError otherwise."""
+    """Parse --args: a JSON list, or an object of arguments by name. Raise ValueError otherwise."""
     found = json.loads(text)
     if not isinstance(found, (list, dict)):
         raise ValueError("it must be a JSON list, or an object of arguments by name")  # noqa: TRY004 - of the text, not of a type
@@ -103,7 +112,7 @@ def arguments(text: str) -> Any:
 
 
 def _filled(value: Any, number: int) -> Any:
-    """With `{n}` in every string of it replaced by the number."""
+    """Replace `{n}` with the number in every string of the value."""
     if isinstance(value, str):
         return value.replace("{n}", str(number))
     if isinstance(value, dict):

@@ -1,6 +1,8 @@
-"""The process of one worker under chaos: `python -m outlast.tools.chaos.worker_main PARENT-PID ARGUMENTS…` is `outlast ARGUMENTS…` on a leash.
+"""Run one worker of an experiment.
 
-It dies with whoever started it, however that one dies: by the kernel on Linux, by the end of its standard input elsewhere.
+`python -m outlast.tools.chaos.worker_main PARENT-PID ARGUMENTS…` runs `outlast ARGUMENTS…` and dies
+with the process that started it, however that process dies. On Linux the kernel ensures this,
+elsewhere the end of standard input does.
 """
 
 from __future__ import annotations
@@ -10,18 +12,23 @@ import signal
 import sys
 import threading
 
-_PARENT_DIES = 1  # PR_SET_PDEATHSIG
+# PR_SET_PDEATHSIG
+_PARENT_DIES = 1
 
 
 def leash(parent: int) -> None:
-    """From here on this process ends with `parent`, which must be the one that started it, from a thread that stays."""
+    """End this process when `parent` ends.
+
+    `parent` must have started this process, from a thread that stays alive.
+    """
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_PARENT_DIES, signal.SIGKILL)
     else:
         threading.Thread(target=_until_input_ends, daemon=True).start()
-    if os.getppid() != parent:  # it was gone before it could be asked for
+    # The parent was gone before the leash was in place.
+    if os.getppid() != parent:
         _die()
 
 
