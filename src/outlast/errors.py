@@ -9,23 +9,23 @@
         ├── Unrecordable        a value that JSON and its annotation cannot carry
         ├── SettingsError       an unknown or impossible setting, or a bad store address
         ├── UnknownRun          no run has this id
-        ├── UnknownEffect       the run has no such effect of which anything is to be decided
-        ├── DuplicateName       two workflows with one name
+        ├── UnknownEffect       no single effect of the run with this name awaits a decision
+        ├── DuplicateName       two workflows or two effects share a name
         ├── Backpressure        the queue is full; nothing was written
-        ├── Draining            this process is on its way out: it takes nothing new
-        ├── LeaseLost           the item is another worker's by now
+        ├── Draining            this process is shutting down and accepts nothing new
+        ├── LeaseLost           another worker has taken over the item
         ├── Conflict            this id was started with another workflow or other arguments
-        ├── VersionConflict     the session was changed since; nothing was written
+        ├── VersionConflict     the session has changed since; nothing was written
         ├── WrongStatus         the run is not in a status that allows this
         ├── StaleFence          an outside system has seen a younger claim (outlast.fencing)
         ├── StepFailed          a recorded exception that could not be rebuilt as its own type
         ├── StepTimeout         (also TimeoutError) an attempt took longer than its timeout
-        ├── StreamStalled       (also TimeoutError) a stream gave nothing for too long (resume_stream)
-        ├── CannotResume        for your code to raise: the provider of a stream cannot go on (resume_stream)
+        ├── StreamStalled       (also TimeoutError) a stream sent nothing for too long
+        ├── CannotResume        for your code to raise: the provider cannot resume a stream
         ├── RunError            how a run ended, when not with a result
         │   ├── RunFailed       its workflow raised (and the exception could not be rebuilt)
         │   ├── RunTimeout      (also TimeoutError) it took longer than its timeout
-        │   ├── Abandoned       nobody took it for too long; its effects were undone
+        │   ├── Abandoned       no worker took it for too long; its effects were compensated
         │   ├── RunCancelled    it was cancelled
         │   ├── RunParked       it waits for a person
         │   └── RunDead         it is a dead letter
@@ -35,12 +35,13 @@
             └── StoreTooNew        written by a newer Outlast
 
     BaseException               never caught by `except Exception`: user code must not swallow these
-    ├── Evicted                 this life of the run is over; the run goes on elsewhere or later
+    ├── Evicted                 this execution is over; the run continues elsewhere or later
     └── Diverged                the code asked for something else than the journal recorded
 
-Interrupted is not failed: `Evicted` never ends a run.
+An interruption is not a failure: `Evicted` never ends a run.
 
-Each names its page in a note (PEP 678): `outlast explain Backpressure`. What `str(error)` says has no part of it.
+Each error names its page in a note (PEP 678), such as `outlast explain Backpressure`. The note is
+not part of `str(error)`.
 """
 
 from __future__ import annotations
@@ -57,16 +58,19 @@ class OutlastError(Explained, Exception):
 
 
 class NotInRun(OutlastError):
-    """Called outside a run. Start one with `run(...)` or `app.start(...)`; a step's plain function is `.fn`.
+    """The call was made outside a run. Start one with `run(...)` or `app.start(...)`; a step's
+    plain function is `.fn`.
 
-    Where workflow code makes a call that it may not make, it also fails the run, even if it is caught.
+    A call that workflow code may not make also fails the run, even if the workflow catches the
+    error.
     """
 
 
 class NotInStep(NotInRun):
     """The workflow's own code tried to do I/O. Put it into a step.
 
-    It stops the run, which fails with it even if it is caught. The message names the user's line.
+    The run stops and fails with this error, even if the workflow catches it. The message names the
+    user's line.
     """
 
 
@@ -93,11 +97,11 @@ class Unrecordable(OutlastError, TypeError):
 
 
 class SettingsError(OutlastError, ValueError):
-    """An unknown or impossible setting, or an address no store answers to."""
+    """An unknown or impossible setting, or an address that no store answers to."""
 
 
 class UnknownEffect(OutlastError, LookupError):
-    """The run has no such effect of which anything is to be decided, or several."""
+    """The run has no effect with this name that awaits a decision, or it has several."""
 
     def __init__(self, id: str, effect: str, there: list[str]) -> None:
         self.id, self.effect, self.there = id, effect, there
@@ -120,11 +124,17 @@ class UnknownRun(OutlastError, LookupError):
 
 
 class DuplicateName(OutlastError, ValueError):
-    """Two workflows, or two effects, have one name: what is on record could not be told apart. Give one another `name`."""
+    """Two workflows, or two effects, share a name, so their records could not be told apart.
+
+    Give one of them another `name`.
+    """
 
 
 class Backpressure(OutlastError):
-    """The queue is full: `depth` of at most `limit`. Nothing was written. `wait=seconds` waits for room."""
+    """The queue is full: it holds `depth` of at most `limit`. Nothing was written.
+
+    Pass `wait=seconds` to wait for room.
+    """
 
     def __init__(self, queue: str, depth: int, limit: int) -> None:
         self.queue, self.depth, self.limit = queue, depth, limit
@@ -139,11 +149,17 @@ class Backpressure(OutlastError):
 
 
 class Draining(OutlastError):
-    """This process is on its way out and takes nothing new. Nothing was written: put it from another one."""
+    """This process is shutting down and accepts nothing new.
+
+    Nothing was written. Submit the work from another process.
+    """
 
 
 class LeaseLost(OutlastError):
-    """The item is another worker's by now: this one was taken for dead. What it wanted to say of the item was refused."""
+    """Another worker has taken over the item, because this one was taken for dead.
+
+    The store refused what this worker wanted to record about the item.
+    """
 
 
 class Conflict(OutlastError):
@@ -165,9 +181,9 @@ class Conflict(OutlastError):
 
 
 class VersionConflict(OutlastError):
-    """The session is not at the version that a change was meant for: somebody has changed it since. Nothing was written.
+    """The session is not at the version that the change expected, because it has changed since.
 
-    `current` is the version it is at, 0 if it is not there.
+    Nothing was written. `current` is the session's version, 0 if the session does not exist.
     """
 
     def __init__(self, session: str, expected: int, current: int) -> None:
@@ -188,7 +204,10 @@ class WrongStatus(OutlastError):
 
 
 class StaleFence(OutlastError):
-    """A guard of `outlast.fencing` refused a write: a younger claim has written to the resource. Nothing was written."""
+    """A guard of `outlast.fencing` refused a write: a younger claim has written to the resource.
+
+    Nothing was written.
+    """
 
     def __init__(self, resource: str, fence: int, newest: int | None = None) -> None:
         self.resource, self.fence, self.newest = resource, fence, newest
@@ -205,7 +224,7 @@ class StaleFence(OutlastError):
 class StepFailed(OutlastError):
     """A step raised an exception that could not be rebuilt as its own type.
 
-    `type_name`, `message` and `traceback_text` are the original's.
+    `type_name`, `message` and `traceback_text` come from the original exception.
     """
 
     def __init__(self, type_name: str, message: str, traceback_text: str = "") -> None:
@@ -221,11 +240,18 @@ class StepTimeout(OutlastError, TimeoutError):
 
 
 class StreamStalled(OutlastError, TimeoutError):
-    """A stream gave nothing for longer than its `stall`. What had arrived is saved for the next attempt of the step."""
+    """A stream sent nothing for longer than its `stall`.
+
+    What had arrived is saved for the next attempt of the step.
+    """
 
 
 class CannotResume(OutlastError):
-    """For the function that `resume_stream` opens a stream with, to raise: the provider cannot go on from there. It starts clean then."""
+    """The provider of a stream cannot continue from where it stopped.
+
+    The function that `resume_stream` opens a stream with raises this. The stream then starts from
+    the beginning.
+    """
 
 
 class RunError(OutlastError):
@@ -242,7 +268,7 @@ class RunError(OutlastError):
 
 
 class RunFailed(RunError):
-    """Its workflow raised an exception that could not be rebuilt as its own type."""
+    """The workflow raised an exception that could not be rebuilt as its own type."""
 
     _ended = "failed"
 
@@ -252,13 +278,16 @@ class RunFailed(RunError):
 
 
 class RunTimeout(RunError, TimeoutError):
-    """It took longer than its workflow's `timeout`."""
+    """The run took longer than its workflow's `timeout`."""
 
     _ended = "took longer than its timeout"
 
 
 class Abandoned(RunError):
-    """Nobody took it for longer than its workflow's `abandon_after`, and its effects were undone: `outlast retry ID`."""
+    """No worker took the run for longer than its workflow's `abandon_after`.
+
+    Its effects were compensated. Start it again with `outlast retry ID`.
+    """
 
     def __init__(self, id: str, seconds: float) -> None:
         super().__init__(id)
@@ -273,33 +302,38 @@ class Abandoned(RunError):
 
 
 class RunCancelled(RunError):
-    """It was cancelled (`outlast cancel ID`), and what it had done was undone."""
+    """The run was cancelled (`outlast cancel ID`), and its effects were compensated."""
 
     _ended = "was cancelled"
 
 
 class RunParked(RunError):
-    """It waits for a person's decision: `outlast show ID`, then `outlast resume ID`."""
+    """The run waits for a person's decision: `outlast show ID`, then `outlast resume ID`."""
 
     _ended = "is parked"
 
 
 class RunDead(RunError):
-    """It is a dead letter: `outlast show ID`, then `outlast retry ID`."""
+    """The run is a dead letter: `outlast show ID`, then `outlast retry ID`."""
 
     _ended = "is a dead letter"
 
 
 class StoreError(OutlastError):
-    """The store could not do what was asked; which of those below it is says whether to try again."""
+    """The store could not do what was asked. The subclass says whether trying again may help."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be written or read now; what was acknowledged is safe, and runs are resumable."""
+    """The store cannot be written or read now. What it acknowledged is safe, and runs are
+    resumable.
+    """
 
 
 class StoreBroken(StoreError):
-    """The store is corrupt, or not a store of Outlast; or, `gone`, its file was removed or replaced while it was open, so that nothing but a new start helps."""
+    """The store is corrupt, or not an Outlast store.
+
+    With `gone`, its file was removed or replaced while it was open, and only a restart helps.
+    """
 
     def __init__(self, message: str = "", *, gone: bool = False) -> None:
         super().__init__(message)
@@ -311,24 +345,27 @@ class StoreTooNew(StoreError):
 
 
 class Evicted(Explained, BaseException):
-    """This life of the run is over, for `reason`; the run itself goes on elsewhere, or later.
+    """This execution of the run is over, for `reason`. The run continues elsewhere, or later.
 
-    Every later Outlast call of this life raises it again, and nothing more is recorded.
+    Every later Outlast call of this execution raises it again, and nothing more is recorded.
     """
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
         self.lost = False
-        """The run is no longer this process's to give back."""
+        """This process no longer holds the run, so it cannot release it."""
         self.cause: BaseException | None = None
-        """The store's error, if it was that."""
+        """The store's error, if that ended the execution."""
         self.parked = False
         """The run waits for a person."""
         super().__init__(reason)
 
 
 class Diverged(Explained, BaseException):
-    """The code asked for something else than the journal recorded. Nothing was executed; the run is parked."""
+    """The code asked for something else than the journal recorded.
+
+    Nothing was executed, and the run is parked.
+    """
 
     def __init__(
         self, recorded: str, asked: str, *, run: str | None = None, line: str | None = None
@@ -337,7 +374,7 @@ class Diverged(Explained, BaseException):
         self.run = run
         """The id of the run."""
         self.line = line
-        """The line of the workflow's code that asked, as file:line, where one is known."""
+        """The line of the workflow's code that asked, as file:line, if known."""
         super().__init__(recorded, asked)
 
     def __str__(self) -> str:

@@ -1,5 +1,8 @@
-"""What has a name in Outlast and may need an explanation: errors, reasons of parked runs, alerts, exit codes, checks of the doctor.
+"""Explain everything that has a name in Outlast.
 
-The texts are the Markdown files beside this one, and the only source: `outlast explain NAME` prints them, and docs/errors.md and docs/runbook.md are
-written from them (`outlast explain --write docs`). They are read at three in the morning: short, and with the commands. `import outlast` reads none of them.
+That is errors, the reasons of parked runs, alerts, exit codes and the checks of the doctor. The
+Markdown files beside this module are the only source: `outlast explain NAME` prints them, and
+`outlast explain --write docs` writes docs/errors.md and docs/runbook.md from them. People read
+these texts at three in the morning, so they are short and contain the commands. `import outlast`
+reads none of them.
 """

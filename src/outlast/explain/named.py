@@ -6,14 +6,19 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 EXPLAIN = "outlast explain"
-"""The command that every error names. It is no address: there may be no site, and the text is in the package."""
+"""The command that every error names. It is not a URL: there may be no site, and the package has
+the text.
+"""
 
 
 class Explained(BaseException):
-    """What `outlast explain` has a text of. A subclass in a program names the nearest of Outlast's own."""
+    """An exception that `outlast explain` has a text for.
+
+    A program's own subclass names the text of the nearest Outlast class.
+    """
 
     explained_as: ClassVar[str] = ""
-    """The name of that text: of each class of Outlast its own, unless it says another."""
+    """The name of that text. Each Outlast class names its own unless it sets another."""
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -21,7 +26,9 @@ class Explained(BaseException):
             cls.explained_as = cls.__name__
 
     @cached_property
-    def __notes__(self) -> list[str]:  # type: ignore[override]  # it can be assigned to all the same
-        # Made when they are looked at: not in __init__, which a program's subclass may leave out and one that comes back from a journal does,
-        # nor in a __new__, with which an OSError takes the arguments of a subclass for an errno and its text, and refuses named ones.
+    # Assigning to it still works.
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        # The notes are built on access. __init__ is no place for them: a program's subclass may not
+        # call it, and an exception rebuilt from a journal does not. Neither is __new__: with one, an
+        # OSError takes a subclass's arguments for an errno and its text, and refuses keywords.
         return [f"{EXPLAIN} {self.explained_as}"]

@@ -1,4 +1,4 @@
-"""docs/errors.md and docs/runbook.md, from the same texts."""
+"""Render docs/errors.md and docs/runbook.md from the texts of this package."""
 
 from __future__ import annotations
 

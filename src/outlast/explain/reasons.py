@@ -1,4 +1,4 @@
-"""Which text explains why a run stands still."""
+"""Find the text that explains why a run stands still."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ PARKED = {
     DIVERGED: "Diverged",
     NO_JOURNAL: "unreadable",
 }
-"""By what the reason begins with."""
+"""The entry's name, keyed by the prefix of the reason."""
 
 
 def of_run(status: str, reason: str | None) -> str | None:
-    """Of one that is parked or a dead letter; None for others."""
+    """Return the name of the entry that explains a parked run or a dead letter. None for other
+    runs.
+    """
     if status == "parked":
         return next(
             (name for start, name in PARKED.items() if (reason or "").startswith(start)),

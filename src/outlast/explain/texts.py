@@ -1,4 +1,4 @@
-"""The texts, as entries with names."""
+"""Read the texts as named entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = {
     "exit code": "exits.md",
     "check": "checks.md",
 }
-"""By what has the names."""
+"""The file that holds the entries of each kind."""
 
 PARTS = {
     "alert": ("Urgent?", "Look.", "Decide.", "Afterwards.", "Silence."),
@@ -24,14 +24,14 @@ PARTS = {
         ("Looks like.", "Cause.", "Remedy.", "Meanwhile."),
     ),
 }
-"""What each entry says after its first sentence, in this order."""
+"""The labels that follow each entry's first sentence, in this order."""
 
 CLOSE_MAX = 5
 _LABEL = re.compile(r"^\*\*(.+?)\*\*[ \n]?", re.MULTILINE)
 
 
 class Entry(NamedTuple):
-    """A name, and what there is to say of it, in Markdown. Its summary is a sentence."""
+    """A name and its explanation in Markdown. The summary is one sentence."""
 
     kind: str
     name: str
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
     @property
     def parts(self) -> dict[str, str]:
-        """The body by its labels, without their full stops."""
+        """Return the body's parts, keyed by label without the full stop."""
         labels = list(_LABEL.finditer(self.body))
         ends = [*(label.start() for label in labels[1:]), len(self.body)]
         found = zip(labels, ends, strict=True)
@@ -50,19 +50,19 @@ class Entry(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As a heading of a page."""
+        """Return the entry's heading on a page."""
         before = {"parked": "Parked: ", "exit code": "Exit code ", "check": "Check: "}
         return before.get(self.kind, "") + self.name
 
     @property
     def anchor(self) -> str:
-        """Of that heading, as GitHub and the site make it."""
+        """Return the anchor of that heading, as GitHub and the site generate it."""
         return re.sub(r"[^\w\- ]", "", self.title.lower()).replace(" ", "-")
 
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """All there are, by kind, as the files have them."""
+    """Return all entries, grouped by kind, in the order of the files."""
     return tuple(entry for kind, file in FILES.items() for entry in _read(kind, file))
 
 
@@ -83,11 +83,16 @@ STATUSES = {
     "parked": "runparked",
     "dead": "rundead",
 }
-"""What `outlast runs` says of a run, by the error that whoever waits for it gets."""
+"""The entry for each status that `outlast runs` shows: the error that waiting for such a run
+raises.
+"""
 
 
 def find(name: str) -> Entry | None:
-    """By its name in any case, also with the module before it, as a traceback or a journal has it, and with what a sentence has around it."""
+    """Find an entry by its name, ignoring case.
+
+    The name may carry its module, as in a traceback or a journal, and surrounding punctuation.
+    """
     bare = name.strip(" \t\r\n.:`").removeprefix("outlast explain ")
     wanted = re.split(r"[.:]", bare)[-1].strip().casefold()
     wanted = STATUSES.get(wanted, wanted)
@@ -95,7 +100,7 @@ def find(name: str) -> Entry | None:
 
 
 def close(name: str) -> list[str]:
-    """Names like this one, the nearest first."""
+    """Return similar names, the closest first."""
     names = {entry.name.casefold(): entry.name for entry in entries()}
     wanted = name.strip().casefold()
     inside = [found for found in names if len(wanted) > 2 and (wanted in found or found in wanted)]

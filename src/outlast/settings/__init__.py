@@ -1,4 +1,4 @@
-"""Settings: what they are, where they come from, and what is wrong with them."""
+"""Settings: their values, their sources and their validation."""
 
 from outlast.settings.settings import Settings
 

@@ -1,4 +1,4 @@
-"""What is wrong with settings: told when an app is made, before anything is opened."""
+"""Validate settings when an app is made, before anything is opened."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ if TYPE_CHECKING:
     from outlast.settings.settings import Settings
 
 GRACE_MIN = 1.0
-"""With less no step could end, be told to stop and be recorded: the drain would be a kill with a report."""
+"""In less time, no step could end, receive a stop request and be recorded: the drain would be a
+kill with a report.
+"""
 LOOK_SECONDS_MIN = 0.01
-"""Who looks at the store more often than this does nothing else."""
+"""A process that polls the store more often than this does nothing else."""
 CHAOS_MODES = ("drain", "kill", "both")
 STALL_MIN = 0.1
-"""What a collection of garbage or a busy machine may take."""
+"""A garbage collection or a busy machine may take this long."""
 EXIT_SECONDS = 0.3
-"""How long before the end of grace the process is to be gone. At most a quarter of it."""
+"""Seconds before the end of the grace by which the process must be gone. At most a quarter of the
+grace.
+"""
 
 _KINDS = {"str": "a text", "int": "a whole number", "float": "a number"}
 _TYPES: dict[str, Any] = {"str": (str,), "int": (int,), "float": (int, float)}
@@ -43,7 +47,9 @@ _MAY_BE_EMPTY = {"http", "http_secret"}
 
 
 class InvalidSettings(SettingsError):
-    """`names` are the settings that it is about, so that whoever knows can add where their values came from."""
+    """A setting is invalid. `names` lists the settings involved, so that a caller can add where
+    their values came from.
+    """
 
     explained_as = "SettingsError"
 
@@ -53,12 +59,12 @@ class InvalidSettings(SettingsError):
 
 
 def exit_seconds(grace: float) -> float:
-    """How long before the end of this grace the process is to be gone."""
+    """Return how many seconds before the end of this grace the process must be gone."""
     return min(EXIT_SECONDS, grace / 4)
 
 
 def check(settings: Settings) -> None:
-    """Wrong for the first thing that cannot be."""
+    """Raise InvalidSettings for the first value that is impossible."""
     for field in fields(settings):
         _check_one(field.name, str(field.type), getattr(settings, field.name))
     _check_texts(settings)

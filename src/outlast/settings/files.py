@@ -1,4 +1,4 @@
-"""Files of secrets: one value a file, as Docker, Kubernetes and systemd hand them to a process."""
+"""Read files of secrets: one value per file, as Docker, Kubernetes and systemd provide them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ log = logging.getLogger("outlast.settings")
 
 DEFAULT_FOLDER = Path("/run/secrets")
 SIZE_MAX = 65_536
-"""Bytes of one."""
+"""The size limit of one file, in bytes."""
 
 
 def of_files(
     variables: Mapping[str, RawValue], asked: Collection[str], known: Collection[str]
 ) -> tuple[Path | None, dict[str, RawValue]]:
-    """The folder that was looked into, and what is in its files and in those that an OUTLAST_…_FILE variable names.
+    """Return the secrets folder, and the values from its files and from those that OUTLAST_…_FILE
+    variables name.
 
-    Of the folder only files called outlast_<setting> are read, or OUTLAST_<SETTING>, of the settings that are asked for: other names are not
-    ours, unless they begin with outlast_.
+    In the folder, only files called outlast_<setting> or OUTLAST_<SETTING> are read, and only for
+    the settings in `asked`. Other files are ignored, unless their name begins with outlast_.
     """
     folder = _folder(variables)
     if folder is not None:
@@ -70,8 +71,11 @@ def _folder(variables: Mapping[str, RawValue]) -> Path | None:
 
 
 def _check_names(folder: Path, known: Collection[str], *, asked_for: bool) -> None:
-    """A file that is misnamed, or a folder that cannot be looked into, would mean the default, silently. In a folder that nobody named
-    others may have theirs: there it is a warning."""
+    """Raise SettingsError for a misnamed file, or a folder that cannot be listed.
+
+    Either would silently mean the default. In a folder that no setting names, other programs may
+    keep files, so there it is only a warning.
+    """
     names = {f"{PREFIX}{name.upper()}" for name in known}
     try:
         there = sorted(path.name for path in folder.iterdir())
@@ -96,12 +100,15 @@ def _file(folder: Path, variable: str) -> Path | None:
             if path.is_file():
                 return path
         except OSError:
-            continue  # a folder of others
+            # The folder belongs to other programs.
+            continue
     return None
 
 
 def _content(path: Path, why: str) -> str:
-    """Without the newline that an editor leaves. It is in no message, whatever is wrong with it."""
+    """Return the file's content without its trailing newline. No error message contains the
+    content.
+    """
     try:
         if path.exists() and not path.is_file():
             raise SettingsError(

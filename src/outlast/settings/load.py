@@ -1,4 +1,8 @@
-"""Where settings come from: keywords, OUTLAST_… variables, .env, files of secrets, what other tools call it, defaults."""
+"""Load settings from their sources.
+
+In order of precedence: keywords, OUTLAST_… variables, .env, files of secrets, variables of other
+tools, defaults.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ DEFAULT = Origin(Kind.DEFAULT)
 KEYWORD = Origin(Kind.KEYWORD)
 DEFAULTS = Settings()
 RESERVES = ("checkpoint_reserve", "exit_reserve")
-"""Of the grace: unless given, each is at most a quarter of it."""
+"""Parts of the grace. Unless given, each is at most a quarter of it."""
 
 _FOREIGN = {"store": third_party_env.store_of, "grace": third_party_env.grace_of}
 SWITCHES = frozenset({"signals", "metrics"})
@@ -49,12 +53,17 @@ class Loaded(NamedTuple):
     env_file: Path | None = None
     """The .env file that was read."""
     secrets_dir: Path | None = None
-    """The folder that was looked into for files of secrets."""
+    """The folder that was searched for files of secrets."""
     store_error: SettingsError | None = None
-    """Why the store that was found may not be opened. It matters only to an app without another one."""
+    """Why the store that was found may not be opened. It matters only to an app that was given no
+    other store.
+    """
 
     def address(self) -> str:
-        """The store to open. Into the log, if nobody named it for Outlast: it may be another than was thought."""
+        """Return the address of the store to open, or raise `store_error`.
+
+        Log a warning if it comes from another tool's variable: the user may expect another store.
+        """
         if self.store_error is not None:
             raise self.store_error
         origin = self.origins["store"]
@@ -67,7 +76,10 @@ class Loaded(NamedTuple):
 
 
 def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Loaded:
-    """Nothing is opened but the files of settings. SettingsError for what is unknown, unreadable or impossible."""
+    """Load the settings. Raise SettingsError for anything unknown, unreadable or impossible.
+
+    This opens nothing but the files of settings.
+    """
     environ = os.environ if environ is None else environ
     known = {field.name: field for field in fields(Settings)}
     given = {name: value for name, value in given.items() if value is not None}
@@ -75,7 +87,7 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> 
     set_here = of_environment(environ)
     check_names(set_here, known)
     env_file, in_file = of_env_file(set_here, known)
-    # Of what was given no file is needed, and none is missing.
+    # A setting given by keyword needs no file, and its file may be missing.
     asked = [name for name in known if name not in given]
     secrets_dir, in_files = of_files({**in_file, **_without_empty(set_here, in_file)}, asked, known)
     values: dict[str, Any] = {}
@@ -102,10 +114,10 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> 
 
 
 def _untrusted_store(address: str, origin: Origin) -> SettingsError | None:
-    """Return why a store that an unnamed .env file names may not be opened; None if it may be.
+    """Return why a store named by an unnamed .env file may not be opened; None if it may be.
 
-    A folder brings its own files along anyway, so a store among them adds no danger. A server would get
-    this user's password, and decide what every command here shows and does.
+    A folder brings its own files along anyway, so a store among them adds no danger. A server would
+    get this user's password, and decide what every command here shows and does.
     """
     if is_below_working_folder(address):
         return None
@@ -128,7 +140,9 @@ def _given(name: str, value: Any) -> Any:
 def _without_empty(
     first: Mapping[str, RawValue], second: Mapping[str, RawValue]
 ) -> dict[str, RawValue]:
-    """Empty is not set (compose files pass variables on that way) where the next source says something."""
+    """Drop empty values where the next source has one: compose files pass unset variables on as
+    empty.
+    """
     return {name: said for name, said in first.items() if said.text or name not in second}
 
 
@@ -145,7 +159,7 @@ def _parse(field: Field[Any], said: RawValue) -> Any:
     try:
         return int(text) if kind == "int" else float(text)
     except ValueError:
-        # Of a file of secrets nothing is shown, whatever it is for.
+        # The message shows nothing of a file of secrets, whatever the setting.
         where = str(said.origin)
         told = where if said.origin.kind is Kind.SECRET_FILE else _pair(said, field.name)
         raise SettingsError(

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class SettingsOptions(TypedDict, total=False):
-    """Every setting but `store` and `queues`, which have parameters of their own. A test compares it with `Settings`."""
+    """Every setting except `store` and `queues`, which have their own parameters.
+
+    A test compares it with `Settings`.
+    """
 
     lease: float | None
     heartbeat: float | None
@@ -64,7 +67,7 @@ class SettingsOptions(TypedDict, total=False):
 
 
 class AppOptions(SettingsOptions, total=False):
-    """What the testing `App` hands on to `Outlast`."""
+    """The options that the testing `App` passes on to `Outlast`."""
 
     worker: bool
     queues: str | Iterable[str] | None

@@ -1,4 +1,4 @@
-"""Where a value comes from."""
+"""Describe where a value comes from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """The sources, the first wins."""
+    """The sources, in order of precedence."""
 
     KEYWORD = "keyword"
     ENVIRONMENT = "environment"
@@ -22,7 +22,7 @@ class Origin(NamedTuple):
     name: str = ""
     """The variable, or the file of a secret."""
     place: str = ""
-    """The .env file; or the variable that named the secret's file."""
+    """The .env file, or the variable that named the secret's file."""
 
     def __str__(self) -> str:
         if self.kind is Kind.ENV_FILE:
@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
 
 class RawValue(NamedTuple):
-    """A value as a source has it."""
+    """A value as its source has it."""
 
     text: str
     origin: Origin

@@ -1,4 +1,4 @@
-"""Secrets, as they may be shown: in logs, in messages, on a terminal."""
+"""Mask secrets for logs, messages and terminals."""
 
 from __future__ import annotations
 
@@ -9,41 +9,44 @@ from urllib.parse import unquote
 
 MASK = "***"
 SECRET = {"http_secret"}
-"""Settings of which not even a part may be seen."""
+"""Settings that are masked completely."""
 ADDRESSES = {"store"}
-"""Settings in which a password may be."""
+"""Settings that may contain a password."""
 
 _SECRET_PART = re.compile(
     r"(?P<name>(?<![^?&\s])(?:\w*(?:password|passwd|pwd|secret|token|api_?key)|[\w.-]*%[\w.%-]*)\s*=\s*)"
     r"(?P<value>'[^']*'?|\"[^\"]*\"?|[^&\s]*)",
     re.IGNORECASE,
 )
-"""Also an option whose name is written with %: nobody does that but to hide it."""
+"""It also matches an option whose name contains %: the only reason to write one so is to hide it.
+"""
 _PARTS = re.compile(
     r"(?P<scheme>[a-z][\w+.-]*:(?=//)|(?:postgres(?:ql)?(?:\+\w+)?|rediss?|unix|sqlite|file|memory):|)(?P<slashes>/*)(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
 _PATHS = ("sqlite:", "file:", "memory:")
-"""Schemes of addresses that are paths: an `@` in one is part of a name."""
+"""Schemes whose addresses are paths: an `@` in one is part of a name."""
 _LOGIN = re.compile(r":[^/@]*@")
 
 
 def masked(address: str) -> str:
-    """An address of a store without its password: `postgresql://user:***@host/database`.
+    """Return a store's address without its password: `postgresql://user:***@host/database`.
 
-    Whatever is in front of the last `@` is taken for a name and a password, for one with a `/`, `?` or `@` in it may not have been
-    quoted, and a slash too many is soon written; and what should be a port, and is no number. So more may be hidden than had to be,
-    never less.
+    Everything before the last `@` counts as a user and a password: a password with a `/`, `?` or
+    `@` may not have been quoted, and an extra slash is a common typo. A port that is not a number
+    is masked too. So this may hide more than necessary, but never less.
     """
     found = _PARTS.fullmatch(_SECRET_PART.sub(rf"\g<name>{MASK}", address))
-    assert found is not None  # it may all be empty
+    # Every part of the pattern may be empty.
+    assert found is not None
     scheme, slashes, rest = found.groups()
     who, at, where = rest.rpartition("@")
     if scheme.lower() in _PATHS:
         if not _LOGIN.search(unquote(rest)):
             return f"{scheme}{slashes}{rest}"
-        if not at:  # it is all quoted
+        # All of it is percent-encoded.
+        if not at:
             return f"{scheme}{slashes}{MASK}"
     elif slashes or at:
         end = min(place for mark in "/?#" if (place := f"{where}{mark}".find(mark)) >= 0)
@@ -51,14 +54,15 @@ def masked(address: str) -> str:
     if at and (
         slashes != "//" or not _is_plain(who) or scheme.lower().startswith(("redis", "unix"))
     ):
-        # Of a name that is no plain one nobody knows what it is, and Redis has passwords without a name.
+        # A user name with special characters could be anything, and Redis has passwords without a
+        # name.
         user, colon, _ = who.partition(":")
         who = f"{user if colon and _is_plain(user) and (slashes or not scheme) else ''}:{MASK}"
     return f"{scheme}{slashes}{who}{at}{where}"
 
 
 def secrets_of(settings: Any) -> Iterator[str]:
-    """Everything in the settings that must not be seen."""
+    """Yield every secret in the settings."""
     yield from (getattr(settings, name) for name in SECRET)
     for name in ADDRESSES:
         address = getattr(settings, name)
@@ -66,7 +70,7 @@ def secrets_of(settings: Any) -> Iterator[str]:
         scheme, _, rest = address.partition("//")
         if not scheme.lower().startswith(_PATHS):
             user, colon, password = rest.rpartition("@")[0].partition(":")
-            # Redis has passwords without a name; `default` is the name that it gives to whoever has none.
+            # Redis has passwords without a name; `default` is its name for clients that give none.
             alone = scheme.lower().startswith("redis") and not colon and user != "default"
             yield user if alone else password
 
@@ -76,7 +80,7 @@ def _without_port(host: str) -> str:
 
 
 def shown(name: str, value: Any) -> str:
-    """The value of a setting for a message."""
+    """Return a setting's value for a message, with its secrets masked."""
     if name in SECRET:
         return MASK if value else "''"
     return repr(masked(value) if name in ADDRESSES and isinstance(value, str) else value)

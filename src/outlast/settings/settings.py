@@ -1,4 +1,7 @@
-"""Settings: every limit is a number here. `outlast.settings.load` says where the values come from."""
+"""Define the settings: every limit is a number here.
+
+`outlast.settings.load` defines where the values come from.
+"""
 
 from __future__ import annotations
 
@@ -15,83 +18,107 @@ class Settings:
     store: str = "sqlite:///outlast.db"
 
     lease: float = 30.0
-    """Seconds a worker may hold its runs without a sign of life."""
+    """Seconds a worker may hold its runs without a heartbeat."""
     heartbeat: float = 0.2
-    """Seconds between signs of life on one host; two missed and no lock is death."""
+    """Seconds between heartbeats on one host. A worker that lost its lock is dead after two missed
+    heartbeats.
+    """
     poll: float = 2.0
-    """Seconds between looks at the store when no bell rings."""
+    """Seconds between polls of the store when no notification arrives."""
     store_patience: float = 30.0
-    """Seconds that a write may take in all, from its request on, while the store is locked, full or away."""
+    """Total seconds that a write may take, from its request on, while the store is locked, full or
+    away.
+    """
     store_timeout: float = 10.0
-    """Seconds that one call to the store may wait for an answer. Then its connection is dropped and a new one opened."""
+    """Seconds that one store call may wait for an answer. Then its connection is dropped and a new
+    one opened.
+    """
     close_timeout: float = 5.0
     """Seconds that step bodies have to end when the app closes."""
     grace: float = 30.0
-    """Seconds from the first sign to stop until this process is gone, at least 1. SHUTDOWN_TIMEOUT is understood too."""
+    """Seconds from the first stop signal until this process is gone, at least 1. SHUTDOWN_TIMEOUT
+    works too.
+    """
     checkpoint_reserve: float = 3.0
-    """Seconds of the grace for steps that are told to stop. Unless given, at most a quarter of it."""
+    """Seconds of the grace reserved for steps to stop when asked. Unless given, at most a quarter
+    of it.
+    """
     exit_reserve: float = 2.0
-    """Seconds of the grace for clean-up, the drain report and closing. Unless given, at most a quarter of it."""
+    """Seconds of the grace for clean-up, the drain report and closing. Unless given, at most a
+    quarter of it.
+    """
     signals: int = 1
     """Whether SIGTERM and SIGINT begin a drain. 0: no handler is installed."""
     http: str = ""
-    """The address of the HTTP server, like 127.0.0.1:8080. Empty: none."""
+    """The address of the HTTP server, like 127.0.0.1:8080. Empty: no server."""
     http_secret: str = ""
-    """The bearer token that POST /shutdown and GET /drain need, from everywhere. Empty: see `http`."""
+    """The bearer token that POST /shutdown and GET /drain require, from everywhere. Empty: see
+    `http`.
+    """
     health_stall: float = 0.0
-    """Seconds that the event loop may stand still before /health says 503. 0: it never does."""
+    """Seconds that the event loop may be blocked before /health answers 503. 0: it never does."""
     stall_warn: float = 1.0
-    """Seconds that a step may block the event loop before a warning names it. 0: nothing is watched."""
+    """Seconds that a step may block the event loop before a warning names it. 0: no stall is
+    detected.
+    """
     stall_max: float = 20.0
-    """Seconds that the event loop may stand still before this worker lets its lease run out."""
+    """Seconds that the event loop may be blocked before this worker lets its lease run out."""
     metrics: int = 1
-    """Whether anything is counted for /metrics. 0: nothing is, and it is empty."""
+    """Whether metrics are counted. 0: nothing is counted, and /metrics is empty."""
     metrics_series_max: int = 500
-    """Label sets of one metric; what is beyond them is counted as `other`. Of a histogram 100 at most."""
+    """Label sets per metric, and at most 100 per histogram. Further ones are counted as `other`."""
     log_values: int = 0
-    """Characters of an argument, a result or an error's text that a log line may have. 0: none is logged."""
+    """Characters of an argument, a result or an error's text that a log line may contain. 0: none.
+    """
 
     check_workflows: int = 1
-    """Whether a workflow's code is checked at its first execution for calls that differ in a replay. 0: it is not."""
+    """Whether a workflow's code is checked at its first execution for calls that differ in a
+    replay. 0: it is not.
+    """
 
     queues: str = "default"
-    """The queues a worker claims from, by commas."""
+    """The queues a worker claims from, separated by commas."""
     concurrency: int = 20
-    """Runs that a worker claims and executes at once."""
+    """Runs that a worker claims and executes concurrently."""
     linger: float = 1.0
-    """Seconds that a run which only waits stays in a worker's hands, at least."""
+    """Minimum seconds that a worker holds a run that only waits."""
     progress_interval: float = 0.5
     """Seconds between two writes of one step's progress."""
     effect_margin: float = 5.0
-    """Seconds more than its timeout after which an effect's act is taken to be over, wherever it was begun."""
+    """Seconds past its timeout after which an effect's act counts as over, wherever it was started.
+    """
     verify_attempts: int = 5
-    """How often an effect's verify is asked that cannot tell, before a person is."""
+    """How often an effect's verify may be undecided before a person has to decide."""
     ramp: float = 5.0
     """Seconds from a worker's start until all of its slots are open. 0: at once."""
     new_share: float = 0.2
     """The share of a worker's slots that returned runs leave to new ones. 0: none."""
     returned_rate: float = 100.0
-    """Returned runs that a worker takes up in a second."""
+    """Returned runs that a worker takes over per second."""
     suspect_patience: float = 10.0
-    """Seconds that busy workers leave a suspect to an idle one before they make room."""
+    """Seconds that busy workers leave a suspect to an idle one before they make room for it."""
     death_backoff: float = 1.0
-    """Seconds until a run that died twice is tried again; doubled with each further death."""
+    """Seconds until a run that died twice is tried again. Each further death doubles them."""
     death_backoff_max: float = 300.0
-    """What that doubling ends at."""
+    """The limit of that doubling, in seconds."""
     item_memory: float = 60.0
-    """Seconds that the id of an acked item is remembered, and the same id put again is the same item."""
+    """Seconds that an acked item's id is remembered. Until then, putting the same id again is the
+    same item.
+    """
 
     chaos_kills_per_hour: float = 0.0
-    """How often `outlast worker` strikes itself at random in an hour, after its first minute. 0: never."""
+    """How often per hour `outlast worker` drains or kills itself at random, after its first minute.
+    0: never.
+    """
     chaos_mode: str = "drain"
-    """How it does: drain, kill, or both."""
+    """How it does so: drain, kill, or both."""
 
     max_attempts: int = 5
     """Deaths in a row with nothing recorded, or failures of an item, that make a dead letter."""
     interruptions_max: int = 100
     """Interruptions in a row with nothing recorded that make a dead letter."""
     queue_depth_max: int = 1_000_000
-    """Runs or items queued in one queue, unless it has a limit of its own."""
+    """Runs or items queued in one queue, unless the queue has its own limit."""
     submit_many_max: int = 100_000
     """Runs or items submitted in one commit."""
 
@@ -100,11 +127,12 @@ class Settings:
     journal_entries_max: int = 1_000_000
     """Entries of one run."""
     messages_max: int = 10_000
-    """Messages sent to one run, also those that it has received."""
+    """Messages sent to one run, including those that it has received."""
     message_size_max: int = 256_000
-    """Bytes of one message as JSON. With `messages_max` it bounds what others can make a run store."""
+    """Bytes of one message as JSON. With `messages_max` it bounds what others can make a run store.
+    """
     session_fields_max: int = 1_000
-    """Fields of one session or checkpoint, lists too."""
+    """Fields of one session or checkpoint, including lists."""
     session_items_max: int = 100_000
     """Items of one list of a session."""
     id_length_max: int = 500
@@ -117,11 +145,13 @@ class Settings:
     """Commands in one transaction."""
 
     def __post_init__(self) -> None:
-        """SettingsError for a value of the wrong kind, and for values that cannot stand beside each other."""
+        """Raise SettingsError for a value of the wrong type, and for values that contradict each
+        other.
+        """
         check(self)
 
     def __repr__(self) -> str:
-        """Without its secrets: it may end up in a log."""
+        """Return the values with secrets masked, because this may end up in a log."""
         values = (
             f"{field.name}={shown(field.name, getattr(self, field.name))}" for field in fields(self)
         )
@@ -129,14 +159,18 @@ class Settings:
 
     @property
     def call_timeout(self) -> float:
-        """Return the bound on one store call: a retry must fit into `store_patience`, and a few into `lease`."""
+        """Return the bound on one store call: a retry must fit into `store_patience`, and a few
+        into `lease`.
+        """
         return min(self.store_timeout, self.store_patience / 2, self.lease / 4)
 
     @classmethod
     def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
-        """What is in force: `given` by name (None: not given), then the environment and its files, then the defaults.
+        """Return the settings in force: `given` by name, then the environment and its files, then
+        the defaults.
 
-        SettingsError, before anything is opened, for an unknown name, a value of the wrong kind and an impossible one.
+        None in `given` means not given. Raise SettingsError for an unknown name, a value of the
+        wrong type or an impossible value, before anything is opened.
         """
         from outlast.settings.load import load
 

@@ -1,4 +1,4 @@
-"""Variables that other tools made usual: understood where nothing of ours says otherwise."""
+"""Understand variables that other tools made common, where no Outlast setting overrides them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.settings.redaction import masked
 
 GRACE = "SHUTDOWN_TIMEOUT"
 STORES = ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH")
-"""In this order."""
+"""In order of precedence."""
 OURS = Path("outlast.db")
 """The file of the default store."""
 
@@ -33,9 +33,10 @@ def grace_of(environ: Mapping[str, str]) -> RawValue | None:
 
 
 def store_of(environ: Mapping[str, str]) -> RawValue | None:
-    """The store that is meant by what other tools call it.
+    """Return the store that another tool's variable names, or None.
 
-    SettingsError where the default store is in the working folder too: whoever upgrades must not lose sight of the runs in it.
+    Raise SettingsError if the working folder also contains the default store: after an upgrade, the
+    runs in it must not disappear from view.
     """
     for name, address_of in zip(STORES, (_database, _redis, _redis_host, _state), strict=True):
         address = address_of(environ)
@@ -56,7 +57,10 @@ def _is_ours(address: str) -> bool:
 
 
 def plain_address(address: str) -> str:
-    """Its scheme in lower case, and without the driver that SQLAlchemy has in it: `postgresql+psycopg://` is `postgresql://`."""
+    """Return the address with a lower-case scheme and without SQLAlchemy's driver.
+
+    `postgresql+psycopg://` becomes `postgresql://`.
+    """
     found = _DRIVER.fullmatch(address)
     scheme, colon, rest = (found[1] + found[2] if found else address).partition(":")
     return f"{scheme.lower()}{colon}{rest}" if scheme.isalpha() else address
@@ -65,18 +69,23 @@ def plain_address(address: str) -> str:
 def _database(environ: Mapping[str, str]) -> str | None:
     address = plain_address(environ.get("DATABASE_URL", "").strip())
     if not re.match(r"postgres(?:ql)?://", address, re.IGNORECASE):
-        return None  # of MySQL, or of somebody else's SQLite file
+        # It names MySQL, or another program's SQLite file.
+        return None
     head, mark, query = address.partition("?")
     return f"{head}?{options}" if mark and (options := _libpq_options(query)) else head
 
 
 def _libpq_options(query: str) -> str:
-    """What libpq understands. The rest was meant for another driver, and `schema` for another program."""
+    """Return the options that libpq understands.
+
+    The others were meant for another driver, and `schema` for another program.
+    """
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if _LIBPQ.fullmatch(name):
             options[name] = value
-        elif name == "ssl":  # asyncpg's, node's: never less safe than it was meant
+        # asyncpg and node use this option. The result is never less safe than it was meant.
+        elif name == "ssl":
             options["sslmode"] = (
                 "require" if value.lower() in ("true", "1", "yes", "on", "") else value
             )
@@ -90,7 +99,7 @@ def _redis(environ: Mapping[str, str]) -> str | None:
     if not _REDIS.match(address):
         return None
     head, _, query = address.partition("?")
-    # Which database, and how TLS is done; the rest was meant for another client.
+    # Keep the database and the TLS options. The others were meant for another client.
     options = {
         name: value for name, value in parse_qsl(query) if name == "db" or name.startswith("ssl_")
     }
@@ -115,13 +124,18 @@ def _redis_host(environ: Mapping[str, str]) -> str | None:
 
 
 def _strict(address: str, options: dict[str, str]) -> str:
-    """A server found in this way is usually a cache: one that may lose what was acknowledged is refused."""
+    """Return the address with `strict=yes`.
+
+    A server found this way is usually a cache. Outlast refuses a server that may lose acknowledged
+    writes.
+    """
     return f"{address}?{urlencode(options | {'strict': 'yes'}, quote_via=quote)}"
 
 
 def _number(environ: Mapping[str, str], name: str, default: str, most: int) -> int:
     text = environ.get(name, "").strip() or default
-    linked = re.fullmatch(r"\w+://.*:(\d+)", text)  # Kubernetes, for a Service called redis
+    # Kubernetes sets this form for a Service called redis.
+    linked = re.fullmatch(r"\w+://.*:(\d+)", text)
     digits = linked[1] if linked else text
     if not re.fullmatch(r"\d{1,9}", digits, re.ASCII) or int(digits) > most:
         raise SettingsError(

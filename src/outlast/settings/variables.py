@@ -1,4 +1,4 @@
-"""Variables named OUTLAST_…: those of the environment, and those of a .env file."""
+"""Read OUTLAST_… variables from the environment and from a .env file."""
 
 from __future__ import annotations
 
@@ -15,24 +15,29 @@ ENV_FILE = "OUTLAST_ENV_FILE"
 SECRETS_DIR = "OUTLAST_SECRETS_DIR"
 DEFAULT_ENV_FILE = ".env"
 NO_FILES = {ENV_FILE: "", SECRETS_DIR: ""}
-"""An environment in which no file of settings is read: for settings that are not of this machine."""
+"""An environment in which no file of settings is read, for settings that are not of this machine.
+"""
 
 _TESTS = "OUTLAST_TEST_"
-"""For Outlast's own tests and its pytest plugin: never settings."""
+"""The prefix of variables for Outlast's own tests and its pytest plugin, which are never settings.
+"""
 _LINK = re.compile(
     r"OUTLAST_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)"
 )
 _LINK_PORT = re.compile(r"OUTLAST_(?:\w+_)?PORT")
-"""What Kubernetes puts into every pod for a Service called outlast, or outlast-…."""
+"""Variables that Kubernetes sets in every pod for a Service called outlast, or outlast-…."""
 
 _REFERENCE = re.compile(r"\$\{\w+")
 """A reference to another variable, as in ${HOME} or ${HOME:-/root}."""
 
 
 def of_environment(environ: Mapping[str, str]) -> dict[str, RawValue]:
-    """By their names, in upper case; those of Kubernetes and of the tests left out."""
+    """Return the OUTLAST_… variables by upper-case name, without those of Kubernetes and of the
+    tests.
+    """
     found: dict[str, RawValue] = {}
-    for given in sorted(environ):  # upper case comes first, and stays
+    # An upper-case name sorts first and takes precedence.
+    for given in sorted(environ):
         name = given.upper()
         if name.startswith(PREFIX) and name not in found and not _is_exempt(name, environ[given]):
             found[name] = RawValue(environ[given], Origin(Kind.ENVIRONMENT, name))
@@ -44,9 +49,9 @@ def of_env_file(
 ) -> tuple[Path | None, dict[str, RawValue]]:
     """Return the .env file that was read, and its OUTLAST_… variables. Other variables are ignored.
 
-    It is the one in the working folder (never one above it), or the one that OUTLAST_ENV_FILE names,
-    which must exist. A file that nobody named may have come with the folder, so its variables may
-    point at no other file: SettingsError.
+    The file is the one in the working folder (never one above it), or the one that OUTLAST_ENV_FILE
+    names, which must exist. An unnamed file may have come with the folder, so its variables may not
+    point at other files. Raise SettingsError if they do.
     """
     said = set_here.get(ENV_FILE)
     chosen = None if said is None else said.text
@@ -55,7 +60,8 @@ def of_env_file(
     path = Path(chosen or DEFAULT_ENV_FILE)
     try:
         if not path.is_file():
-            if chosen is None:  # or it is a virtual environment, which may be called .env too
+            # It may also be a virtual environment that is called .env.
+            if chosen is None:
                 return None, {}
             if path.exists():
                 raise SettingsError(
@@ -72,7 +78,8 @@ def of_env_file(
             f"{path} is not UTF-8 text. Write it anew, or set {ENV_FILE} to nothing."
         ) from None
     if PREFIX not in text.upper():
-        return path, {}  # and the library that reads it need not be loaded
+        # The library that parses it need not be loaded.
+        return path, {}
     found = _read(path, text, known)
     if chosen is None:
         _refuse_pointers(found, path)
@@ -88,7 +95,7 @@ def _refuse_pointers(found: Mapping[str, RawValue], path: Path) -> None:
 
 
 def trust_advice(path: Path | str) -> str:
-    """Return what to do about a setting that a .env file nobody named may not have."""
+    """Return what to do about a setting that an unnamed .env file may not have."""
     return (
         f"Outlast found this {path} in the working folder, and a cloned folder may bring one along. "
         f"If you trust it, set {ENV_FILE}={path}; if not, remove it, or set {ENV_FILE} to nothing."
@@ -111,7 +118,7 @@ def is_below_working_folder(address: str) -> bool:
     try:
         parts = urlsplit(address)
         path = unquote(parts.path)
-        # A path of sqlite: begins after the third slash, one of file: with it.
+        # A sqlite: path begins after the third slash, a file: path with it.
         resolved = Path(path[1:] if scheme == "sqlite" else path).resolve()
     except (ValueError, OSError, RuntimeError):
         return False
@@ -129,7 +136,8 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, RawValue]:
             raise SettingsError(
                 f"{path}, line {line.original.line}: this is not NAME=value. Is a quote missing?"
             )
-    # Expanding ${NAME} would let the file send any variable of the environment to the server that it names.
+    # Expanding ${NAME} would let the file send any environment variable to the server that it
+    # names.
     variables = dotenv_values(stream=StringIO(text), interpolate=False)
     found: dict[str, RawValue] = {}
     for given in sorted(variables):
@@ -153,7 +161,9 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, RawValue]:
 
 
 def check_names(found: Mapping[str, RawValue], known: Collection[str]) -> None:
-    """SettingsError for variables that name no setting: a typing error would otherwise mean the default, silently."""
+    """Raise SettingsError for variables that name no setting: a typo would silently mean the
+    default.
+    """
     names = {f"{PREFIX}{name.upper()}" for name in known} | {ENV_FILE, SECRETS_DIR}
     unknown = {
         name: said
@@ -166,10 +176,11 @@ def check_names(found: Mapping[str, RawValue], known: Collection[str]) -> None:
 
 
 def nearest(unknown: Iterable[str], names: Collection[str]) -> str:
-    """What may have been meant; otherwise everything there is."""
+    """Return a hint with the closest known names, or with all of them if one has no close match."""
     import difflib
 
-    plain = {name.removeprefix(PREFIX): name for name in names}  # what all have alike says nothing
+    # The common prefix would distort the comparison.
+    plain = {name.removeprefix(PREFIX): name for name in names}
     meant = [name.removeprefix(PREFIX).removesuffix("_FILE") for name in sorted(unknown)]
     near = [
         difflib.get_close_matches(name, plain, 1, 0.75)
@@ -184,7 +195,7 @@ def nearest(unknown: Iterable[str], names: Collection[str]) -> str:
 def _is_exempt(name: str, value: str) -> bool:
     if name.startswith(_TESTS) or _LINK.fullmatch(name):
         return True
-    # OUTLAST_HTTP_PORT=8080 is somebody's mistake.
+    # Without a protocol it is a mistake, such as OUTLAST_HTTP_PORT=8080.
     return (
         _LINK_PORT.fullmatch(name) is not None
         and re.match(r"(?:tcp|udp|sctp)://", value) is not None
