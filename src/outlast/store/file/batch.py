@@ -1,4 +1,4 @@
-"""One commit as lines: what it changed, put to the files that the rows live in."""
+"""Encode a commit as lines, sorted into the files that its rows live in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from outlast.store.file.row_files import (
 
 
 class Length(NamedTuple):
-    """How long a file is."""
+    """The length of a file."""
 
     size: int = 0
     lines: int = 0
@@ -31,18 +31,21 @@ class Length(NamedTuple):
 
 @dataclass
 class Batch:
-    """A commit that is not placed yet. What it says of files and homes is how they are after it: to say so twice is harmless."""
+    """A commit that is not in the journals yet.
+
+    `lengths` and `row_files` describe the state after it, so applying them twice is harmless.
+    """
 
     commit: int
     line: bytes
     parts: list[Part]
     lengths: dict[str, Length | None] = field(default_factory=dict)
-    """None: it is gone."""
+    """The new length of each file. None means that the file is gone."""
     row_files: dict[Owner, str | None] = field(default_factory=dict)
 
 
 class Composer:
-    """Makes batches, from what it is told of files and homes."""
+    """Build batches from the lengths of the files and the files of the rows."""
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Composer:
         self._schema = _event(RowChange(SCHEMA, None, {"one": 1, "version": schema}))
 
     def compose(self, changes: list[RowChange], commit: int, at: float) -> Batch:
-        """In the transaction that made the changes."""
+        """Return the batch of a commit. Call it in the transaction that made the changes."""
         row_files: dict[Owner, str | None] = {}
         removed: list[str] = []
         files: dict[str, list[str]] = {}
@@ -82,12 +85,13 @@ class Composer:
             if home != was:
                 row_files[owner] = home
         files.setdefault(STORE, []).extend(self._sequences(changes))
-        if STORE not in self._lengths:  # the first commit: also what the migrations have put there
+        # The first commit also has the rows that the migrations inserted.
+        if STORE not in self._lengths:
             files[STORE] = list(self._living(STORE))
         return self._batch(commit, at, files, removed, row_files)
 
     def _home(self, owner: Owner, changes: list[RowChange]) -> str | None:
-        """Where it lives after these changes; None: it is gone."""
+        """Return the owner's file after these changes. None means that the owner is gone."""
         root = next((change for change in changes if change.table.name == owner[0]), None)
         if root is not None and root.after is None:
             return None
@@ -108,19 +112,22 @@ class Composer:
         return found is not None and found[0] == ITEM
 
     def _whole(self, owner: Owner) -> Iterator[str]:
-        """All rows of a run or a session, as they are now."""
+        """Yield all rows of a run or a session as they are now."""
         for name, (table, column) in OWNERS.items():
             if table == owner[0] and name in self._tables:
                 yield from self._rows(self._tables[name], f"WHERE {column} = ?", (owner[1],))
 
     def _rows(self, table: Table, where: str = "", values: tuple[Any, ...] = ()) -> Iterator[str]:
         columns = ", ".join(table.columns)
-        statement = f"SELECT {columns} FROM {table.name} {where}"  # noqa: S608 - names of our own tables
+        # The names are those of our own tables.
+        statement = f"SELECT {columns} FROM {table.name} {where}"  # noqa: S608
         for row in self._db.execute(statement, values):
             yield _event(RowChange(table, None, dict(zip(table.columns, row, strict=True))))
 
     def _sequences(self, changes: list[RowChange]) -> Iterator[str]:
-        """The last numbers given out, where a row is gone that could have told."""
+        """Yield the last number given out in each table that lost a row: the row may have been the
+        last.
+        """
         for name in {change.table.name for change in changes if change.after is None}:
             yield from self._rows(SEQUENCE, "WHERE name = ?", (name,))
 
@@ -148,7 +155,9 @@ class Composer:
         return Batch(commit, commit_line(commit, at, parts), parts, lengths, row_files)
 
     def rewritten(self, file: str, commit: int, at: float) -> tuple[bytes, Length]:
-        """A file with the rows that live in it now, and nothing of how they came to be so."""
+        """Return the content of a file with only the rows that live in it now, without their
+        history.
+        """
         events = ['"rewritten": true', *self._living(file)]
         data = b"".join([line + b"\n" for line in with_crcs(events, 1, commit, at)])
         return data, Length(len(data), len(events))

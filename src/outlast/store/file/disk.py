@@ -1,4 +1,7 @@
-"""Everything that the file store does to a disk. Each function says what is durable when it returns; none hides an error."""
+"""Do everything that the file store does to a disk.
+
+Each function says what is durable when it returns. None hides an error.
+"""
 
 from __future__ import annotations
 
@@ -14,42 +17,42 @@ from outlast.store.file_trust import NO_WAIT, open_plain
 FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, getattr(errno, "ESTALE", errno.ENOENT))
 NEW = ".new"
-"""What the name of a file ends with that is not whole yet."""
+"""The suffix of a file that is not complete yet."""
 
 if sys.platform == "darwin":
     import fcntl
 
     def sync(fd: int) -> None:
-        """To the disk itself: fsync alone leaves it in the drive's cache there."""
+        """Make a file durable. On macOS, fsync alone leaves the data in the drive's cache."""
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
 
 else:
 
     def sync(fd: int) -> None:
-        """What was written is durable, and the file's length."""
+        """Make the content and the length of a file durable."""
         os.fsync(fd)
 
 
 def write(fd: int, data: bytes) -> None:
-    """All of it, or OSError; then a part of it may be there."""
+    """Write all the data. On OSError a part of it may be written."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def reading(path: Path) -> BinaryIO:
-    """A plain file. StoreBroken if it is none."""
+    """Open a plain file for reading. Raise StoreBroken if it is something else."""
     return os.fdopen(open_plain(path, os.O_RDONLY | FLAGS), "rb")
 
 
 def read(path: Path) -> bytes:
-    """All of it."""
+    """Return the content of a plain file."""
     with reading(path) as file:
         return file.read()
 
 
 def write_at(path: str | Path, start: int, data: bytes) -> None:
-    """Nothing of it is durable yet."""
+    """Write data at an offset. It is not durable yet."""
     fd = open_plain(path, os.O_WRONLY | os.O_CREAT | FLAGS)
     try:
         os.lseek(fd, start, os.SEEK_SET)
@@ -59,7 +62,7 @@ def write_at(path: str | Path, start: int, data: bytes) -> None:
 
 
 def end_with(path: Path, start: int, data: bytes) -> None:
-    """Cut the file at `start` and add this; all of the file is durable, its name is not."""
+    """Cut the file at `start` and append the data. The whole file is durable, its name is not."""
     fd = open_plain(path, os.O_WRONLY | os.O_CREAT | FLAGS)
     try:
         os.ftruncate(fd, start)
@@ -71,12 +74,14 @@ def end_with(path: Path, start: int, data: bytes) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """A file is durable, or a folder's names are. One that is gone needs nothing.
+    """Make a file durable, or the names in a folder. Ignore a path that does not exist.
 
-    An error of writing that nobody has been told yet is told here, also where the file was closed since.
+    This also raises write errors that have not been reported yet, even if the file was closed
+    since.
     """
     if sys.platform == "win32" and path.is_dir():
-        return  # there is no such thing: names are durable as the file system pleases
+        # Windows cannot sync a folder. The file system decides when names are durable.
+        return
     try:
         fd = os.open(
             path, (os.O_RDWR if sys.platform == "win32" else os.O_RDONLY) | FLAGS | NO_WAIT
@@ -90,7 +95,7 @@ def sync_path(path: Path) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """The file is this, durably, or as it was."""
+    """Replace a file's content durably, or leave it as it was."""
     new = path.with_name(path.name + NEW)
     try:
         end_with(new, 0, data)
@@ -103,21 +108,22 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """It may come back after a power cut, until its folder is synced."""
+    """Remove a file. Until its folder is synced, a power cut may bring the file back."""
     with suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108
 
 
 def make_folder(path: Path) -> None:
-    """For its owner only; durable when its own folder is synced."""
+    """Create a folder for its owner only. It is durable when its parent folder is synced."""
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)  # noqa: PTH102
 
 
 def is_same(fd: int, path: str) -> bool:
-    """Whether a name is still that of an open file. OSError where that cannot be found out."""
+    """Return whether a path still names an open file. Raise OSError if that cannot be determined."""
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116 - quicker, at every commit
+        # This runs at every commit, and os.stat is faster than Path.stat.
+        return os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116
     except OSError as error:
         if error.errno in _GONE:
             return False

@@ -1,4 +1,4 @@
-"""The folder of a file store: whether it is one, of which format, and who has it open."""
+"""Check and lock the folder of a file store."""
 
 from __future__ import annotations
 
@@ -19,25 +19,30 @@ from outlast.store.private_files import lock, open_private
 FORMAT = 1
 _FORMAT_FILE, _LOCK_FILE = "format", "lock"
 _UNFINISHED = {_LOCK_FILE, LOG_NAME, _FORMAT_FILE + disk.NEW}
-"""What a folder may have in it that died while it was made."""
+"""Files in a folder whose creation was interrupted."""
 _HERE, _LEFT = b" ", b"!"
-"""How the lock file begins: while somebody has it, and once he has left without being able to write it to the log."""
+"""The first byte of the lock file: while a process holds it, and after a process left without being
+able to write that to the log.
+"""
 _NOT_OURS = {"lost+found"}
-"""What a fresh volume has in it."""
+"""Files that a fresh volume contains."""
 
 
 class Folder:
-    """`enter` before anything else is done in it; `leave` at the end."""
+    """The folder of a file store. Call `enter` before anything else, and `leave` at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock_name = str(path / _LOCK_FILE)
         self._fd = -1
         self.left = False
-        """Whether the process before this one has ended in order, but could not write."""
+        """Whether the previous process ended in order but could not write that to the log."""
 
     def enter(self) -> None:
-        """Make it if it is not there, and take its lock. StoreBroken (nothing was written), StoreTooNew, StoreUnavailable."""
+        """Create the folder if it is missing, and take its lock.
+
+        Raise StoreBroken (nothing was written), StoreTooNew or StoreUnavailable.
+        """
         self._check()
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         for folder in reversed(missing):
@@ -58,28 +63,30 @@ class Folder:
             )
 
     def format(self) -> int:
-        """Of what is there, 0 if nothing is. StoreBroken, StoreTooNew."""
+        """Return the format of the folder, 0 if it is empty or missing. Raise StoreBroken or
+        StoreTooNew.
+        """
         self._check()
         return FORMAT if (self.path / _FORMAT_FILE).exists() else 0
 
     def is_there(self) -> bool:
-        """False if somebody has removed or replaced it, or its lock."""
+        """Return False if the folder or its lock file was removed or replaced."""
         return disk.is_same(self._fd, self._lock_name)
 
     def say_left(self) -> None:
-        """In place of a byte that is there: a full disk has room for it."""
+        """Mark the lock file as left. It overwrites an existing byte, so it works on a full disk."""
         with suppress(OSError):
             os.lseek(self._fd, 0, os.SEEK_SET)
             os.write(self._fd, _LEFT)
 
     def leave(self) -> None:
-        """The kernel does it at a death."""
+        """Release the lock. The kernel releases it if the process dies."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _check(self) -> None:
-        """That it is ours and for us, or that it may become so."""
+        """Raise unless the folder is a store that this release knows, or may become one."""
         try:
             found = set(os.listdir(self.path)) - _NOT_OURS  # noqa: PTH208
         except FileNotFoundError:
@@ -121,7 +128,7 @@ class Folder:
             self.left = os.read(fd, 1) == _LEFT
             os.ftruncate(fd, 0)
             os.lseek(fd, 0, os.SEEK_SET)
-            # Behind a blank: Windows lets nobody read the byte that is locked.
+            # The text follows a blank: on Windows no process can read the locked byte.
             disk.write(fd, _HERE + f"{os.getpid()} {socket.gethostname()}\n".encode())
             return
         os.close(fd)

@@ -1,4 +1,8 @@
-"""The journals on the disk: what was committed is added to them, they are synced bit by bit, and rewritten when they hold mostly what is no more."""
+"""Keep the journals on the disk.
+
+Add what was committed, sync the files in small portions, and rewrite a file that has mostly
+outdated rows.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,9 @@ from outlast.store.file_trust import refuse_link
 log = logging.getLogger("outlast.store")
 
 REWRITE_BYTES_MIN = 256 * 1024
-"""A file that is shorter is not rewritten."""
+"""Bytes. A shorter file is not rewritten."""
 REWRITE_RATIO = 4
-"""How many times as long as after it was last rewritten a file must be."""
+"""A file is rewritten when it is this many times as long as after the last rewrite."""
 
 
 class Journals:
@@ -26,15 +30,15 @@ class Journals:
     ) -> None:
         self.folder, self.lengths, self.row_files = folder, lengths, row_files
         self._short: dict[str, int] = {}
-        """How long files were when they were last rewritten."""
+        """The lengths of files after they were last rewritten."""
         self.unsynced: dict[str, None] = {}
-        """Files and folders that were changed since the log began anew, in order."""
+        """Files and folders that changed since the current log began, in order."""
         self._root = str(folder)
         self._folders: set[str] = set()
-        """Those that are surely there."""
+        """Folders that are known to exist."""
 
     def settle(self, batch: Batch) -> None:
-        """What a commit says of files and homes is so. No file is touched."""
+        """Apply a commit to the lengths and the rows' files in memory. Touch no file."""
         for file, length in batch.lengths.items():
             if length is None:
                 self.lengths.pop(file, None)
@@ -47,7 +51,7 @@ class Journals:
                 self.row_files[owner] = home
 
     def place(self, batch: Batch) -> None:
-        """Add what a commit says to the files. It is in the log: none of it must be durable."""
+        """Add a commit's lines to the files. They need not be durable, because the log has them."""
         for part in batch.parts:
             if part.lines is None:
                 self._remove(part.file)
@@ -58,7 +62,9 @@ class Journals:
             self.unsynced[part.file] = None
 
     def restore(self, tails: dict[str, Tail]) -> None:
-        """Make the files what the log says, durably, whatever has become of them since it began."""
+        """Bring the files, durably, to the state that the log describes, whatever state they are
+        in.
+        """
         for file, tail in tails.items():
             if tail.data is None:
                 self._remove(file)
@@ -68,7 +74,7 @@ class Journals:
         self.sync(list(self.unsynced))
 
     def sync(self, names: Iterable[str]) -> None:
-        """Files, and folders for the names in them."""
+        """Sync files, and folders for the names in them."""
         for name in names:
             disk.sync_path(self.folder / name)
             self.unsynced.pop(name, None)
@@ -78,7 +84,9 @@ class Journals:
         self.unsynced[_folder_of(file)] = None
 
     def _make_room(self, file: str) -> None:
-        """The folders of a new file. Names in a folder are not durable before it is synced."""
+        """Create the folders of a new file. A name in a folder is durable only after the folder is
+        synced.
+        """
         folder = _folder_of(file)
         self.unsynced[folder] = None
         if folder != "." and folder not in self._folders:
@@ -90,7 +98,10 @@ class Journals:
     # -- rewriting
 
     def too_long(self, batch: Batch) -> list[str]:
-        """Of the files that a commit has made longer. The journal of a run is its history, and stays as it is."""
+        """Return the files that a commit made too long.
+
+        The journal of a run is its history and is never rewritten.
+        """
         return [
             file
             for file, length in batch.lengths.items()
@@ -100,20 +111,21 @@ class Journals:
         ]
 
     def rewrite(self, file: str, composer: Composer, commit: int, at: float) -> None:
-        """Whole and durable before the log says anything more of it."""
+        """Rewrite a file. It is complete and durable before the log mentions it again."""
         data, length = composer.rewritten(file, commit, at)
         self._short[file] = length.size
         folder = _folder_of(file)
-        self.unsynced[folder] = (
-            None  # until its new name is durable: who mends must not empty the log before that
-        )
+        # A repair must not empty the log before the new name is durable.
+        self.unsynced[folder] = None
         disk.replace(self.folder / file, data)
         self.unsynced.pop(folder)
         self.lengths[file] = length
         log.debug("%s was rewritten: %d bytes", self.folder / file, length.size)
 
     def tidy(self) -> None:
-        """Remove what nobody needs: files that a death left unfinished, and shared files that nobody lives in. The log must be empty."""
+        """Remove files that a crash left incomplete, and shared files without rows. The log must be
+        empty.
+        """
         for top, deep in ((".", 0), ("runs", 1), ("sessions", 2)):
             for new in (self.folder / top).glob("*/" * max(deep - 1, 0) + f"*{disk.NEW}"):
                 disk.remove(new)

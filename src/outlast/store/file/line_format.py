@@ -1,10 +1,15 @@
-"""A line: one JSON object with a CRC-32 of all before it, at its end.
+"""Encode and decode a line: one JSON object that ends with a CRC-32 of everything before it.
 
-    {"line": 3, "commit": 17, "at": 1700000000.5, "insert": "entries", "row": {"run": 12, "seq": 1, …}, "crc": "1c291ca3"}
+    {"line": 3, "commit": 17, "at": 1700000000.5, "insert": "entries",
+     "row": {"run": 12, "seq": 1, …}, "crc": "1c291ca3"}
 
-Texts that are JSON themselves (a step's value, a run's arguments) stand there as JSON, character by character as they were given: who reads the
-file sees no escaped text, and what is read back is the very text. Where that cannot be (it is no JSON, or has a line break between its
-tokens, or is a JSON null, which could be taken for SQL's, or is nested so deep that not every reader follows), it is `{"$text": "…"}`.
+(It is one line in the file.) Texts that are JSON themselves (a step's value, a run's arguments) are
+embedded as JSON, character by character as they were given. A reader of the file sees no escaped
+text, and reading returns the exact text.
+
+Some texts cannot be embedded and become `{"$text": "…"}`: text that is not JSON, JSON with a line
+break between its tokens, a JSON null (it could be taken for SQL's), and JSON nested too deeply for
+some readers.
 """
 
 from __future__ import annotations
@@ -21,21 +26,23 @@ from zlib import crc32
 JSON_COLUMNS = frozenset(
     {"args", "value", "error", "cost", "report", "queues", "workflows", "undoing", "tokens"}
 )
-"""Of type TEXT, and written as JSON. Others are written as strings."""
+"""TEXT columns that are written as JSON. Others are written as strings."""
 
 _TAIL = re.compile(rb', "crc": "([0-9a-f]{8})"}\Z')
 _TAIL_SIZE = 20
 _TEXT, _HEX = _MARKS = ('{"$text": ', '{"$hex": ')
 _NAME = re.compile(r'"(\w+)": ')
 _DEPTH_MAX = 100
-"""How deep JSON may be nested that stands in a line as it is. How deep it could be depends on who reads it, and where on its stack."""
+"""The deepest nesting of JSON that is embedded as it is. What a reader can parse depends on the
+reader and on its stack.
+"""
 _INFINITE = (math.inf, -math.inf)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class Damaged(ValueError):
-    """A line that is not what was written."""
+    """A line differs from what was written."""
 
 
 def _refuse(name: str) -> None:
@@ -47,13 +54,15 @@ quote = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def with_crc(body: str) -> bytes:
-    """A line of an object that lacks its closing brace, without the line break."""
+    """Return the line, without its line break, of an object that lacks its closing brace."""
     data = body.encode()
     return b'%b, "crc": "%08x"}' % (data, crc32(data))
 
 
 def check_crc(line: bytes) -> str:
-    """The other way round."""
+    """Return the object of a line, without its closing brace. Raise Damaged if the checksum
+    differs.
+    """
     found = _TAIL.search(line[-_TAIL_SIZE:])
     body = line[:-_TAIL_SIZE]
     if found is None or int(found[1], 16) != crc32(body):
@@ -62,7 +71,7 @@ def check_crc(line: bytes) -> str:
 
 
 def number(value: float) -> str:
-    """JSON has no infinity, but numbers that are too large for anything else."""
+    """Return a number as JSON. Infinity becomes a number too large for a float."""
     if value in _INFINITE:
         return "1e999" if value > 0 else "-1e999"
     return repr(value)
@@ -109,7 +118,7 @@ def _is_deep(text: str) -> bool:
 
 @cache
 def _names(json_columns: frozenset[str]) -> re.Pattern[str]:
-    """What a column begins with that is written as JSON; nothing at all where there is none."""
+    """Return a pattern for the start of a JSON column. Without JSON columns it matches nothing."""
     return (
         re.compile(f'"({"|".join(sorted(json_columns))})": ')
         if json_columns
@@ -128,13 +137,13 @@ def _plain_column(value: Any) -> Any:
 
 
 class Scanner:
-    """Reads what `seal` was given, from left to right. Damaged if it is anything else."""
+    """Read what `with_crc` was given, from left to right. Raise Damaged for anything else."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
 
     def take(self, literal: str) -> bool:
-        """Go past these characters if they come next."""
+        """Skip these characters if they come next, and return whether they did."""
         found = self._text.startswith(literal, self._at)
         self._at += len(literal) if found else 0
         return found
@@ -166,12 +175,16 @@ class Scanner:
         return value
 
     def raw(self) -> str:
-        """A value as it is written."""
+        """Return the next value's JSON text."""
         return self._decode()[1]
 
     def row(self, json_columns: frozenset[str]) -> dict[str, Any]:
-        """Columns that are written as JSON are found by their names: before the first of them no quotation mark can stand unescaped in
-        a text, nor between two of them. What is before, between and after them is read at once."""
+        """Return the columns of a row.
+
+        JSON columns are found by their names: no text before the first of them, or between two of
+        them, has an unescaped quotation mark. The columns before, between and after them are parsed
+        together.
+        """
         row: dict[str, Any] = {}
         self.expect("{")
         for found in iter(lambda: _names(json_columns).search(self._text, self._at), None):
@@ -187,7 +200,7 @@ class Scanner:
         return row
 
     def _plain(self, end: int) -> dict[str, Any]:
-        """Columns that are not, from here to there."""
+        """Return the columns from here to `end`, none of which is a JSON column."""
         text = self._text[self._at : end].removesuffix(", ")
         self._at = end
         try:

@@ -1,4 +1,4 @@
-"""Reading the journals: every line is checked, and what they say together are the rows of the database. Nothing is written."""
+"""Read the journals: check every line, and build the rows of the database. Write nothing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from outlast.store.file_trust import refuse_link
 LATER = "it is later than the log, whose own end is missing"
 
 Rows = dict[tuple[str, tuple[Any, ...]], dict[str, Any]]
-"""By table and key."""
+"""Rows by table and key."""
 
 
 class Tail(NamedTuple):
-    """How a file goes on, as the log has it, from `start` on. None: it is gone."""
+    """The end of a file from `start` on, according to the log. `data` is None if the file is gone."""
 
     start: int
     data: bytes | None
@@ -38,11 +38,11 @@ class Loaded:
     lengths: dict[str, Length] = field(default_factory=dict)
     row_files: dict[Owner, str] = field(default_factory=dict)
     commit: int = 0
-    """The last one that any line speaks of."""
+    """The last commit that any line mentions."""
 
 
 def schema_of(folder: Path, tail: Tail | None) -> int | None:
-    """The version of the schema that the rows are of; None where nothing was ever committed."""
+    """Return the schema version of the rows, or None if nothing was ever committed."""
     path = folder / STORE
     data = disk.read(path) if path.exists() else b""
     if tail is not None:
@@ -58,7 +58,9 @@ def schema_of(folder: Path, tail: Tail | None) -> int | None:
 
 
 def files_in(folder: Path) -> list[str]:
-    """The journals of a folder, those that are shared before those of a run that may have moved out of them."""
+    """Return the journals in a folder, shared files before those of runs that may have moved out of
+    them.
+    """
     found = [STORE] if (folder / STORE).exists() else []
     for top in ("runs", "sessions"):
         for place, _, names in os.walk(folder / top, onerror=_unless_missing):
@@ -69,13 +71,19 @@ def files_in(folder: Path) -> list[str]:
 
 
 def _unless_missing(error: OSError) -> None:
-    """A folder that cannot be read is not one that is empty: what is in it would count as removed."""
+    """Raise the error unless the folder is missing.
+
+    An unreadable folder is not empty: its files would count as removed.
+    """
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 def tails(folder: Path, parts: list[Part]) -> dict[str, Tail]:
-    """What the log says of each file, after what the file itself has taken in by being rewritten."""
+    """Return how each file ends according to the log.
+
+    Parts that a file already contains because it was rewritten later are left out.
+    """
     by_file: dict[str, list[Part]] = {}
     for part in parts:
         if not is_a_journal(part.file):
@@ -98,7 +106,10 @@ def tails(folder: Path, parts: list[Part]) -> dict[str, Tail]:
 
 
 def rewritten_at(path: Path) -> int:
-    """Up to which commit a file has everything because it was rewritten then; 0 if it never was."""
+    """Return the commit at which a file was last rewritten, 0 if it never was.
+
+    A rewritten file has everything up to that commit.
+    """
     try:
         with disk.reading(path) as file:
             line = file.readline(200)
@@ -112,12 +123,16 @@ def rewritten_at(path: Path) -> int:
 
 class Loader:
     def __init__(self, folder: Path, tables: dict[str, Table], upto: int) -> None:
-        """`upto` is the last commit of the log, 0 if it is empty: what is in a journal was in the log before."""
+        """Prepare to load files.
+
+        `upto` is the last commit of the log, 0 if the log is empty. A journal has no later commit:
+        every change was in the log first.
+        """
         self._folder, self._tables, self._upto = folder, tables, upto
         self.loaded = Loaded()
 
     def load(self, file: str, tail: Tail | None) -> None:
-        """One file, as it is or as the log says it goes on."""
+        """Load one file, with the end that the log gives it. Raise StoreBroken if it is damaged."""
         path = self._folder / file
         data = disk.read(path) if path.exists() else b""
         if tail is not None:
@@ -191,7 +206,8 @@ class Loader:
             return
         for table in self._tables.values():
             if table not in (SCHEMA, SEQUENCE):
-                db.execute(f"DELETE FROM {table.name}")  # noqa: S608 - what its migrations have put there
+                # Delete the rows that the migrations inserted.
+                db.execute(f"DELETE FROM {table.name}")  # noqa: S608
         batches: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
         for (name, _), row in self._all_rows():
             if name not in (SCHEMA.name, SEQUENCE.name):
@@ -209,7 +225,9 @@ class Loader:
 
 
 def _set_sequence(db: sqlite3.Connection, table: str, seq: int) -> None:
-    """Numbers given out before are not given out again, though nobody has them now."""
+    """Continue a table's numbering, so that a number is never given out twice, even if its row is
+    gone.
+    """
     if not db.execute(
         "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (seq, table)
     ).rowcount:
@@ -217,7 +235,7 @@ def _set_sequence(db: sqlite3.Connection, table: str, seq: int) -> None:
 
 
 def _goes_on(there: bytes, data: bytes) -> bool:
-    """Whether a whole line comes after what the log has: one that the log has lost."""
+    """Return whether a whole line follows what the log has: a line that the log has lost."""
     line, end, _ = there[len(data) :].partition(b"\n")
     if not end or not there.startswith(data):
         return False

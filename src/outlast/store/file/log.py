@@ -1,10 +1,15 @@
-"""The log: one line a commit, with every line that the commit adds to the journals, and where. A commit is its line, so it is whole or
-not there, whatever it touched.
+"""Write and read the log: one line per commit.
 
-    {"commit": 17, "at": 1700000000.5, "parts": [{"file": "runs/000/000012.jsonl", "from": 812, "lines": [{…}]}], "crc": "…"}
+The line has every line that the commit adds to the journals, and where. A commit is its line, so it
+is complete or absent, whatever it changed.
 
-`commits.jsonl` takes new commits. When it is long it becomes `commits.old.jsonl`, and a new one begins; the old one is removed when
-every journal it speaks of is on the disk. Read back, the journals are cut where the log begins to speak of them, and written again from there.
+    {"commit": 17, "at": 1700000000.5, "parts": [
+        {"file": "runs/000/000012.jsonl", "from": 812, "lines": [{…}]}], "crc": "…"}
+
+(It is one line in the file.) `commits.jsonl` takes new commits. A long one becomes
+`commits.old.jsonl`, and a new one begins. The old one is removed when every journal that it
+mentions is on the disk. On opening, the store cuts each journal where the log first mentions it,
+and writes it again from there.
 """
 
 from __future__ import annotations
@@ -28,9 +33,9 @@ class Part(NamedTuple):
     commit: int
     file: str
     start: int
-    """How long the file was."""
+    """The length of the file before the commit."""
     lines: tuple[bytes, ...] | None
-    """Without line breaks. None: the file is removed."""
+    """The lines, without line breaks. None means that the file is removed."""
 
     @property
     def data(self) -> bytes:
@@ -38,7 +43,7 @@ class Part(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """How many journals there are, and how long they are together."""
+    """The number of journals, and their total length."""
 
     files: int
     size: int
@@ -47,11 +52,11 @@ class Sum(NamedTuple):
 class History(NamedTuple):
     parts: list[Part]
     commit: int
-    """The last one, 0 if there is none here."""
+    """The number of the last commit, 0 if there is none."""
     begun: Sum | None
-    """What the journals were when the log began, before all parts; None where it does not say."""
+    """The journals at the start of the log, before all parts. None if the log does not say."""
     torn: int
-    """How many bytes at the end are half a line, which nobody was told of."""
+    """Bytes at the end that are half a line, which was never acknowledged."""
 
 
 def commit_line(commit: int, at: float, parts: Sequence[Part]) -> bytes:
@@ -76,11 +81,11 @@ class Log:
         self._name = str(self.path)
         self.size = 0
         self.clean = True
-        """False while half a line may be at its end."""
+        """False while half a line may be at the end of the file."""
         self._fd = -1
 
     def open(self) -> None:
-        """To append to what is there."""
+        """Open the file to append to it."""
         self.close()
         self._fd = open_plain(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.FLAGS)
         self.size, self.clean = os.fstat(self._fd).st_size, True
@@ -91,11 +96,14 @@ class Log:
             self._fd = -1
 
     def is_there(self) -> bool:
-        """False if somebody has removed or replaced it."""
+        """Return False if the file was removed or replaced."""
         return disk.is_same(self._fd, self._name)
 
     def write(self, line: bytes) -> None:
-        """Not durable yet. On OSError nothing of it is left, unless cutting it off fails too: then `clean` is False."""
+        """Write a line, not durable yet.
+
+        On OSError nothing of it is left, unless cutting it off fails too: then `clean` is False.
+        """
         try:
             disk.write(self._fd, line)
         except OSError:
@@ -108,35 +116,42 @@ class Log:
         disk.sync(self._fd)
 
     def grown(self, size: int) -> None:
-        """What was written is a commit now."""
+        """Count the bytes just written as a commit."""
         self.size += size
 
     def cut(self) -> None:
-        """Durably without what was written since it last grew, synced or not: the length is what counts."""
+        """Cut off, durably, what was written since the last commit, synced or not.
+
+        The length decides what is a commit.
+        """
         os.ftruncate(self._fd, self.size)
         self.sync()
         self.clean = True
 
-    # -- its two generations
+    # -- the current and the old log
 
     @property
     def has_old(self) -> bool:
         return self._old.exists()
 
     def turn(self) -> None:
-        """Begin a new one. The old one must be gone."""
+        """Make this log the old one, and begin a new one. There must be no old log."""
         self.close()
         os.replace(self.path, self._old)  # noqa: PTH105
         self.open()
         disk.sync_path(self.folder)
 
     def drop_old(self) -> None:
-        """Every journal that it speaks of must be on the disk."""
+        """Remove the old log. Every journal that it mentions must be on the disk."""
         disk.remove(self._old)
         disk.sync_path(self.folder)
 
     def empty(self) -> None:
-        """The same for both. The old one goes first, and durably: alone it would be taken for all there is."""
+        """Remove the old log and empty the current one. Every journal that they mention must be on
+        the disk.
+
+        The old log goes first, and durably: alone it would pass for the whole history.
+        """
         if self.has_old:
             self.drop_old()
         os.ftruncate(self._fd, 0)
@@ -146,7 +161,10 @@ class Log:
     # -- reading
 
     def read(self, upto: int | None = None) -> History:
-        """All of it, or up to a commit. StoreBroken if a line is damaged that somebody may have been told of."""
+        """Read the whole log, or up to a commit.
+
+        Raise StoreBroken for a damaged line that may have been acknowledged.
+        """
         parts: list[Part] = []
         last, begun, torn = 0, None, 0
         for path in (self._old, self.path):
@@ -174,10 +192,11 @@ class Log:
 
 
 def _whole(path: Path, data: bytes, *, may_be_torn: bool) -> tuple[int, int]:
-    """How many bytes are whole lines, and how many after them are a torn one.
+    """Return how many bytes are whole lines, and how many after them are a torn one.
 
-    Torn is a line without its end. After a power cut it may have its end and miss what comes before it: then there are zeros, of which no
-    line has any. Anything else was once whole, somebody may have been told so, and it is damaged.
+    A torn line lacks its end. After a power cut it may have its end and lack what comes before:
+    then there are zeros, which no line contains. Any other bad line was once whole and may have
+    been acknowledged, so it counts as damaged.
     """
     whole = data.rfind(b"\n") + 1
     if may_be_torn and whole == len(data) and whole:
@@ -231,7 +250,10 @@ def _parse_part(scan: Scanner, commit: int) -> Part:
 
 
 def first_line(commit: int, at: float, there: Sum) -> bytes:
-    """How a log begins: what the journals are at that time. After an orderly end it is all there is."""
+    """Return the first line of a log: the state of the journals at that time.
+
+    After an orderly close the log has no other line.
+    """
     said = f'{{"files": {there.files}, "size": {there.size}}}'
     return with_crc(f'{{"commit": {commit}, "at": {number(at)}, "journals": {said}') + b"\n"
 

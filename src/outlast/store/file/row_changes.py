@@ -1,7 +1,7 @@
-"""What a transaction changes, row by row, noted by triggers that are made for whatever tables there are.
+"""Record what a transaction changes, row by row, with triggers on every table.
 
-The triggers call back with the rows, so numbers are exact (SQLite's own JSON rounds them), and a row that was changed five times is
-one change. They are temporary: a copy of the database has none.
+The triggers call back with the rows, so numbers are exact (SQLite's own JSON rounds them), and a
+row changed five times is one change. They are temporary: a copy of the database has none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Table(NamedTuple):
     json: frozenset[str]
     """Columns that are written as JSON."""
     implied: frozenset[str]
-    """Columns that are NULL where a new row does not name them."""
+    """Columns that are NULL if a new row does not name them."""
 
     def key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple([row[name] for name in self.key])
@@ -35,9 +35,9 @@ class RowChange(NamedTuple):
 
 
 SEQUENCE = Table("sqlite_sequence", ("name", "seq"), ("name",), frozenset(), frozenset())
-"""SQLite's own: the last numbers of AUTOINCREMENT, which no trigger sees."""
+"""SQLite's own table of the last AUTOINCREMENT numbers. No trigger sees it."""
 SCHEMA = Table("schema", ("one", "version"), ("one",), frozenset(), frozenset())
-"""Not in the database: the version of its schema."""
+"""The version of the schema, as a table. It is not in the database."""
 
 
 def tables(db: sqlite3.Connection) -> dict[str, Table]:
@@ -52,7 +52,8 @@ def _table(db: sqlite3.Connection, name: str) -> Table:
     described = db.execute(f"PRAGMA table_info({name})").fetchall()
     keys = sorted((place, column) for _, column, _, _, _, place in described if place)
     columns = [column for _, column, *_ in described]
-    if not keys:  # then it has a rowid
+    # A table without a primary key has a rowid.
+    if not keys:
         columns.insert(0, "rowid")
     return Table(
         name,
@@ -70,18 +71,19 @@ def _table(db: sqlite3.Connection, name: str) -> Table:
 
 
 class RowChanges:
-    """The changes of one transaction after another: `clear` before each, `taken` at its end."""
+    """Record the changes of one transaction at a time: `clear` before each, `taken` at its end."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._notes: list[tuple[Any, ...]] = []
         self.tables: dict[str, Table] = {}
         db.create_function("outlast_note", -1, self._note)
-        db.execute("PRAGMA recursive_triggers = ON")  # a row that is replaced is noted as gone too
+        # With this, replacing a row also records its deletion.
+        db.execute("PRAGMA recursive_triggers = ON")
         db.execute("PRAGMA temp_store = MEMORY")
 
     def watch(self) -> None:
-        """All tables as they are now. Again after they were altered."""
+        """Watch all tables as they are now. Call it again after altering them."""
         self.unwatch()
         self.tables = tables(self._db)
         for table in self.tables.values():
@@ -99,7 +101,9 @@ class RowChanges:
         self._notes.clear()
 
     def taken(self) -> list[RowChange]:
-        """Each row that is not as it was before the transaction, in the order in which they were first changed."""
+        """Return each row that the transaction changed, in the order of first changes, and forget
+        them.
+        """
         before: dict[tuple[str, tuple[Any, ...]], dict[str, Any] | None] = {}
         after: dict[tuple[str, tuple[Any, ...]], dict[str, Any] | None] = {}
         for name, what, *values in self._notes:

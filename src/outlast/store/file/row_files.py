@@ -1,7 +1,9 @@
-"""Which file a row lives in. Files are named by numbers that the store gave: nothing that a user chose is ever part of a path.
+"""Map rows to the files that they live in.
 
-runs/000/000012.jsonl       a run that has recorded something, with all that is its own
-runs/000.jsonl              a thousand numbers: runs that have not, and plain items
+Files are named by numbers that the store gave. No text that a user chose is ever part of a path.
+
+runs/000/000012.jsonl       a run that has recorded something, with all its rows
+runs/000.jsonl              runs that have not, and plain items: a thousand numbers per file
 sessions/000/000003.jsonl   a session
 store.jsonl                 everything else: workers, queues, drains, durations, counters
 """
@@ -23,14 +25,16 @@ OWNERS = {
     "session_fields": ("sessions", "session"),
     "session_items": ("sessions", "session"),
 }
-"""For each table with rows that belong to a run or a session: the table of these, and the column with their number."""
+"""For each table whose rows belong to a run or a session: the owner's table, and the column with
+the owner's number.
+"""
 
 _NAMES = re.compile(
     r"store\.jsonl|runs/\d{3,}\.jsonl|(runs|sessions)/\d{3,}/\d{6,}\.jsonl", re.ASCII
 )
 
 Owner = tuple[str, int]
-"""A run or a session: its table and its number."""
+"""A run or a session, as its table and its number."""
 
 
 def owner_of(table: str, row: Mapping[str, Any]) -> Owner | None:
@@ -53,7 +57,7 @@ def may_live_in(file: str, owner: Owner | None) -> bool:
 
 
 def may_live(file: str) -> Iterator[Owner]:
-    """Everybody who may live in a file, there or not."""
+    """Yield every owner that may live in a file, whether it exists or not."""
     table, *rest = file.removesuffix(".jsonl").split("/")
     if len(rest) == 1:
         yield from (

@@ -1,11 +1,13 @@
-"""The file store: a folder of JSON lines, for volumes, and for people who read their state with `cat`. One process at a time.
+"""Store runs in a folder of JSON lines, for volumes and for people who read their state with `cat`.
 
-It is the SQLite store in memory. Before a transaction of it is committed, all that it changes is a line of the log on the disk; after that,
-the lines go to the journals: one a run, one a session (see `homes`). So memory never holds what the files do not, and a commit that
-was acknowledged is on the disk.
+One process at a time can open it. It is the SQLite store in memory. Before it commits a
+transaction, all changes are on the disk as one line of the log. Afterwards the lines go to the
+journals, one per run and one per session (see `row_files`). So memory never holds what the files do
+not, and an acknowledged commit is on the disk.
 
-Everything that fails or is interrupted between the two leads to one state, `not sound`, and one way out of it, `_mend`: the log up to the last commit
-that memory has is true, the journals are made what it says, and the log is emptied.
+Every failure or interruption between the two leads to one state, `not _sound`, and `_mend` is the
+one way out of it. The log is authoritative up to the last commit that memory has. The store
+rewrites the journals from the log, then empties the log.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from outlast.store.sqlite.store import (
 log = logging.getLogger("outlast.store")
 
 LOG_BYTES_MAX = 4 * 1024 * 1024
-"""A log that is longer becomes the old one."""
+"""Bytes. A longer log becomes the old log, and a new one begins."""
 
 
 class FileStore(SQLiteStore):
@@ -55,9 +57,12 @@ class FileStore(SQLiteStore):
         self.folder = Path(path).absolute()
         self.place = str(path)
         self._sound, self._behind = True, False
-        """Files and memory say the same; if not, whether the journals lack something that the log has."""
+        """`_sound`: files and memory agree. If they do not, `_behind` says whether the journals
+        lack something that the log has.
+        """
         self._old: list[str] | None = None
-        """What must be synced before the old log can go; None: there is none."""
+        """The files to sync before the old log can be removed. None means that there is no old log.
+        """
         self._share = self._files_per_byte = 0.0
 
     @classmethod
@@ -68,13 +73,19 @@ class FileStore(SQLiteStore):
         clock: Callable[[], float] | None = None,
         heartbeat: float = 0.2,  # noqa: ARG003
     ) -> Self:
-        """The store of an address, not opened yet. There is nobody else who would look for a heartbeat."""
+        """Return the store at an address, not opened yet.
+
+        `heartbeat` has no effect: no other process has the store open to check for one.
+        """
         return cls(_path(address), clock=clock)
 
     # -- opening
 
     def versions(self) -> tuple[int, int]:
-        """Of the rows, as far as the journals say it: what only the log has yet is known when it is opened."""
+        """Return the schema version of the journals and the one that this release knows.
+
+        A version that only the log has is found when the store is opened.
+        """
         known = len(_migrations())
         try:
             if not Folder(self.folder).format():
@@ -86,11 +97,15 @@ class FileStore(SQLiteStore):
     def _version_in_journals(self) -> int | None:
         try:
             return schema_of(self.folder, None)
-        except StoreBroken:  # after a power cut opening mends it by the log; or says what is wrong
+        except StoreBroken:
+            # After a power cut, opening repairs the journal from the log, or raises.
             return None
 
     def _migrate(self) -> None:
-        """The database in memory is new: make it what the files say. First all is read, and only if it is whole anything is written."""
+        """Fill the new database in memory from the files, and migrate it.
+
+        Read and check everything before writing anything.
+        """
         self._entered = Folder(self.folder)
         self._closing.append(self._entered.leave)
         self._entered.enter()
@@ -117,7 +132,8 @@ class FileStore(SQLiteStore):
         self._journals = Journals(self.folder, loader.loaded.lengths, loader.loaded.row_files)
         self._batch: Batch | None = None
         self._rewriting: str | None = None
-        self._sound, self._behind = True, False  # it may have been closed before
+        # The store may have been open before.
+        self._sound, self._behind = True, False
         self._settle_files(ends, history.torn)
         self._compose_for(schema)
         if schema < len(steps):
@@ -151,7 +167,7 @@ class FileStore(SQLiteStore):
         return loader
 
     def _settle_files(self, ends: dict[str, Tail], torn: int) -> None:
-        """Make the files what has been read, and empty the log."""
+        """Bring the files to the state that was read, and empty the log."""
         self._log.open()
         if torn:
             log.warning(
@@ -169,7 +185,10 @@ class FileStore(SQLiteStore):
         self._begin_log(self._committed())
 
     def _begin_log(self, commit: int) -> None:
-        """Have an empty log say what the journals are. Where there is no room for that, it does not."""
+        """Write the number and size of the journals to an empty log.
+
+        If the disk has no room for the line, log a warning and go on without it.
+        """
         line = first_line(commit, self.now(), _sum(self._journals.lengths))
         try:
             self._log.write(line)
@@ -188,7 +207,11 @@ class FileStore(SQLiteStore):
         )
 
     def _upgrade(self, scripts: Sequence[str], version: int) -> None:
-        """Migrate, as one commit. What a statement adds to tables has defaults; what it changes in rows is noted as any change."""
+        """Migrate in one commit.
+
+        Columns that a statement adds have defaults. Rows that it changes are recorded like any
+        other change.
+        """
         changes = [RowChange(SCHEMA, None, {"one": 1, "version": version})]
         self._db.execute(sql.BEGIN)
         for script in scripts:
@@ -214,7 +237,10 @@ class FileStore(SQLiteStore):
         super().close()
 
     def _put_away(self) -> None:
-        """Journals synced, log emptied but for a line that says so. If that fails, everything is in the log as it was."""
+        """Sync the journals, and empty the log down to the line that describes them.
+
+        If that fails, everything is still in the log.
+        """
         try:
             self._check()
             if not self._sound:
@@ -235,25 +261,30 @@ class FileStore(SQLiteStore):
         super().close()
 
     def after_fork(self, *, at_rest: bool) -> None:
-        """The child must not write, and must not keep the lock when its parent has died."""
+        """Close the parent's files in a forked child.
+
+        The child must not write, and must not keep the lock after its parent has died.
+        """
         if not self._opened:
             return
         super().after_fork(at_rest=at_rest)
         self._entered.leave()
         self._log.close()
-        _inherited.append(self._db)  # closing it might wait for a thread that is not here
+        # Closing it might wait for a thread that does not exist in the child.
+        _inherited.append(self._db)
         self._writing = self._reading = threading.Lock()
 
     # -- writing
 
     def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
-        """Only where one sync of the log is all there is to do."""
+        """Commit only if one sync of the log is all the work. Return None otherwise."""
         return super().try_commit(commands) if self._sound and not self._old else None
 
     def _check(self) -> None:
         super()._check()
         try:
-            # The lock always: who removes it lets another process in. The log only where it is not being mended.
+            # Always check the lock: without it another process can open the store. Check the log
+            # only while no repair is due.
             ours = self._entered.is_there() and (not self._sound or self._log.is_there())
         except OSError as error:
             raise translate(error, self.place, committing=False) from error
@@ -278,7 +309,11 @@ class FileStore(SQLiteStore):
             self._log_commit(changes, at)
 
     def _log_commit(self, changes: list[RowChange], at: float) -> None:
-        """In the open transaction: what it changes is durable, or it is rolled back."""
+        """Make the changes of the open transaction durable in the log.
+
+        Raise if that fails: the caller rolls the transaction back. A failed sync raises
+        CommitUnknown.
+        """
         batch = self._composer.compose(changes, self._committed() + 1, at)
         self._sound = False
         try:
@@ -294,7 +329,10 @@ class FileStore(SQLiteStore):
         self._db.execute("UPDATE outlast_commit SET number = ?", (batch.commit,))
 
     def _finish(self) -> None:
-        """After COMMIT: it is durable and acknowledged, whatever becomes of this."""
+        """Add the committed batch to the journals.
+
+        The commit is durable and acknowledged, so a failure here only marks the store for repair.
+        """
         batch = self._batch
         if batch is None:
             return
@@ -305,10 +343,8 @@ class FileStore(SQLiteStore):
             self._journals.place(batch)
             self._batch = None
             self._upkeep(batch)
-        except (
-            OSError,
-            StoreBroken,
-        ) as error:  # who commits next is told, before anything of his is written
+        except (OSError, StoreBroken) as error:
+            # The next commit repairs the store or raises before it writes anything.
             log.warning(
                 "%s: journals are behind the log, and will be mended: %s", self.place, error
             )
@@ -316,7 +352,7 @@ class FileStore(SQLiteStore):
             self._sound, self._behind = True, False
 
     def _committed(self) -> int:
-        """The number of the last commit that memory has."""
+        """Return the number of the last commit that memory has."""
         return int(self._db.execute("SELECT number FROM outlast_commit").fetchone()[0])
 
     # -- upkeep
@@ -336,7 +372,7 @@ class FileStore(SQLiteStore):
             self._sync_some(len(batch.line))
 
     def _sync_some(self, size: int) -> None:
-        """As many as it takes to be done with the old log when the new one is half as long."""
+        """Sync the next share of files, so that the old log can go when the new one is half full."""
         assert self._old is not None
         self._share += size * self._files_per_byte
         count = min(math.ceil(self._share), len(self._old))
@@ -347,10 +383,13 @@ class FileStore(SQLiteStore):
             self._log.drop_old()
             self._old = None
 
-    # -- mending
+    # -- repair
 
     def recover(self) -> None:
-        """A commit that memory does not have is cut off the log: what then is there, is; what is not, will not come back."""
+        """Cut a commit that memory does not have off the log.
+
+        A commit that is in the log afterwards is permanent. One that is not will not come back.
+        """
         with self._writing:
             self._check()
             self._mend_if_needed()
@@ -367,7 +406,8 @@ class FileStore(SQLiteStore):
         committed, batch = self._committed(), self._batch
         if batch is not None and batch.commit <= committed:
             self._journals.settle(batch)
-        elif not self._behind:  # then it is only the log that has more than memory
+        # Only the log has more than memory.
+        elif not self._behind:
             self._log.cut()
             self._batch, self._sound = None, True
             return
@@ -415,7 +455,11 @@ def _sum(lengths: dict[str, Length]) -> Sum:
 
 
 def _left_alone(lengths: dict[str, Length], history: History) -> tuple[Sum, Sum]:
-    """Of the journals that the log does not speak of: what is there, and what was there when it began. Where it does not say, the same."""
+    """Sum up the journals that the log does not mention: as they are, and as they were at its
+    start.
+
+    Both are the same if the log does not say how it started.
+    """
     first: dict[str, Part] = {}
     for part in history.parts:
         first.setdefault(part.file, part)
@@ -423,7 +467,8 @@ def _left_alone(lengths: dict[str, Length], history: History) -> tuple[Sum, Sum]
     if history.begun is None:
         return found, found
     before = [part for part in first.values() if part.start or part.lines is None]
-    if any(part.lines is None for part in before):  # how long it was, nobody knows
+    # The length of a removed file is unknown.
+    if any(part.lines is None for part in before):
         return found, Sum(history.begun.files - len(before), found.size)
     return found, Sum(
         history.begun.files - len(before), history.begun.size - sum(part.start for part in before)
@@ -431,7 +476,7 @@ def _left_alone(lengths: dict[str, Length], history: History) -> tuple[Sum, Sum]
 
 
 def _report(path: Path, end: Tail) -> None:
-    """Say so where a journal has not just missed the last lines of the log."""
+    """Log a warning if the end of a journal differs from the log by more than missing last lines."""
     there = disk.read(path)[end.start :] if path.exists() else b""
     if (
         end.data is not None

@@ -1,4 +1,7 @@
-"""`postgresql://user:password@host:5432/database?schema=outlast&pooler=no`: what is ours in it, and what goes to libpq."""
+"""Parse `postgresql://user:password@host:5432/database?schema=outlast&pooler=no`.
+
+Separate Outlast's own options from those that go to libpq.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ DEFAULTS = {
     "keepalives_interval": ("", "10"),
     "tcp_user_timeout": ("", "30000"),
 }
-"""What libpq is told where neither the address nor its variable says it: a server that is gone without a word is noticed."""
+"""Options for libpq where neither the address nor the environment variable sets them. With them, a
+server that disappears silently is noticed.
+"""
 OURS = ("schema", "schema_owner", "pooler", "migrate")
 LIBPQ = frozenset(
     (
@@ -51,29 +56,33 @@ LIBPQ = frozenset(
 )
 """The options of libpq that an address may have.
 
-Left out are those that load code, that name a file to take a password from or to write to, that hand
-credentials on, and that change the protocol. Each has a variable that the user's own environment may set,
+Excluded are options that load code, name a file to take a password from or to write to, hand
+credentials on, or change the protocol. Each has a variable that the user's own environment may set,
 or no use here.
 """
 FILES = ("sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir")
-"""Options that must be plain paths. libpq loads an OpenSSL engine, a shared object, for a key with a colon."""
+"""Options that must be plain paths. For a key with a colon, libpq loads an OpenSSL engine, a shared
+object.
+"""
 
 
 @dataclass(frozen=True)
 class Address:
     place: str
-    """For people: without the password, and without options but those that say which store it is."""
+    """The address as shown to people: without the password, and only with options that identify the
+    store.
+    """
     schema: str
     pooler: bool | None
-    """Whether a transaction pooler is in between; None: found out."""
+    """Whether a transaction pooler is in between. None means that the connection finds out."""
     migrate: bool
     options: dict[str, str] = field(repr=False)
-    """For libpq."""
+    """Options for libpq."""
     schema_owner: str | None = None
-    """A role that is trusted with what is in the schema: see `owners`."""
+    """A role whose objects in the schema are trusted: see `schema_owner`."""
 
     def masked(self, text: str) -> str:
-        """A text without the password, should it be in there."""
+        """Return the text with the password masked."""
         for name in ("password", "sslpassword"):
             secret = self.options.get(name) or (
                 os.environ.get("PGPASSWORD", "") if name == "password" else ""
@@ -85,10 +94,14 @@ class Address:
 
 
 def parse(address: str) -> Address:
-    """SettingsError for what neither we nor libpq understand. No error tells the password."""
+    """Parse an address. Raise SettingsError for what neither Outlast nor libpq understands.
+
+    No error message contains the password.
+    """
     parts = server_parts(address)
     if "@" in parts.query:
-        raise SettingsError(BAD_ADDRESS)  # what looks like an option may be a part of a password
+        # What looks like an option may be part of a password.
+        raise SettingsError(BAD_ADDRESS)
     user, hosts = _user_and_hosts(parts.netloc)
     options = {**user, **hosts}
     if len(parts.path) > 1:

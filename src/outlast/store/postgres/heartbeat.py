@@ -1,7 +1,10 @@
-"""The heart: a thread that sees to it that this process's workers beat. The ear beats for them in the session that has their locks; while it does not,
-because its session was cut or it takes long to connect, the heart beats over another connection.
+"""Keep the heartbeats of this process's workers going.
 
-It never connects itself, and never waits for who has a connection: it takes one that is free. If none is, a helper makes one.
+The listener sends them in the session that holds the workers' locks. While it cannot, because its
+session was cut or connecting takes long, the thread here sends them over another connection.
+
+The thread never connects itself and never waits for a busy connection: it uses a free one. If none
+is free, a helper thread makes one.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class Heartbeat:
         self._address, self._every, self._format = address, every, format
         self._call_timeout = call_timeout
         self._ways = ways
-        """Connections that may be free: each beats, or says False at once."""
+        """Connections that may be free. Each sends a heartbeat, or returns False at once."""
         self._workers: set[str] = set()
         self._beaten = 0.0
         self._stop = threading.Event()
@@ -45,7 +48,9 @@ class Heartbeat:
         self._spare: Connection | None = None
 
     def start(self, workers: set[str]) -> None:
-        """`workers` is the owner's own set: whoever is in there at the time beats."""
+        """Start the thread. `workers` is the caller's own set: heartbeats go out for its current
+        members.
+        """
         self._workers = workers
         if self._thread is None and not self._stop.is_set():
             self._beaten = time.monotonic()
@@ -54,7 +59,7 @@ class Heartbeat:
             )
 
     def felt(self) -> None:
-        """The ear has just beaten, or there is nothing to beat for."""
+        """Note that the listener just sent a heartbeat, or that there is no worker to send one for."""
         self._beaten = time.monotonic()
 
     def close(self) -> None:
@@ -67,7 +72,7 @@ class Heartbeat:
             self._spare.drop()
 
     def forget_in_child(self) -> None:
-        """After fork: the threads and the session are the parent's."""
+        """Drop the parent's threads and session in a forked child."""
         self._stop.set()
         self._thread = self._helper = None
         if self._spare is not None:
@@ -79,7 +84,8 @@ class Heartbeat:
         while not self._stop.wait(self._every / 2):
             try:
                 self._look()
-            except Exception:  # without this thread a living worker may be taken for a dead one
+            except Exception:
+                # Without this thread a live worker may be taken for dead.
                 log.exception("the heart stumbled")
 
     def _look(self) -> None:
@@ -117,6 +123,6 @@ class Heartbeat:
 
 
 def _started(thread: threading.Thread) -> threading.Thread:
-    """Started before anybody knows of it: who closes in between cannot join one that is not."""
+    """Start a thread before it is stored: `close` cannot join a thread that has not started."""
     thread.start()
     return thread

@@ -1,7 +1,10 @@
-"""The ear: a thread with a connection of its own. It hears when others ring, rings for them, holds the locks that say that this process's workers
-are alive, and beats their hearts. While it cannot, the heart does: see there.
+"""Listen for notifications, send them, and keep this process's workers alive, in one thread.
 
-Everything it does is a convenience. A ring may be lost, and without a lock or a beat the lease tells who is dead: so it never raises, it tries again.
+The thread has its own connection. It holds the locks that prove that the workers are alive, and
+sends their heartbeats. While it cannot, the thread in `heartbeat` sends them.
+
+Nothing depends on it: a notification may be lost, and without a lock or a heartbeat the lease
+decides which worker is dead. So the thread never raises; it tries again.
 """
 
 from __future__ import annotations
@@ -28,15 +31,15 @@ from outlast.store.postgres.heartbeat import Heartbeat
 log = logging.getLogger("outlast.store")
 
 RING_SECONDS = 0.01
-"""Between two rings of one process: NOTIFY takes a lock of the whole database."""
+"""Seconds between two notifications of one process: NOTIFY takes a lock on the whole database."""
 AGAIN_SECONDS = (0.05, 2.0)
-"""Before it connects again: at first, and at the most."""
+"""Seconds before reconnecting: the first pause, and the longest."""
 HOLD_SECONDS_MAX = 1.0
 CLOSE_SECONDS_MAX = 2.0
 
 
 def channel(schema: str) -> str:
-    """A name that fits whatever the schema is called."""
+    """Return the name of the notification channel. It is valid whatever the schema is called."""
     return "outlast_" + md5(schema.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
@@ -56,13 +59,13 @@ class Listener:
         self._channel = channel(address.schema)
         self._listeners: list[Callable[[], None]] = []
         self._workers: set[str] = set()
-        """Whose lock is to be held."""
+        """The workers whose lock the thread should hold."""
         self._ring = False
         self._rung = 0.0
         self._own = 0
-        """The server's number of this session: it hears its own rings too."""
+        """The server's process id of this session, which also receives its own notifications."""
         self._heard = False
-        """Somebody else has rung, and the listeners are not told yet."""
+        """Another process has sent a notification that the listeners have not received yet."""
         self._stop = False
         self._dead = False
         self._thread: threading.Thread | None = None
@@ -70,11 +73,13 @@ class Listener:
         self._starting = threading.Lock()
         self._changed = threading.Condition()
         self._locked: frozenset[str] = frozenset()
-        """Whose lock is held now."""
+        """The workers whose lock the session holds now."""
         self._alone = bool(address.pooler)
-        """Behind a pooler: a session is nobody's own, so there is nothing to hold or to hear."""
+        """Whether a pooler is in between. Then no session belongs to this process, and there is
+        nothing to lock or to listen for.
+        """
         self.learn: Callable[[float], None] = lambda _: None
-        """Told the server's time."""
+        """Called with the server's time after each heartbeat."""
 
     @property
     def is_awake(self) -> bool:
@@ -87,7 +92,10 @@ class Listener:
         self._start()
 
     def acquire_liveness(self, worker: str) -> None:
-        """Held when this returns, if the server answers soon; otherwise as soon as it does."""
+        """Hold the worker's lock from now on. Wait HOLD_SECONDS_MAX for the server at most.
+
+        If the server does not answer by then, the thread takes the lock as soon as it does.
+        """
         self._workers.add(worker)
         self._start()
         if not self._address.pooler:
@@ -104,19 +112,19 @@ class Listener:
             listener()
 
     def notify(self) -> None:
-        """Soon, and once for all that want it until then."""
+        """Send one notification soon, for all callers that ask until then."""
         first, self._ring = not self._ring, True
         if first:
             self._wake()
 
     def close(self) -> None:
-        """Let go of everything, and ring what is still to be rung."""
+        """Release all locks, and send a notification that is still pending."""
         self._listeners.clear()
         self._workers.clear()
         self._end()
 
     def die(self) -> None:
-        """As at a death: the session ends, and what it said of its workers stays."""
+        """End as a killed process does: drop the session and leave the workers' rows as they are."""
         self._dead = True
         self._end()
 
@@ -135,7 +143,7 @@ class Listener:
             os.close(self._wake_write)
 
     def forget_in_child(self) -> None:
-        """After fork: the thread and the session are the parent's."""
+        """Drop the parent's thread and session in a forked child."""
         self._listeners.clear()
         self._workers.clear()
         self._db.forget_in_child()
@@ -157,7 +165,8 @@ class Listener:
 
     def _wake(self) -> None:
         if self._thread is not None:
-            with suppress(OSError):  # full of it already, or just closed
+            # The pipe may be full already, or just closed.
+            with suppress(OSError):
                 os.write(self._wake_write, b"!")
 
     # -- the thread
@@ -177,13 +186,13 @@ class Listener:
         self._db.drop()
 
     def _rest(self, seconds: float) -> None:
-        """Before connecting again."""
+        """Wait before reconnecting. Stop early if the listener closes."""
         until = time.monotonic() + seconds
         while not self._stop and (left := until - time.monotonic()) > 0:
             self._sleep(left, None)
 
     def _session(self) -> None:
-        """One connection, for as long as it lasts. psycopg.Error."""
+        """Serve one connection for as long as it lasts. Raise psycopg.Error when it is lost."""
         db = self._db.db()
         locked: set[str] = set()
         self._say(locked, alone=self._db.pooler)
@@ -193,7 +202,8 @@ class Listener:
             db.execute(f"LISTEN {self._channel}")
         pid: int | None = None
         next_beat = 0.0
-        self._tell()  # what was missed meanwhile
+        # Notifications may have been missed while there was no connection.
+        self._tell()
         while not self._stop:
             now = time.monotonic()
             if not self._alone and (now >= next_beat or locked != self._workers):
@@ -242,7 +252,10 @@ class Listener:
         self._db.execute(sql.NOTIFY, (self._channel,))
 
     def _note(self, heard: psycopg.Notify) -> None:
-        """What comes in while a statement is under way (every beat is one) psycopg takes out of the connection, and tells only here."""
+        """Note a notification that arrives during a statement, such as a heartbeat.
+
+        psycopg takes those off the connection and passes them only to this handler.
+        """
         self._heard = self._heard or heard.pid != self._own
 
     def _hear(self, db: psycopg.Connection[Any]) -> None:
@@ -257,7 +270,8 @@ class Listener:
     def _tell(self) -> None:
         try:
             self.notify_local()
-        except Exception:  # without this thread the hearts would stand still
+        except Exception:
+            # Without this thread the heartbeats would stop.
             log.exception("a listener failed")
 
     def _sleep(self, seconds: float, db: psycopg.Connection[Any] | None) -> None:

@@ -1,9 +1,10 @@
 # ruff: noqa: S608 - only names of our own, and the schema's, quoted, are put in
-"""The schema: what version it has, and how it comes to the one that this release knows.
+"""Check the version of the schema, and bring it to the one that this release knows.
 
-A migration is a numbered file, executed once, in a transaction of its own under a lock, so that of two who migrate the second finds it done. What
-it does must be harmless to workers of the release before: columns and tables come, none goes. The functions come with it, under names that end in the version:
-workers of an older release go on calling theirs.
+A migration is a numbered file. It is executed once, in its own transaction under a lock: of two
+processes that migrate, the second finds it done. A migration must not disturb workers of the
+previous release, so it adds columns and tables and removes none. The functions are installed with
+it, under names that end in the version. Workers of an older release go on calling theirs.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ if TYPE_CHECKING:
 LOCK_SECONDS_MAX = 2
 TRIES_MAX = 10
 WALK_MAX = 1_000
-"""Entries of an index. A scan for something to claim that walks over more is remembered: see the function `ready`."""
+"""Index entries. When a scan for claimable runs walks over more, the store remembers the first run
+of each line: see the function `ready`.
+"""
 ANSWER_MAX = 60_000
-"""Bytes. Runs beyond it come as numbers, to be read later: see the function `row`."""
+"""Bytes in an answer. Runs beyond it are sent as numbers, and read later: see the function `row`.
+"""
 GRACE_SECONDS = 0.6
-"""How long a heart may be silent at the least before its worker, whom nobody holds a lock for, is dead."""
+"""The minimum silence after which a worker without a lock counts as dead."""
 
 _SCHEMA = """
 DO $do$ BEGIN                                                 -- one who owns the schema need not have the right to make another
@@ -85,7 +89,7 @@ def _files(folder: str) -> tuple[str, ...]:
 
 
 def version() -> int:
-    """Of the schema that this release knows."""
+    """Return the schema version that this release knows."""
     return len(_files("migrations"))
 
 
@@ -95,7 +99,7 @@ def quoted(name: str) -> str:
 
 @cache
 def functions(schema: str) -> str:
-    """Their statements, for this schema and version."""
+    """Return the statements that create the functions, for this schema and version."""
     text = "\n".join(_files("functions")).replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
     settings = " ".join(
         f"SET {each}" for each in (f"search_path = {quoted(schema)}, pg_temp", *PLANS)
@@ -130,8 +134,8 @@ def fingerprint(schema: str) -> str:
 def steps(schema: str, owner: str | None = None) -> list[str]:
     """Return statements that bring a schema of any version to this one, in order.
 
-    Each is for a transaction of its own, and does nothing where it was done. Each fails before it touches anything in a
-    schema of a role that is neither trusted nor `owner`.
+    Each needs its own transaction, and does nothing if it was done before. Each fails before it
+    touches anything in a schema of a role that is neither trusted nor `owner`.
     """
     name = quoted(schema)
     key = f"hashtextextended('outlast/' || {schema_owner.literal(schema)}, 6074000)"
@@ -157,15 +161,15 @@ def steps(schema: str, owner: str | None = None) -> list[str]:
 
 
 def script(schema: str, owner: str | None = None) -> str:
-    """Return the same for a person with psql."""
+    """Return the statements of `steps` as a script for psql."""
     body = "\n".join(f"BEGIN;\n{step}COMMIT;\n" for step in steps(schema, owner))
     return f"-- The schema of Outlast, version {version()}. It may be executed again: what is done already is left alone.\n{body}"
 
 
 def current(db: Connection) -> tuple[int, str]:
-    """Return the version that is there and the fingerprint of its functions; 0 if there is none.
+    """Return the version in the database and the fingerprint of its functions; 0 if there is none.
 
-    Raise SettingsError for a schema of a role that is not trusted, before anything in it is read.
+    Raise SettingsError for a schema of a role that is not trusted, before reading anything in it.
     """
     schema_owner.check(db)
     schema = quoted(db.address.schema)
@@ -177,7 +181,7 @@ def current(db: Connection) -> tuple[int, str]:
 
 
 def check(db: Connection) -> bool:
-    """Whether the schema is as this release needs it. StoreTooNew."""
+    """Return whether the schema is what this release needs. Raise StoreTooNew if it is newer."""
     there, made = current(db)
     if there > version():
         raise StoreTooNew(
@@ -188,7 +192,11 @@ def check(db: Connection) -> bool:
 
 
 def migrate(db: Connection) -> None:
-    """Bring the schema to this version. Somebody who keeps a lock is waited for, not stood in the way of."""
+    """Bring the schema to this version.
+
+    Give up a lock after LOCK_SECONDS_MAX and retry, so that other transactions are not held up.
+    Raise StoreUnavailable if another release migrates at the same time.
+    """
     if check(db):
         return
     for step in steps(db.address.schema, db.address.schema_owner):

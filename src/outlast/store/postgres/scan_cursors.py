@@ -1,4 +1,7 @@
-"""What a store remembers of its scans for something to claim while they are slow: see the function `ready`."""
+"""Remember where scans for claimable runs begin, while full scans are slow.
+
+See the function `ready`.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,15 @@ from typing import Any
 from outlast.store.postgres.migrate import WALK_MAX
 
 SHARE = 20
-"""A scan of everything is made again after so many times what it took: it costs a twentieth of the time."""
+"""The interval between full scans, in multiples of their duration. Full scans take a twentieth of
+the time.
+"""
 SECONDS_MAX = 5.0
-"""And after so long at the latest: that is how late a run may be seen that belongs before the place."""
+"""The longest interval between full scans. A run before a remembered position is found this late.
+"""
 DUE_MARGIN = 10.0
-"""What came due longer ago was made ready, unless its transaction took that long."""
+"""Seconds. Runs that came due longer ago were made ready, unless their transaction took that long.
+"""
 
 
 class ScanCursorCache:
@@ -25,14 +32,14 @@ class ScanCursorCache:
         self._lines: dict[tuple[str, str, int], list[Any]] = {}
 
     def now(self) -> list[Any] | None:
-        """Where scans begin now; None: at the beginning."""
+        """Return where scans begin now. None means at the beginning."""
         with self._lock:
             if time.monotonic() >= self._until:
                 return None
             return [self._due, list(self._lines.values())]
 
     def left(self) -> float:
-        """Seconds until a scan begins at the beginning again."""
+        """Return the seconds until the next full scan."""
         with self._lock:
             return max(self._until - time.monotonic(), 0.0)
 
@@ -49,7 +56,11 @@ class ScanCursorCache:
         *,
         floored: bool,
     ) -> None:
-        """After a scan: how long it took, how many entries it walked over, and the first run of each line that had any."""
+        """Record a scan: its duration, the entries it walked over, and the first run of each line.
+
+        A line is a queue with a workflow, separately for interrupted runs and others. `firsts` has
+        only lines with a run. `floored` says that the scan began at remembered positions.
+        """
         with self._lock:
             if not floored:
                 slow = walked > WALK_MAX

@@ -1,7 +1,8 @@
-"""Whose code a schema holds: a function runs with the rights of the role that calls it.
+"""Check that everything in a schema belongs to a trusted role.
 
-Another role may have made the schema first, with functions and tables of its own under Outlast's names.
-So nothing in a schema is read or called before everything in it is known to belong to a trusted role.
+A function runs with the rights of the role that calls it. Another role may have created the schema
+first, with functions and tables of its own under Outlast's names. So Outlast reads and calls
+nothing in a schema before this check.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ WITH me AS (
 SELECT f.what, coalesce(r.rolname::text, 'PUBLIC') AS owner FROM found f LEFT JOIN pg_catalog.pg_roles r ON r.oid = f.owner
 WHERE NOT EXISTS (SELECT 1 FROM trusted t WHERE t.oid = f.owner)
 """
-"""What in a schema belongs to a role that this one has no reason to trust.
+"""Select what in a schema belongs to a role that this one has no reason to trust.
 
-Trusted are this role, superusers, the role that the address names, and for all but superusers also the
-owner of the database and every role whose rights this one inherits.
+Trusted are this role, superusers and the role that the address names. All roles but superusers also
+trust the owner of the database and every role whose rights they inherit.
 """
 
 
 def literal(text: str) -> str:
-    """Return a text as a literal of SQL."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def assertion(schema: str, owner: str | None) -> str:
-    """Return a statement that fails if something in the schema belongs to a role that is not trusted."""
+    """Return a statement that fails if something in the schema belongs to an untrusted role."""
     query = _UNTRUSTED.format(schema=literal(schema), owner=literal(owner or ""))
     return f"""
 DO $owners$ DECLARE found record; BEGIN
@@ -63,7 +64,7 @@ END $owners$;
 
 
 def check(db: Connection) -> None:
-    """Raise SettingsError if something in the schema belongs to a role that is not trusted."""
+    """Raise SettingsError if something in the schema belongs to an untrusted role."""
     address = db.address
     query = _UNTRUSTED.format(
         schema=literal(address.schema), owner=literal(address.schema_owner or "")

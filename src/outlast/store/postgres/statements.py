@@ -1,8 +1,11 @@
 # ruff: noqa: S608 - only names of our own, and the schema's, quoted, are put in
-"""Every statement of the Postgres store that is not in a function. `{s}` is the schema, `{v}` its version. Values are always bound.
+"""Define every statement of the PostgreSQL store that is not in a server-side function.
 
-Operands have exactly the types of an operator of the server, by a cast where needed. Behind a pooler `search_path` cannot be
-set, and an operator that somebody made in `public` would be preferred to one that only fits after a conversion.
+`{s}` is the schema, `{v}` its version. Values are always bound.
+
+Operands have exactly the types of an operator of the server, by a cast where needed. Behind a
+pooler `search_path` cannot be set, and PostgreSQL would prefer an operator in `public` that fits
+exactly to one that needs a conversion.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ PLANS = (
     "jit = off",
     "plan_cache_mode = force_generic_plan",
 )
-"""For what is planned once: a plan that was made while the tables were empty is used until they are analyzed, so it must be by an index, and by its
-order: a bitmap has every entry read and sorted before the first few are there."""
+"""Settings for statements that are planned once. A plan made while the tables were empty stays in
+use until they are analyzed, so it must use an index and its order. A bitmap scan reads and sorts
+every entry before it returns the first few.
+"""
 
 COMMIT = "SELECT {s}.commit_{v}($1, $2, $3, $4, $5, $6, $7)"
 RECORD = f"""
@@ -31,8 +36,10 @@ FROM (SELECT 1 FROM {{s}}.runs WHERE pk = $1::bigint AND fence = $3::bigint AND 
 WHERE ($2::bigint = 1 OR EXISTS (SELECT 1 FROM {{s}}.entries WHERE run = $1::bigint AND seq = $2::bigint - 1))
   AND current_setting('synchronous_commit') <> 'off'
 """
-"""One new entry, of a good fence and epoch, that follows the last one; else nothing is written. The row of the writer is locked, not only read: a
-statement that waits sees no more than before it began, unless it locks."""
+"""Write one new entry that follows the last one, if its fence and epoch are current; else write
+nothing. The statement locks the writer's row instead of only reading it: a statement that waits
+sees later changes only in rows that it locks.
+"""
 EPOCH = "SELECT {s}.epoch_{v}(%s)"
 GONE = "DELETE FROM {s}.writers WHERE id = %s"
 NOW = "SELECT {s}.seconds_{v}()"
