@@ -1,4 +1,7 @@
-"""`Checkpoint`: where a script was, for those who have one and no workflow. A session that does not expire, in a space of its own."""
+"""Define `Checkpoint`: the saved position of a script that has no workflow.
+
+It is a session in a space of its own that does not expire by default.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,19 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 DONE = "done:"
-"""Before the name of a step that was marked."""
+"""The prefix of marked steps' field names."""
 
 
 class Checkpoint:
-    """What a task has done and knows, under its id:
+    """The saved state of a task, under its id:
 
         task = app.checkpoint("import-2026")
         for page in range(await task.get("page", 0), 100):
             await fetch(page)
             await task.save(page=page + 1)
 
-    What is saved is durable when the call returns, and stays until `clear` (or for `ttl` seconds, if that is given).
+    A save is durable when the call returns. The state stays until `clear`, or until it is not used
+    for `ttl` seconds if that is given.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class Checkpoint:
         return self._session.id
 
     def save(self, /, **fields: Any) -> Awaits[None]:
-        """Save fields, all of them or none; others stay."""
+        """Save fields, all of them or none. Other fields stay."""
         for name in fields:
             _check_field(name)
         return self._session._change("save", fields, quiet=True)
@@ -66,17 +70,17 @@ class Checkpoint:
     def get(
         self, field: str | None = None, default: Any = None, *, type: builtins.type[Any] = object
     ) -> Awaits[Any]:
-        """What was saved as `field`, or `default`; without a field, everything that was saved."""
+        """Return the field's saved value, or `default`. Without a field, return everything saved."""
         if field is None:
             return self._session._all("get", _without_marks)
         return self._session.get(_check_field(field), default, type=type)
 
     def mark(self, step: str, value: Any = None) -> Awaits[None]:
-        """Say that a step is done, with what came of it."""
+        """Mark a step as done, with its result."""
         return self._session._change("mark", {_mark(step): value}, quiet=True)
 
     def done(self, step: str) -> Awaits[bool]:
-        """Whether a step was marked."""
+        """Return whether a step is marked as done."""
         return self._session._get("done", _mark(step), lambda text: text is not None)
 
     @overload
@@ -90,11 +94,11 @@ class Checkpoint:
     def result(
         self, step: str, default: Any = None, *, type: builtins.type[Any] = object
     ) -> Awaits[Any]:
-        """What a step was marked with, or `default` if it was not."""
+        """Return the result that a step was marked with, or `default` if it is not marked."""
         return self._session.get(_mark(step), default, type=type)
 
     def clear(self) -> Awaits[None]:
-        """Forget all of it."""
+        """Delete everything saved, including the marks."""
         return self._session.clear()
 
     def __repr__(self) -> str:

@@ -1,5 +1,8 @@
-"""`@effect`: a step that changes the outside world. It is recorded as an intent before it acts, so that a death in between is not
-forgotten; `verify` says afterwards whether it happened, `compensate` undoes it."""
+"""Define `@effect`: a step that changes the outside world.
+
+An intent is recorded before the effect acts, so that a death in between is not forgotten. `verify`
+then determines whether it happened, and `compensate` reverses it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ _NEEDED: Any = object()
 
 
 class EffectBase(StepBase[P, R]):
-    """What both colours share."""
+    """The base of async and sync effects."""
 
     kind = "effect"
 
@@ -97,7 +100,7 @@ class EffectBase(StepBase[P, R]):
             undo is not None,
         )
         self.code = f"{fn.__module__}:{fn.__qualname__}:{self.name}"
-        """Where it is: recorded as a hint, for where two effects have one name."""
+        """Where the function is defined. Recorded as a hint, in case two effects have one name."""
         self.key_name = key_name(fn)
         self.verifier: Callable[..., Any] | None = None
         self.compensation: EffectBase[..., Any] | None = None
@@ -112,10 +115,12 @@ class EffectBase(StepBase[P, R]):
     @overload
     def verify(self, fn: Callable[Q, Happened[R] | None], /) -> Callable[Q, Happened[R] | None]: ...
     def verify(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
-        """Decorates the function that says whether the effect has happened: `Happened(result)`, or None. Raising means unknown.
+        """Decorate the function that determines whether the effect happened.
 
-        It takes what it names of the effect's parameters, and the key. It is asked when a death, a time-out or an exception has left
-        that open, no earlier than the act can still be under way, and under the effect's `timeout`.
+        It returns `Happened(result)`, or None if the effect did not happen. Raising means unknown.
+        It takes the effect's parameters that it names, and the key. Outlast calls it when a death,
+        a time-out or an exception left the outcome open, only after the act can no longer be in
+        flight, and under the effect's `timeout`.
         """
         check_verify(self.name, self.fn, fn)
         self.verifier, self.verify_key = fn, key_name(fn)
@@ -143,11 +148,13 @@ class EffectBase(StepBase[P, R]):
         idempotent: bool = True,
     ) -> _Compensation[R]: ...
     def compensate(self, *fn: Any, **options: Any) -> Any:
-        """Decorates the function that undoes the effect: when its run fails, is cancelled or abandoned, or an exception leaves its unit.
+        """Decorate the function that reverses the effect.
 
-        It takes the effect's result, then what it names of the effect's parameters; `effect_key` is the effect's key, `key: str = KEY`
-        its own. It is an effect itself, with the options of `@effect`; unless these say otherwise it is idempotent, has five retries and the
-        effect's timeout.
+        Outlast calls it when the run fails, is cancelled or abandoned, or when an exception leaves
+        the effect's unit. It takes the effect's result, then the effect's parameters that it names.
+        `effect_key` is the effect's key, and `key: str = KEY` its own. It is an effect itself, with
+        the options of `@effect`. By default it is idempotent, has five retries and the effect's
+        timeout.
         """
         if not fn:
             return lambda fn: self._compensate(fn, options)
@@ -202,11 +209,14 @@ class EffectBase(StepBase[P, R]):
 
 
 class Effect(EffectBase[P, R], Step[P, R]):
-    """An async effect: `await e(...)`. It is on record before it is tried, and confirmed after."""
+    """An async effect: `await e(...)`. Its intent is recorded before it acts, its outcome after."""
 
 
 class SyncEffect(EffectBase[P, R], SyncStep[P, R]):
-    """A sync effect: `e(...)` in a sync run, `await e.aio(...)` in an async one, where it executes in a thread."""
+    """A sync effect: `e(...)` in a sync run, `await e.aio(...)` in an async one.
+
+    In an async run it executes in a thread.
+    """
 
 
 @overload
@@ -218,10 +228,11 @@ def compensate_with(
     effect: SyncEffect[P, Any], /, *args: P.args, **kwargs: P.kwargs
 ) -> Coroutine[None, None, None]: ...
 def compensate_with(effect: Any, /, *args: Any, **kwargs: Any) -> Coroutine[None, None, None]:
-    """In a workflow: have `effect` called with these arguments if the run is undone. `await compensate_with(release, lock_id)`.
+    """Register `effect` to be called with these arguments if the run is compensated.
 
-    It is durable when this returns, and takes its place in the order in which things are undone. In a sync workflow it is a plain call
-    (`outlast.sync`). It may be registered while the run is being cancelled.
+    Use it in a workflow: `await compensate_with(release, lock_id)`. The registration is durable
+    when this returns, and takes its place in the order of compensation. In a sync workflow it is a
+    plain call (`outlast.sync`). It is also allowed while the run is being cancelled.
     """
     if inspect.iscoroutine(effect):
         effect.close()
@@ -251,16 +262,24 @@ def effect(
 @overload
 def effect(fn: Callable[..., Any], /) -> NoReturn: ...
 def effect(fn: Any = None, /, **options: Any) -> Any:
-    """Make a function an effect: `@effect(timeout=30)`. It acts once: an intent is recorded before it, its outcome after.
+    """Make a function an effect: `@effect(timeout=30)`.
 
-    - `timeout`: seconds for one act. After a death nothing is asked or done before it is over (and `effect_margin` seconds more).
-    - `failed_on`: exceptions that mean that it did not happen (not `Exception`: that is any). Any other, and a time-out, leave that open.
-    - `retries`: how often to act again after one of them, waiting `backoff` seconds, then twice that and so on up to `backoff_max`, with jitter.
-    - `idempotent`: the other side does nothing twice under one key, so that it may simply be called again where nobody can tell.
-    - `undo=None`: it has no compensation, and needs none; otherwise give it one with `@fx.compensate`. Without either it is refused in a unit.
-    - `name`: what it is recorded under; its function's qualified name unless given.
+    An effect acts once: an intent is recorded before it, its outcome after.
 
-    What is left open is for `@fx.verify` to find out, else for `idempotent`, else for a person (`outlast decide`).
+    - `timeout`: seconds for one act. After a death nothing is verified or repeated until it has
+      passed, plus `effect_margin` seconds.
+    - `failed_on`: exceptions that mean that it did not happen. `Exception` is refused, because it
+      covers every error. Any other exception, and a time-out, leave the outcome open.
+    - `retries`: further acts after an exception in `failed_on`. The delay starts at `backoff`
+      seconds and doubles up to `backoff_max`, with jitter.
+    - `idempotent`: the other side acts only once per key, so the effect may be called again when
+      its outcome is unknown.
+    - `undo=None`: it has no compensation and needs none. Otherwise add one with `@fx.compensate`. A
+      unit refuses an effect that has neither.
+    - `name`: the name that it is recorded under. The default is the function's qualified name.
+
+    An open outcome is settled by `@fx.verify`, else by `idempotent`, else by a person (`outlast
+    decide`).
     """
     if fn is not None:
         name = getattr(fn, "__name__", "it")

@@ -609,8 +609,7 @@ class Outlast:
         result: Any = None,
         intent: int | None = None,
     ) -> None:
-        """Decide the outcome of an effect that Outlast could not determine, so that its parked run
-        goes on.
+        """Decide an effect whose outcome is unknown, so that its parked run goes on.
 
         `effect` is its call site, as `show` and the run's `reason` name it, or its name if only one
         effect has that name. Pass exactly one of:

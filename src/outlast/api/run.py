@@ -53,10 +53,8 @@ class Run(Generic[R]):
 def _decoded(text: str) -> BaseException:
     try:
         return decode_error(text)
-    except (
-        ValueError
+    except ValueError as unreadable:
         # The record is damaged or was edited by hand. The run failed all the same.
-    ) as unreadable:
         return StepFailed(UNREADABLE, str(unreadable), "")
 
 
@@ -68,11 +66,8 @@ def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
         error = _decoded(end.error) if end.error else RunFailed(id)
         if isinstance(error, StepFailed):
             raise RunFailed(id, str(error), error.traceback_text) from error.__cause__
-        if isinstance(
-            error,
-            asyncio.CancelledError,
+        if isinstance(error, asyncio.CancelledError):
             # The workflow raised it itself. Its caller was not cancelled.
-        ):
             raise RunFailed(
                 id, "its workflow raised CancelledError, though nobody had cancelled it"
             )

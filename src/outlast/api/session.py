@@ -1,7 +1,8 @@
-"""`Session`: state that outlives its process and is shared by all: fields and lists, with a version and an expiry.
+"""Define `Session`: fields and lists that outlive a process and are shared by all processes.
 
-Where a call is made decides what it is. In a workflow's own code it is recorded, so that every life of the run gets the same and a
-change happens once; elsewhere, also in a step's body, it is a plain call.
+A session has a version and an expiry. In a workflow's own code a call is recorded, so that every
+life of the run gets the same answer and a change happens once. Elsewhere, including a step's body,
+it is a plain call.
 """
 
 from __future__ import annotations
@@ -39,30 +40,30 @@ D = TypeVar("D")
 Awaits = Coroutine[None, None, T]
 
 TTL_MAX = 100 * 365.25 * 86_400.0
-"""A hundred years. Who means longer means for ever."""
+"""A hundred years. For a longer time, use None."""
 TTL = 86_400.0
-"""Seconds that a session is kept after the last access, unless said otherwise: a day."""
+"""Seconds that an access keeps a session by default: a day."""
 PAGE = 100
 TRIES = 10
-"""How often a session is read anew that changes while it is read."""
+"""How often a session is read again when it changes during the read."""
 _LAST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 _ABSENT, _FOUND = "{}", '{"value":'
 
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session, as it stands in the store: what it has, not what is in it."""
+    """A session as it stands in the store: the names of its fields and lists, not their contents."""
 
     id: str
     version: int
-    """How many changes it has had since it was made."""
+    """The number of changes since it was created."""
     updated_at: datetime
     expires_at: datetime | None
     """None: never."""
     fields: tuple[str, ...]
-    """The names of those that have a value."""
+    """The names of the fields that have a value."""
     lists: dict[str, int]
-    """How many items each list has."""
+    """The number of items in each list."""
 
     @classmethod
     def of(cls, row: SessionRow) -> SessionInfo:
@@ -73,10 +74,12 @@ class SessionInfo:
 
 
 class Session:
-    """State under an id: `await session.set("name", "Ada")`, `await session.get("name")`, durable when it returns.
+    """State under an id: `await session.set("name", "Ada")`, `await session.get("name")`.
 
-    Every access keeps it for `ttl` seconds more; where nobody says how long, for a day at least, and what it has is not shortened. It is the same in every process that has the store open. In a workflow's own code each call is
-    recorded: a replay gets what was found then, and a change happens once.
+    A change is durable when its call returns. Every process that has the store open sees the same
+    session. Every access keeps it for `ttl` seconds more. Without a `ttl`, an access keeps it for
+    at least a day and never shortens its expiry. In a workflow's own code each call is recorded: a
+    replay gets the recorded answer, and a change happens once.
     """
 
     def __init__(
@@ -87,7 +90,9 @@ class Session:
         find: Callable[[], Engine] | None = None,
         space: str = SESSION,
     ) -> None:
-        """`find` is for its Outlast; None: it is that of the run in which it is used."""
+        """Store the settings and the address. `find` returns the engine; None: that of the current
+        run.
+        """
         self._settings, self._find = settings, find
         unsaid = isinstance(ttl, EllipsisType)
         kept = TTL if isinstance(ttl, EllipsisType) else _checked(ttl)
@@ -111,8 +116,10 @@ class Session:
     def get(
         self, field: str, default: Any = None, *, type: builtins.type[Any] = object
     ) -> Awaits[Any]:
-        """A field's value, as plain JSON or as `type` (Unrecordable if it does not fit), or `default` if there is none. A list is
-        given whole."""
+        """Return a field's value as plain JSON or as `type`, or `default` if it has none.
+
+        A list is returned whole. Raise Unrecordable if the value does not fit `type`.
+        """
         codec = codec_for(type)
         what = f"field {field!r} of {self._at}"
         return self._get(
@@ -140,7 +147,10 @@ class Session:
     def last(
         self, field: str, count: int | None = 20, *, type: builtins.type[Any] = object
     ) -> Awaits[list[Any]]:
-        """The newest `count` items of a list (None: all of them), oldest first, each as `type`. Empty if there is no such list."""
+        """Return the newest `count` items of a list (None: all), oldest first, each as `type`.
+
+        The result is empty if there is no such list.
+        """
         field, at = self._field(field), self._at
         if count is not None and (builtins.type(count) is not int or count < 0):
             raise ValueError(f"count={count!r} must be a whole number from 0, or None for all.")
@@ -157,7 +167,9 @@ class Session:
         return self._look("last", (field, count), find, decode)
 
     def all(self) -> Awaits[dict[str, Any]]:
-        """Everything in it, by field, as plain JSON; empty if it is not there."""
+        """Return everything in the session by field, as plain JSON. Empty if the session does not
+        exist.
+        """
         return self._all("all", json.loads)
 
     def _all(self, name: str, decode: Callable[[str], dict[str, Any]]) -> Awaits[dict[str, Any]]:
@@ -171,7 +183,10 @@ class Session:
         return self._look(name, (), find, decode)
 
     def info(self) -> Awaits[SessionInfo | None]:
-        """Its version, when it was changed last, when it expires, and what is in it; None if it is not there. It moves no expiry."""
+        """Return the version, last change, expiry and contents of the session.
+
+        Return None if the session does not exist. This does not extend its expiry.
+        """
         at = self._at
 
         def find(store: Store) -> tuple[SessionRow | None, str]:
@@ -188,19 +203,28 @@ class Session:
     # -- writing
 
     def set(self, field: str, value: Any, *, version: int | None = None) -> Awaits[int]:
-        """Set a field, whatever it was. The session's new version; VersionConflict, and nothing is written, if `version` is given and
-        is not the current one (0: the session is not there yet)."""
+        """Set a field and return the session's new version.
+
+        Raise VersionConflict, and write nothing, if `version` is given and is not the current one.
+        Version 0 means that the session does not exist yet.
+        """
         return self._change("set", {field: value}, version)
 
     def update(
         self, fields: Mapping[str, Any] | None = None, /, *, version: int | None = None, **more: Any
     ) -> Awaits[int]:
-        """Set several fields at once, all of them or none: `update(name="Ada", age=36)` or `update({"name": "Ada"})`. As `set` otherwise."""
+        """Set several fields at once, all of them or none, and return the session's new version.
+
+        Call it as `update(name="Ada", age=36)` or `update({"name": "Ada"})`. `version` works as in
+        `set`.
+        """
         return self._change("update", {**(fields or {}), **more}, version)
 
     def append(self, field: str, *values: Any, keep: int | None = None) -> Awaits[int]:
-        """Add values to the end of a list, of which only the newest `keep` stay then (None: all). The session's new version. A field that
-        had a value becomes a list."""
+        """Append values to a list and return the session's new version.
+
+        Only the newest `keep` items stay (None: all). A field that had a value becomes a list.
+        """
         if not values:
             raise ValueError("append() takes the values to add: append('turns', turn).")
         if keep is not None and (type(keep) is not int or keep < 1):
@@ -213,14 +237,17 @@ class Session:
         )
 
     def delete(self, *fields: str) -> Awaits[int]:
-        """Delete fields, lists too. The session's new version; 0 if it is not there. `clear()` deletes the whole of it."""
+        """Delete fields and lists and return the session's new version, or 0 if it does not exist.
+
+        `clear()` deletes the whole session.
+        """
         if not fields:
             raise ValueError("delete() takes names of fields. clear() deletes the whole session.")
         gone: dict[str, str | None] = {self._field(name): None for name in fields}
         return self._write(Change(self._at, self._name("delete"), _token(), (sorted(gone),), gone))
 
     def clear(self) -> Awaits[None]:
-        """Delete the session. There is nothing of it any more, its version neither."""
+        """Delete the session, including its version."""
         return self._write(Change(self._at, self._name("clear"), _token(), forget=True, quiet=True))
 
     # -- where the call is made
@@ -244,7 +271,7 @@ class Session:
         return self._write(wanted)
 
     def _name(self, what: str) -> str:
-        """What a call is recorded under."""
+        """Return the name that a call is recorded under."""
         return f"{self._at.space}.{what}"
 
     def _look(
@@ -271,7 +298,7 @@ class Session:
         return session_calls.change_in_run(execution, wanted)
 
     def _execution(self) -> RunExecution | None:
-        """The run whose own code makes this call."""
+        """Return the run whose own code makes this call, or None."""
         loop = asyncio._get_running_loop()
         if not isinstance(loop, RunLoop):
             return None
@@ -320,7 +347,9 @@ class Session:
 
 
 def not_in_run(what: str) -> NotInRun:
-    """`what` is the space of a session, and the function that gives one."""
+    """Build the error for a call outside a run. `what` is the session's space and its function's
+    name.
+    """
     return NotInRun(
         f"{what}() is for the code of a workflow or a step, and this is code outside any run. Elsewhere: app.{what}(id)."
     )
@@ -329,7 +358,7 @@ def not_in_run(what: str) -> NotInRun:
 async def list_sessions(
     engine: Engine, prefix: str, limit: int, space: str = SESSION
 ) -> list[SessionInfo]:
-    """Page by page: those changed last first."""
+    """Return sessions, most recently changed first, reading the store page by page."""
     if type(limit) is not int or limit < 0:
         raise ValueError(f"limit={limit!r} must be a whole number from 0.")
     found: list[SessionInfo] = []
@@ -346,7 +375,10 @@ async def list_sessions(
 
 
 async def prune_sessions(engine: Engine, batch: int) -> int:
-    """Delete what has expired, and what is left of what was cleared, in batches, as soon as nobody can repeat a change of it. How many there were."""
+    """Delete expired sessions and the remains of cleared ones, in batches, and return how many.
+
+    A session is kept until no client can repeat a change of it.
+    """
     deleted, count = 0, 1
     while count:
         count = await engine.writer.execute(
@@ -357,7 +389,7 @@ async def prune_sessions(engine: Engine, batch: int) -> int:
 
 
 def _everything(store: Store, at: At) -> tuple[SessionRow | None, dict[str, str]]:
-    """All fields as texts, of one moment if that can be had: lists are read after the fields."""
+    """Read all fields as texts, from one moment if possible: lists are read after the fields."""
     row, fields = store.session(at.id, at.space), {}
     for _ in range(TRIES):
         if row is None:
@@ -370,7 +402,7 @@ def _everything(store: Store, at: At) -> tuple[SessionRow | None, dict[str, str]
 
 
 def _one(store: Store, at: At, field: str) -> tuple[SessionRow | None, str | None]:
-    """One field. Where it is a list, that is read after the rest: if there is nothing in it, it was something else by then."""
+    """Read one field. A list is read after the row: if it is empty, the field changed in between."""
     row, value = store.session(at.id, at.space), None
     for _ in range(TRIES):
         if row is None or field not in row.lists:
@@ -407,7 +439,7 @@ def _decoded(codec: Codec, text: str, what: str) -> Any:
 
 
 def _moment(seconds: float) -> datetime:
-    """The last there can be, for one that is later: whoever wrote it may have meant it so."""
+    """Convert a timestamp, limited to the latest datetime that Python can represent."""
     return datetime.fromtimestamp(min(seconds, _LAST), UTC)
 
 

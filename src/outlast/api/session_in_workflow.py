@@ -1,4 +1,4 @@
-"""`session` and `checkpoint` inside a run: state that is shared with other runs and programs, and outlives them."""
+"""Provide `session` and `checkpoint` inside a run: state shared with other runs and programs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,27 @@ from outlast.settings import Settings
 
 
 def session(id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
-    """In a workflow or a step: the session with this id. In a workflow's own code each call is recorded; in a step's body it is a plain
-    one, made as often as the body is executed. Outside a run: `app.session(id)`.
+    """Return the session with this id, in a workflow or a step.
 
-    `ttl` is for how many seconds each access keeps it; None: for ever; not said: for a day at least, without shortening what it has.
+    In a workflow's own code each call is recorded. In a step's body it is a plain call, made as
+    often as the body executes. Outside a run, use `app.session(id)`.
+
+    Each access keeps the session for `ttl` seconds. None keeps it forever. Without `ttl`, an access
+    keeps it for at least a day and never shortens its expiry.
     """
     return Session(id, ttl, _settings("session"))
 
 
 def checkpoint(task_id: str, *, ttl: float | None = None) -> Checkpoint:
-    """In a workflow or a step: what `app.checkpoint(task_id)` is outside. A workflow rarely needs one: its steps are its checkpoints."""
+    """Return the checkpoint of a task, in a workflow or a step. See `app.checkpoint(task_id)`.
+
+    A workflow rarely needs one: its steps are its checkpoints.
+    """
     return Checkpoint(task_id, ttl, _settings("checkpoint"))
 
 
 def _settings(what: str) -> Settings:
-    """Of the Outlast that executes this code."""
+    """Return the settings of the Outlast that executes this code. Raise NotInRun outside a run."""
     loop, body = asyncio._get_running_loop(), BODY.get()
     if isinstance(loop, RunLoop):
         return loop.execution.engine.settings

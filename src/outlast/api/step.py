@@ -1,4 +1,4 @@
-"""`@step`: a call inside a run whose result is recorded once."""
+"""Define `@step`: a call inside a run whose result is recorded once."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 Awaits = Coroutine[None, None, R]
-"""What a call of a step gives. Not `Coroutine[Any, Any, R]`: mypy then takes `gather` of several types for Any."""
+"""The type that calling a step returns. With `Coroutine[Any, Any, R]`, mypy infers Any for a
+`gather` of several types.
+"""
 
 OPTIONS = ("name", "retries", "backoff", "backoff_max", "retry_on", "timeout")
 RetryOn = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class StepBase(Generic[P, R]):
-    """What both colours share. `fn` is the plain function: call it where there is no run."""
+    """The base of async and sync steps. `fn` is the plain function: call it where there is no run."""
 
     kind = "step"
 
@@ -65,13 +67,13 @@ class StepBase(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self.signature = Signature(fn)
         self.is_measured = True
-        """How long it takes is kept, for drains."""
+        """Whether its durations are recorded, for drains."""
         self.watched = 10
-        """How many more of its calls are looked at, in this process: whether it changes its arguments."""
+        """How many more calls in this process are checked for changed arguments."""
         self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
-        """Take the step's place now; what is returned performs it when awaited."""
+        """Reserve the step's call site now and return an awaitable that executes the step."""
         loop = asyncio._get_running_loop()
         if type(loop) is RunLoop:
             execution = loop.execution
@@ -80,9 +82,8 @@ class StepBase(Generic[P, R]):
                 "step", self.name, self.signature.fingerprint(args, kwargs)
             )
             call_site.codec = self.signature.returns
-            if (
-                call_site.key not in execution.journal.placed
-            ):  # now: the workflow may change its own before the body begins
+            if call_site.key not in execution.journal.placed:
+                # Copy now: the workflow may change its arguments before the body begins.
                 args, kwargs = self.signature.copied(args, kwargs)
             return execution.make_awaitable(
                 call_site, partial(step_execution.launch, step=self, args=args, kwargs=kwargs)
@@ -96,7 +97,10 @@ class StepBase(Generic[P, R]):
         )
 
     def _check_colour(self) -> None:
-        """NotInRun where a sync workflow calls what is to be awaited: it is in a run, but cannot await."""
+        """Raise NotInRun where a sync workflow calls something that must be awaited.
+
+        The call is in a run, but a sync workflow cannot await.
+        """
         if THREAD.get() is None:
             return
         if isinstance(self, SyncStep):
@@ -115,7 +119,9 @@ class StepBase(Generic[P, R]):
     def _within(
         self, body: step_execution.StepExecution, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, R]:
-        """The step, called in a step's body."""
+        """Return the awaitable of a step that is called in a step's body. Effects may not call
+        steps.
+        """
         if body.is_effect:
             raise NotInRun(
                 f"step {self.name} was called in the body of an effect, which is one act. Call it before or after, or call its plain "
@@ -128,7 +134,10 @@ class StepBase(Generic[P, R]):
 
 
 class Step(StepBase[P, R]):
-    """An async step: `await s(...)`. Its result is recorded once, and returned from the record in every later life."""
+    """An async step: `await s(...)`.
+
+    Its result is recorded once. Every later life returns the recorded result.
+    """
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
         return self._call(args, kwargs)
@@ -144,7 +153,10 @@ class Step(StepBase[P, R]):
 
 
 class SyncStep(StepBase[P, R]):
-    """A sync step: `s(...)` in a sync run, `await s.aio(...)` in an async one, where it executes in a thread."""
+    """A sync step: `s(...)` in a sync run, `await s.aio(...)` in an async one.
+
+    In an async run it executes in a thread.
+    """
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if asyncio._get_running_loop() is not None:
@@ -160,10 +172,11 @@ class SyncStep(StepBase[P, R]):
         if body is not None:
             inner = self._within(body, args, kwargs)
             return asyncio.run_coroutine_threadsafe(inner, body.execution.host).result()
-        return asyncio.run(self._call(args, kwargs))  # raises NotInRun, with what to do
+        # This raises NotInRun with a hint.
+        return asyncio.run(self._call(args, kwargs))
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
-        """The step in an async run."""
+        """Call the step in an async run."""
         return self._call(args, kwargs)
 
     @overload
@@ -177,7 +190,7 @@ class SyncStep(StepBase[P, R]):
 
 
 class BoundStep(Generic[P, R]):
-    """A step as a method of an object. The object is no part of the call's identity."""
+    """A step as a method of an object. The object is not part of the call's identity."""
 
     def __init__(self, step: Step[..., R], instance: Any) -> None:
         self._step, self._instance = step, instance
@@ -216,11 +229,11 @@ def step(
 def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a step: `@step`, or `@step(retries=3, timeout=30)`.
 
-    - `retries`: how many more attempts after the first fails, waiting `backoff` seconds, then twice that and so on up to
-      `backoff_max`, each with jitter. The count is durable: a restart does not begin it anew.
-    - `retry_on`: exceptions worth another attempt.
-    - `timeout`: seconds for one attempt (StepTimeout).
-    - `name`: what it is recorded under; its function's qualified name unless given.
+    - `retries`: further attempts after the first fails. The delay starts at `backoff` seconds and
+      doubles up to `backoff_max`, with jitter. The count is durable: a restart does not reset it.
+    - `retry_on`: the exceptions that are retried.
+    - `timeout`: seconds for one attempt. A longer one raises StepTimeout.
+    - `name`: the name that it is recorded under. The default is the function's qualified name.
     """
     if fn is not None:
         return _make(fn)

@@ -1,4 +1,4 @@
-"""`unit`: a part of the work that a drain does not cut in two."""
+"""Define `unit`: work that a drain does not interrupt halfway."""
 
 from __future__ import annotations
 
@@ -27,21 +27,28 @@ _counting = threading.Lock()
 
 
 class Unit:
-    """A context manager, for `async with` and `with`. A drain waits until it is left, as long as there is time, and inside it
-    new steps and items go on, but no child, `map` or `each` of the app begins in a drain, and no outermost unit. It is committed when its block ends, rolled back when an exception leaves the block: then the effects that
-    were called in it are undone, newest first; not those of a child run. A run that leaves this process in the middle of it does neither."""
+    """A unit of work, for `async with` and `with`.
+
+    A drain waits until the unit ends, as long as there is time. Inside it new steps and items still
+    start, but during a drain no child run, no `map` or `each` of the app, and no outermost unit
+    begins.
+
+    The unit is committed when its block ends and rolled back when an exception leaves the block. A
+    rollback compensates the effects that were called in it, newest first, but not those of a child
+    run. A run that leaves this process inside a unit does neither.
+    """
 
     def __init__(self, name: str, engine: Callable[[], Engine] | None = None) -> None:
         self.name = check_name(name, NAME_LENGTH_MAX, "unit name")
         self._find_engine = engine
         self._engine: Engine | None = None
         self._execution: RunExecution | None = None
-        """The run that it is part of, if it is."""
+        """The run that it is part of, if any."""
         self._token: object = None
         self.holds = False
-        """A drain waits for it."""
+        """Whether a drain waits for it."""
         self.members: list[CallSite] = []
-        """The effects that were called in it, and are not undone."""
+        """The effects that were called in it and are not compensated."""
         self.outer: UnitScope | None = None
         self.left = False
         self._is_async = False
@@ -136,7 +143,10 @@ class Unit:
             self.__exit__(kind, error, trace)
 
     def _is_left(self, error: BaseException | None) -> bool:
-        """The run leaves this process, or is undone as a whole: the unit does neither."""
+        """Return whether the run leaves this process or is compensated as a whole.
+
+        The unit then neither commits nor rolls back.
+        """
         execution = self._execution
         if isinstance(error, (Evicted, Diverged, GeneratorExit)):
             return True
@@ -146,7 +156,10 @@ class Unit:
         )
 
     async def _undo(self, execution: RunExecution, error: BaseException) -> None:
-        """On the run loop: undo what it has done. However often the task is cancelled that waits for it, it is done."""
+        """Compensate the unit's effects, on the run loop.
+
+        Cancelling the waiting task does not interrupt this.
+        """
         self.left = True
         members, self.members = self.members, []
         firsts = [
@@ -154,9 +167,8 @@ class Unit:
             for call_site in members
             if (one := execution.journal.effect_log.get(call_site.key)) is not None and one.intent
         ]
-        if (
-            firsts and SEQ not in error.__dict__
-        ):  # if this ends the run, a retry begins with what is undone now
+        if firsts and SEQ not in error.__dict__:
+            # If this error ends the run, a retry begins with the effects compensated now.
             error.__dict__[SEQ] = min(firsts)
         task = execution.loop.create_task(
             undo_members(execution, members), name=f"undo {self.name}"
@@ -174,7 +186,7 @@ class Unit:
             raise cancelled
 
     def admit(self, effect: EffectBase[..., Any], *, needs_compensation: bool = True) -> None:
-        """OutlastError if the effect could not be undone with it."""
+        """Raise OutlastError if the unit could not compensate the effect."""
         assert self._execution is not None
         if self.left:
             raise OutlastError(
@@ -203,20 +215,23 @@ class Unit:
         if self._execution.may_start(UNIT.get()):
             self._execution.units += 1
             self.holds = True
-        # Otherwise it is too late: its first step waits for another life, and the whole unit with it.
+        # Otherwise it is too late: the unit's first step waits for the next life, and the whole
+        # unit with it.
         self._set()
 
     def _leave_run(self) -> None:
         assert self._execution is not None
         if self.holds:
             self.holds = False
-            self._execution.units = max(
-                0, self._execution.units - 1
-            )  # a drain whose time is up has set it to 0
+            # A drain whose time is up has set it to 0.
+            self._execution.units = max(0, self._execution.units - 1)
         self._unset()
 
     def _on_the_run_loop(self, execution: RunExecution, action: Callable[[], None]) -> None:
-        """A sync workflow's steps are called by the run's main task: it must be in the unit too."""
+        """Execute an action in the context of the run's main task.
+
+        That task calls the steps of a sync workflow, so it must be in the unit too.
+        """
         if execution.thread is None:
             action()
             return
@@ -231,11 +246,12 @@ class Unit:
 
 
 def unit(name: str) -> Unit:
-    """In a workflow or a step: a part of it that a drain does not cut in two, as `async with unit("order"):` or `with`.
+    """Return a unit: work that a drain does not interrupt halfway.
 
-    A drain waits for it, as long as there is time: inside it new steps start. An exception that leaves it rolls it back:
-    the effects that were called in it are undone, but not those of a child run.
-    Outside a run: `app.unit(name)`.
+    Use it in a workflow or a step, as `async with unit("order"):` or with `with`. A drain waits for
+    it, as long as there is time, and new steps still start inside it. An exception that leaves it
+    rolls it back: the effects that were called in it are compensated, but not those of a child run.
+    Outside a run, use `app.unit(name)`.
     """
     if _execution() is None and BODY.get() is None:
         raise _not_in_run()

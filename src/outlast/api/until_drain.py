@@ -1,4 +1,4 @@
-"""Agents that are a `while True`: executed until a drain."""
+"""Execute agents that are a `while True` loop until a drain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ R = TypeVar("R")
 
 
 async def until_drain(engine: Engine, coro: Coroutine[Any, Any, R]) -> R | None:
-    """What it returns, or None if a drain came first: then it was cancelled, after the units it was in."""
+    """Execute a coroutine and return its result, or None if a drain came first.
+
+    The drain cancels the coroutine after the units that it is in have ended.
+    """
     drain = engine.drain
     if engine.draining:
         coro.close()
@@ -30,14 +33,15 @@ async def until_drain(engine: Engine, coro: Coroutine[Any, Any, R]) -> R | None:
             await drain.wait_until_free("unit")
             task.cancel(f"drain: {drain.reason}")
             await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:  # the caller's own
+    except asyncio.CancelledError:
+        # The caller was cancelled.
         task.cancel()
         if not task.done():
             await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
         raise
     finally:
         task.add_done_callback(_seen)
-        # Not before whoever called is told: what ends the program comes when nothing is occupied any more.
+        # Leave the scope only after the caller knows: the program may exit once no scope is active.
         if task.done():
             engine.active_scopes.leave(token)
         else:
@@ -51,6 +55,6 @@ async def until_drain(engine: Engine, coro: Coroutine[Any, Any, R]) -> R | None:
 
 
 def _seen(task: asyncio.Task[Any]) -> None:
-    """What it raised is raised where somebody waits for it, or nobody wants to know."""
+    """Mark the task's exception as retrieved, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

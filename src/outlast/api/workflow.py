@@ -132,9 +132,12 @@ def workflow(
 ) -> Any:
     """Make a function a workflow: `@workflow`, or `@workflow(name=..., timeout=seconds)`.
 
-    Its name is the function's qualified name unless given, never its module; two with one name are an error.
-    `abandon_after`: a run that has begun, and that no worker took up for so many seconds while one was there that could have, is not gone on
-    with: its effects are undone, and it fails with `Abandoned`.
+    The name defaults to the function's qualified name, without its module. Two workflows with one
+    name are an error.
+
+    `abandon_after` is in seconds. A run that has begun is abandoned when no worker took it over for
+    that long although one that could was there: its effects are compensated, and it fails with
+    `Abandoned`.
     """
     if fn is not None:
         return Workflow(fn)
