@@ -1,4 +1,4 @@
-"""A codec for each annotation: plain JSON where that is enough, pydantic where it is not."""
+"""Provide a codec for each annotation: plain JSON where that suffices, pydantic where it does not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ class Codec(Protocol):
     def encode(self, value: Any) -> str: ...
     def decode(self, text: str) -> Any: ...
     def round_trip(self, value: Any) -> tuple[str, Any]:
-        """The text to record, and what every life of the run gets: what reading it back gives."""
+        """Return the text to record and the value that reading it back gives.
+
+        Every execution of the run receives that value.
+        """
         ...
 
 
@@ -28,7 +31,9 @@ class PlainCodec:
 
 
 class FittedCodec:
-    """Plain JSON that must also be what the annotation says: None, bool, int, float, str, lists and dicts of them."""
+    """Plain JSON that must also match the annotation: None, bool, int, float, str, lists and dicts
+    of them.
+    """
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -48,12 +53,15 @@ class FittedCodec:
 
     def _check(self, value: Any) -> None:
         if type(value) is not self.annotation and not fits(value, self.annotation):
-            plain.check(value)  # says more of what JSON cannot carry at all
+            # This gives a better message for values that JSON cannot carry at all.
+            plain.check(value)
             raise Unrecordable(f"{_shown(value)} is not {_name(self.annotation)}.")
 
 
 class TypedCodec:
-    """Values of one annotation, by pydantic. A value that does not fit it is Unrecordable."""
+    """Encode values of one annotation with pydantic. A value that does not match it is
+    Unrecordable.
+    """
 
     def __init__(self, annotation: Any) -> None:
         from pydantic import ConfigDict, PydanticUserError, TypeAdapter
@@ -71,9 +79,8 @@ class TypedCodec:
                 self._adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=lossless)
             except PydanticSchemaGenerationError:
                 raise
-            except (
-                PydanticUserError
-            ):  # models, dataclasses and typed dicts bring a config of their own
+            except PydanticUserError:
+                # Models, dataclasses and typed dicts have their own config.
                 self._adapter = TypeAdapter(annotation)
         except Exception as error:
             raise Unrecordable(
@@ -83,7 +90,8 @@ class TypedCodec:
 
     def encode(self, value: Any) -> str:
         try:
-            # By way of Python's own JSON: pydantic's would write NaN in a model as null, and refuse a lone surrogate.
+            # Use Python's JSON encoder: pydantic's would write NaN in a model as null, and refuse a
+            # lone surrogate.
             dumped = self._adapter.dump_python(
                 value, mode="json", by_alias=True, round_trip=True, warnings="error"
             )
@@ -93,9 +101,8 @@ class TypedCodec:
                 f"a value of type {type(value).__qualname__} does not fit {_name(self.annotation)}: {error}"
             ) from error
         many = text.count("[") + text.count("{") > plain.DEPTH_MAX
-        if many and plain.is_deeper(
-            dumped, plain.DEPTH_MAX
-        ):  # which pydantic would refuse to read again
+        # pydantic would refuse to read such a value again.
+        if many and plain.is_deeper(dumped, plain.DEPTH_MAX):
             raise Unrecordable(f"a value is nested deeper than {plain.DEPTH_MAX} levels.")
         return text
 
@@ -118,13 +125,18 @@ class TypedCodec:
         return text, fresh
 
     def _same(self, value: Any, fresh: Any, text: str) -> bool:
-        """Whether it came back as it was. NaN is not equal to itself, nor is what knows no equality: then by their text."""
+        """Return whether the value came back unchanged.
+
+        NaN does not equal itself, and some types define no equality. Such values are compared by
+        their text.
+        """
         try:
             if bool(value == fresh):
                 return type(value) is type(fresh) or not isinstance(
                     value, (str, bytes, tuple, list, set, frozenset)
                 )
-        except Exception:  # a comparison that fails says nothing
+        # A failed comparison proves nothing.
+        except Exception:
             return type(value) is type(fresh)
         knows_equality = any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
         by_text = "NaN" in text or not knows_equality
@@ -136,7 +148,7 @@ _ANYTHING = (Any, object)
 
 
 def codec_for(annotation: Any) -> Codec:
-    """The codec of an annotation. Unrecordable if there can be none."""
+    """Return the codec of an annotation. Raise Unrecordable if there is none."""
     if is_plain(annotation):
         return (
             PLAIN
@@ -148,17 +160,20 @@ def codec_for(annotation: Any) -> Codec:
     except TypeError as error:
         if isinstance(error, Unrecordable):
             raise
-        return TypedCodec(annotation)  # an unhashable annotation
+        # The annotation is unhashable, so it cannot be cached.
+        return TypedCodec(annotation)
 
 
 @cache
 def _typed(annotation: Any, _: str) -> Codec:
-    """By its text too: unions of another order are equal, but do not read the same."""
+    """Cache codecs by annotation and text: unions in another order are equal, but decode
+    differently.
+    """
     return TypedCodec(annotation)
 
 
 def is_plain(annotation: Any) -> bool:
-    """Whether plain JSON brings values of this annotation back as they were."""
+    """Return whether plain JSON restores values of this annotation unchanged."""
     if annotation in (
         Any,
         None,
@@ -183,7 +198,10 @@ def is_plain(annotation: Any) -> bool:
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Whether a value is what a plain annotation says. As for type checkers, a bool may stand for an int, and an int for a float."""
+    """Return whether a value matches a plain annotation.
+
+    As for type checkers, a bool is a valid int, and an int a valid float.
+    """
     if annotation in _ANYTHING or isinstance(annotation, TypeVar):
         return True
     if annotation is None:
@@ -212,7 +230,9 @@ def _name(annotation: Any) -> str:
 
 
 def encode_message(value: Any) -> str:
-    """A value without an annotation, like a message's: plain JSON, or what pydantic makes of its type."""
+    """Encode a value without an annotation, like a message: as plain JSON, or with pydantic by its
+    type.
+    """
     try:
         return plain.encode(value)
     except Unrecordable:

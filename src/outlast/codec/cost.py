@@ -1,7 +1,7 @@
-"""What a step says that it cost: amounts by name (`tokens`, `usd`, …) that add up exactly.
+"""Costs that steps report: amounts by name (`tokens`, `usd`, …) that add up exactly.
 
-Money in floats does not (0.1 + 0.2 is not 0.3), so amounts are decimals: a float is taken as it is written. They become floats
-only where they are shown to a program.
+Floats do not add up exactly (0.1 + 0.2 is not 0.3), so amounts are decimals. A float is read as it
+is written. Amounts become floats only where a program reads them.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from typing import Any
 from outlast.errors import Unrecordable
 
 AMOUNT_MAX = 10**15
-"""What one step may say of one name."""
+"""The largest amount that one step may report under one name."""
 PLACES = 12
 """Decimal places that are kept: a thousandth of a billionth of a dollar."""
 NAMES_MAX = 10
 """Names that one step may use."""
 NAME_LENGTH_MAX = 40
 UNITS_MAX = 30
-"""Names in a sum over many runs (metrics, the drain report); those that come later are left out of it."""
+"""Names in a sum over many runs (metrics, the drain report). Later names are left out of the sum.
+"""
 
 _NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{NAME_LENGTH_MAX - 1}}}", re.ASCII)
 _READ_MAX = Decimal(10**30)
-"""What is on record may be a sum."""
+"""A recorded amount may be a sum, so it may exceed AMOUNT_MAX."""
 _exact = Context(prec=100, rounding=ROUND_HALF_EVEN)
-"""A sum of a billion of the largest amounts still has all its digits."""
+"""A sum of a billion of the largest amounts keeps all its digits."""
 _place = Decimal(1).scaleb(-PLACES)
 _decoder = JSONDecoder(parse_float=Decimal, parse_int=Decimal, parse_constant=Decimal)
 
 
 class Cost:
-    """Amounts by name. It does not change: threads may share it. None of its amounts is zero."""
+    """Amounts by name. It is immutable, so threads may share it. No amount is zero."""
 
     __slots__ = ("_amounts",)
 
@@ -45,14 +46,18 @@ class Cost:
 
     @classmethod
     def said(cls, amounts: Mapping[str, Any]) -> Cost:
-        """What a step says. Unrecordable if a name or an amount is none that can be recorded."""
+        """Return the cost that a step reports. Raise Unrecordable for an invalid name or amount."""
         checked = {_name(name): _amount(name, value) for name, value in amounts.items()}
         cost = cls({name: amount for name, amount in checked.items() if amount})
         return cost.checked()
 
     @classmethod
     def read(cls, text: str | None) -> Cost:
-        """As it is recorded. What is no amount (damaged, or another program's) counts as nothing: no run is to end by it."""
+        """Read a recorded cost.
+
+        Anything that is not an amount (damaged, or from another program) is ignored, so that no run
+        fails because of it.
+        """
         if text is None:
             return NOTHING
         try:
@@ -67,7 +72,7 @@ class Cost:
         return cls(amounts)
 
     def checked(self) -> Cost:
-        """Unrecordable if it is more than one step may say."""
+        """Return the cost. Raise Unrecordable if it is more than one step may report."""
         if len(self._amounts) > NAMES_MAX:
             raise Unrecordable(
                 f"current().cost() takes at most {NAMES_MAX} names in one step, and these are {len(self._amounts)}."
@@ -80,7 +85,7 @@ class Cost:
         return self
 
     def plus(self, other: Cost, names_max: int | None = None) -> Cost:
-        """The sum; with a limit, without the names of the other that come beyond it."""
+        """Return the sum. With `names_max`, the other cost's names beyond that limit are left out."""
         if not other._amounts:
             return self
         amounts = dict(self._amounts)
@@ -94,17 +99,17 @@ class Cost:
     __add__ = plus
 
     def text(self) -> str:
-        """As it is recorded: JSON, with the decimals as they are."""
+        """Return the cost as it is recorded: JSON with exact decimals."""
         return "{" + ", ".join(f'"{name}": {_plain(amount)}' for name, amount in self) + "}"
 
     def document(self) -> dict[str, int | float]:
-        """For programs: whole numbers as such, anything else as the nearest float."""
+        """Return the cost for programs: integers where exact, otherwise the nearest float."""
         return {
             name: int(amount) if amount == int(amount) else float(amount) for name, amount in self
         }
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the cost for people."""
         return ", ".join(f"{_plain(amount, ',')} {name}" for name, amount in self) or "nothing"
 
     def __iter__(self) -> Iterator[tuple[str, Decimal]]:
@@ -135,9 +140,9 @@ def _name(name: str) -> str:
 
 
 def _amount(name: str, value: Any) -> Decimal:
-    """The amount, if it is one; it may still be too large."""
+    """Return a valid amount as a decimal. It may still be too large."""
     if isinstance(value, (float, Decimal)):
-        # A subclass of float may show itself in another way.
+        # A subclass of float may have another repr.
         exact = value if isinstance(value, Decimal) else Decimal(float.__repr__(value))
         if exact.is_finite() and exact >= 0:
             return _rounded(min(exact, _READ_MAX))
@@ -153,6 +158,6 @@ def _rounded(amount: Decimal) -> Decimal:
 
 
 def _plain(amount: Decimal, separator: str = "") -> str:
-    """Without an exponent, and without zeros at its end."""
+    """Format an amount without an exponent and without trailing zeros."""
     text = format(amount, f"{separator}f")
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,15 +1,15 @@
 """Record exceptions and rebuild them.
 
-An exception comes back as its own type where that is safe: its class is found by name in a module
-that is already loaded (nothing is imported because a journal says so), it is rebuilt without calling
-its constructor, and at recording the rebuilt one was the same. Otherwise it comes back as a
-`StepFailed`. The live execution also receives the rebuilt exception, so that `except` clauses behave
-the same in every execution.
+An exception comes back as its own type where that is safe. Its class must be found by name in a
+module that is already loaded, because a journal must not cause an import. It is rebuilt without
+calling its constructor, and when it was recorded, the rebuilt exception matched the original.
+Otherwise it comes back as a `StepFailed`. The live execution also receives the rebuilt exception,
+so `except` clauses behave the same in every execution.
 
-A journal is untrusted input here. Printing a traceback acts on some attributes: Python 3.12 and later
-import the module that `ImportError.name` names, and up to 3.12 Python draws as many characters as
-`SyntaxError.end_offset` says. So rebuilding restores an attribute only if it is a plain entry of the
-instance's `__dict__`, or is listed in `_RESTORED`.
+A journal is untrusted input here. Printing a traceback acts on some attributes: Python 3.12 and
+later import the module that `ImportError.name` names, and up to 3.12 Python draws as many
+characters as `SyntaxError.end_offset` says. So rebuilding restores an attribute only if it is a
+plain entry of the instance's `__dict__`, or is listed in `_RESTORED`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from outlast.explain.named import EXPLAIN
 
 _PACKAGE = str(Path(__file__).parents[1])
 _PAGE = re.compile(rf"{EXPLAIN} \w+")
-"""The note that every error of Outlast has."""
+"""The note that every Outlast error has."""
 
 SEQ = "__outlast_seq__"
-"""The attribute of a delivered exception that says which entry it came from."""
+"""The attribute of a delivered exception that holds the number of its journal entry."""
 
 UNREADABLE = "unreadable"
 """The type of an error whose record cannot be read."""
 SHOWN = 100
-"""Characters of it in a message."""
+"""Characters of an unreadable record that a message shows."""
 
 _TEXT, _NUMBER = (str,), (int,)
 _ANY = (type(None), bool, int, float, str)
@@ -59,7 +59,7 @@ _RESTORED: dict[type, _Kinds] = {
     UnicodeEncodeError: {"encoding": _TEXT, **_UNICODE},
     UnicodeTranslateError: _UNICODE,
 }
-"""The attributes of built-in exceptions that are restored, and the types that they may have."""
+"""The attributes of built-in exceptions that are restored, and the types they may have."""
 _LOST: dict[type, frozenset[str]] = {
     AttributeError: frozenset({"obj"}),
     ImportError: frozenset({"name", "name_from", "path"}),
@@ -68,25 +68,27 @@ _LOST: dict[type, frozenset[str]] = {
         {"filename", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line"}
     ),
 }
-"""The attributes that are not recorded, and None in the rebuilt exception, because Python acts on them."""
+"""The attributes that are not recorded, because Python acts on them. A rebuilt exception has None
+there.
+"""
 
 CANCELLED = '{"type":"asyncio.exceptions:CancelledError","message":"","args":[]}'
 LEFT_OPEN = (
     '{"type":"asyncio.exceptions:CancelledError","message":"whether it happened is not known",'
     '"args":["whether it happened is not known"]}'
 )
-"""The outcome of an effect whose run ended before anybody found out whether it happened."""
+"""The outcome of an effect whose run ended before it was known whether the effect happened."""
 
 
 class RecordedTraceback(Exception):
-    """Where the original was raised, shown as the cause of the rebuilt exception."""
+    """The original traceback, shown as the cause of the rebuilt exception."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 def encode_error(error: BaseException, text_max: int) -> str:
-    """JSON text of an exception; messages and tracebacks are cut at `text_max` characters."""
+    """Encode an exception as JSON. Messages and tracebacks are cut at `text_max` characters."""
     if isinstance(error, asyncio.CancelledError):
         return CANCELLED
     if isinstance(error, StepFailed):
@@ -104,7 +106,11 @@ def encode_error(error: BaseException, text_max: int) -> str:
 
 
 def decode_error(text: str) -> BaseException:
-    """The exception. ValueError for what is no record of one: a run that is replayed is parked then, and not told a tale."""
+    """Rebuild a recorded exception.
+
+    Raise ValueError if the text is not a recorded exception. A replayed run is then parked instead
+    of continuing with wrong data.
+    """
     recorded = _read(text)
     if recorded is None:
         raise ValueError(f"a recorded error cannot be read: {text[:SHOWN]}")
@@ -113,13 +119,13 @@ def decode_error(text: str) -> BaseException:
     if error is None or not _can_speak(error, recorded["message"]):
         error = StepFailed(recorded["type"].replace(":", "."), recorded["message"], trace)
     if trace:
-        # Not by its own __setattr__: that of a frozen one refuses.
+        # Bypass the exception's own __setattr__: a frozen class would refuse.
         BaseException.__setattr__(error, "__cause__", RecordedTraceback(trace))
     return error
 
 
 def describe_error(text: str) -> str:
-    """`type: message`, for people; what is no record of an exception as it stands."""
+    """Return `type: message` for people, or the text itself if it is not a recorded exception."""
     name, message = parts_of_error(text)
     if name == UNREADABLE:
         return message
@@ -127,7 +133,10 @@ def describe_error(text: str) -> str:
 
 
 def parts_of_error(text: str) -> tuple[str, str]:
-    """The type and the message of a recorded exception; of what is no record of one, UNREADABLE and its text."""
+    """Return the type and message of a recorded exception.
+
+    If the text is not one, return UNREADABLE and the text.
+    """
     recorded = _read(text)
     if recorded is None:
         return UNREADABLE, text
@@ -135,7 +144,7 @@ def parts_of_error(text: str) -> tuple[str, str]:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """None if this is not what `encode_error` makes: somebody else has written it."""
+    """Return the parsed record, or None if `encode_error` did not write it."""
     try:
         recorded = json.loads(text)
     except (ValueError, RecursionError):
@@ -147,8 +156,12 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def _can_speak(error: BaseException, message: str) -> bool:
-    """Whether its text can be had: one with other arguments than its constructor would give it may fail at that. One that could not be had when it was
-    raised either is as it was: whoever catches it by its type still does."""
+    """Return whether str() of the exception works, or fails exactly as it did for the original.
+
+    A rebuilt exception may have other arguments than its constructor would set, and its str() may
+    fail on them. If the original failed the same way, `except` clauses can still catch it by its
+    type.
+    """
     try:
         str(error)
     except Exception:
@@ -157,12 +170,14 @@ def _can_speak(error: BaseException, message: str) -> bool:
 
 
 def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
-    """What rebuilding needs, or None where it is not safe."""
+    """Return what rebuilding needs, or None if rebuilding is not safe."""
     if any(kind.__dict__.get("__slots__") for kind in type(error).__mro__):
-        return None  # what slots hold is not in its state
+        # Values in slots are not part of its state.
+        return None
     try:
         reduced = error.__reduce__()
-    except Exception:  # an exception that refuses to be taken apart cannot be put together again
+    # An exception that cannot be reduced cannot be rebuilt.
+    except Exception:
         return None
     if not isinstance(reduced, tuple) or len(reduced) < 2 or reduced[0] is not type(error):
         return None
@@ -174,7 +189,8 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
     }
     if not all(_is_restorable(type(error), name, value) for name, value in attributes.items()):
         return None
-    # What its constructor takes, as it says itself; or what it has: a JSONDecodeError takes a text, and says where in it something is wrong.
+    # Try the constructor's arguments as __reduce__ reports them, then `args`. They differ for a
+    # JSONDecodeError, which takes a text and reports where the text is wrong.
     for args in (reduced[1], error.args):
         state = _rebuilding(error, list(args), attributes, text_max)
         if state is not None:
@@ -185,7 +201,10 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
 def _rebuilding(
     error: BaseException, args: list[Any], attributes: dict[str, Any], text_max: int
 ) -> dict[str, Any] | None:
-    """What makes the error again, if it does. Of a text so much is kept as of its message: whoever catches the error by its type still does."""
+    """Return the state that rebuilds the error, or None if it does not.
+
+    Text arguments are cut like the message. The error can still be caught by its type.
+    """
     cut = [_cut(one, text_max) if type(one) is str else one for one in args]
     if sum(len(one) for one in cut if type(one) is str) > 2 * text_max + SHOWN:
         return None
@@ -227,17 +246,17 @@ def _rebuild(recorded: dict[str, Any]) -> BaseException | None:
         error = found.__new__(found, *args)
         if type(error) is not found:
             return None
-        if (
-            isinstance(error, OSError) and not error.args
-        ):  # with an __init__ of its own it takes them there
-            error.args = tuple(args[:2])  # as OSError does: a file's name is no part of them
+        # A subclass with its own __init__ sets its arguments there.
+        if isinstance(error, OSError) and not error.args:
+            # Like OSError, leave the file name out.
+            error.args = tuple(args[:2])
         return error if _restore(error, state) else None
     except Exception:
         return None
 
 
 def _restore(error: BaseException, state: dict[str, Any]) -> bool:
-    """Set the attributes that may be set. False where these make no such exception."""
+    """Set the attributes that may be set. Return False if they do not form a valid exception."""
     if isinstance(error, UnicodeError) and not _is_sound(error, state):
         return False
     for name, value in state.items():
@@ -245,17 +264,19 @@ def _restore(error: BaseException, state: dict[str, Any]) -> bool:
             continue
         if _owner(type(error), name) in _RESTORED:
             BaseException.__setattr__(error, name, value)
-        else:  # no property and no __setattr__ is called
+        else:
+            # This calls no property and no __setattr__.
             BaseException.__getattribute__(error, "__dict__")[name] = value
     return True
 
 
 def _is_sound(error: UnicodeError, state: dict[str, Any]) -> bool:
-    """Tell whether all its attributes are given and valid.
+    """Return whether all its attributes are given and valid.
 
     str() of a Unicode error with other attributes reads arbitrary memory.
     """
-    if isinstance(error, UnicodeDecodeError):  # JSON has no bytes
+    # It holds bytes, which JSON does not have.
+    if isinstance(error, UnicodeDecodeError):
         return False
     if not isinstance(error, (UnicodeEncodeError, UnicodeTranslateError)):
         return True
@@ -273,9 +294,9 @@ def _owner(kind: type, name: str) -> type | None:
 
 
 def _is_lost(kind: type, name: str) -> bool:
-    """Tell whether Python acts on this attribute.
+    """Return whether Python acts on this attribute.
 
-    This goes by the name, because a later Python may define more of them than this one.
+    This checks the name, because a later Python may define more such attributes than this one.
     """
     return any(name in names and issubclass(kind, one) for one, names in _LOST.items())
 
@@ -301,7 +322,8 @@ def _find(name: str) -> type[BaseException] | None:
     module = sys.modules.get(module_name)
     if module is None and main is not None and _main_name() == module_name:
         module = main
-    # Not by getattr, hasattr or isinstance: a lazy module or a proxy loads something to answer them.
+    # Avoid getattr, hasattr and isinstance: a lazy module or a proxy loads something to answer
+    # them.
     if not issubclass(type(module), ModuleType):
         return None
     found: Any = object.__getattribute__(module, "__dict__").get(qualname.partition(".")[0])
@@ -315,7 +337,8 @@ def _find(name: str) -> type[BaseException] | None:
 
 
 def _type_name(kind: type[BaseException]) -> str:
-    # A program is `__main__` when started as a file and has a name when imported: one name for both.
+    # A program is `__main__` when run as a file and has a name when imported. Use one name for
+    # both.
     module = _main_name() if kind.__module__ == "__main__" else kind.__module__
     return f"{module}:{kind.__qualname__}"
 
@@ -326,7 +349,7 @@ def _main_name() -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """The traceback from the user's own code on: how Outlast got there is no news."""
+    """Return the traceback, starting at the user's own code."""
     tb = error.__traceback__
     while (
         tb is not None
@@ -342,12 +365,13 @@ def _trace(error: BaseException) -> str:
 
 
 def _without_pages(shown: traceback.TracebackException) -> None:
-    """Which page explains an error is this release's to say: it is no part of what happened."""
+    """Remove the notes that name an explanation: they depend on the release, not on what happened."""
     waiting = [shown]
     while waiting:
         one = waiting.pop()
         notes = one.__notes__
-        if isinstance(notes, (list, tuple)):  # a program may put anything there
+        # A program may assign anything to __notes__.
+        if isinstance(notes, (list, tuple)):
             one.__notes__ = [
                 note for note in notes if not (isinstance(note, str) and _PAGE.fullmatch(note))
             ]
@@ -359,10 +383,11 @@ def _without_pages(shown: traceback.TracebackException) -> None:
 
 
 def message_of(error: BaseException) -> str:
-    """What it says, or that it cannot be read."""
+    """Return the error's message, or a note that it cannot be read."""
     try:
         return str(error)
-    except Exception as failure:  # a broken __str__ must not hide the error
+    # A broken __str__ must not hide the error.
+    except Exception as failure:
         return f"(its message could not be read: {type(failure).__name__})"
 
 

@@ -1,8 +1,9 @@
-"""What dataclasses and pydantic models say of themselves, field by field, where a call is recognised by them.
+"""Describe dataclasses and pydantic models field by field, to recognise a call by its arguments.
 
-Left out are fields with their default, as with parameters: a field more that has one makes no other call of it. What the defaults are, the
-name of the class says, which no field can have for its own: it is a keyword. And left out is what a model does not write, like a key; what
-it masks is masked.
+Fields that have their default are left out, as with parameters, so adding a field with a default
+does not change the call. The class name stands for the defaults. Its key is `class`: a keyword,
+which no field can be named. Fields that a model excludes, like a key, are left out too, and masked
+fields stay masked.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 _EMPTY = (list, dict, set, frozenset, tuple, str, int, float, bool)
-"""What may be called to know a default: it makes the same each time."""
+"""Factories that may be called to learn a default, because they always return the same."""
 CLASSES_MAX = 1_000
-"""How many are remembered: a program may make new ones all the time."""
+"""How many classes are cached: a program may keep creating new ones."""
 
 
 class _Field(NamedTuple):
@@ -32,7 +33,9 @@ def has_fields(value: Any) -> bool:
 
 
 def said_of(value: Any) -> Any:
-    """Of an object that has fields: those that it says anything by, or what its own serializer makes of all."""
+    """Return the fields that differ from their defaults, or the output of the object's own
+    serializer.
+    """
     kind: Any = type(value)
     if _writes_itself(kind):
         return _written(value)
@@ -46,7 +49,11 @@ def said_of(value: Any) -> Any:
 
 @lru_cache(CLASSES_MAX)
 def _fields(kind: Any) -> tuple[_Field, ...]:
-    """Of a pydantic dataclass's subclass too, which has fields that pydantic does not know."""
+    """Return the fields of a class.
+
+    A subclass of a pydantic dataclass may have fields that pydantic does not know. They are
+    included.
+    """
     known: dict[str, Any] = getattr(kind, "model_fields", None) or getattr(
         kind, "__pydantic_fields__", {}
     )
@@ -79,7 +86,9 @@ def _field(kind: type, name: str, known: Any, plain: dataclasses.Field[Any] | No
 
 
 def _is_masked(kind: type, name: str, known: Any) -> bool:
-    """Whether a serializer is for this field: a method of the class, or a mark of its annotation."""
+    """Return whether this field has a serializer: a method of the class, or a mark in its
+    annotation.
+    """
     from pydantic import PlainSerializer, WrapSerializer
 
     methods = kind.__pydantic_decorators__.field_serializers.values()  # type: ignore[attr-defined]
@@ -97,13 +106,13 @@ def _marks(annotation: Any) -> Iterator[Any]:
 
 @lru_cache(CLASSES_MAX)
 def _writes_itself(kind: Any) -> bool:
-    """Whether a serializer is for the whole of it."""
+    """Return whether the class has a serializer for the whole object."""
     decorators = getattr(kind, "__pydantic_decorators__", None)
     return decorators is not None and bool(decorators.model_serializers)
 
 
 def _written(value: Any, name: str | None = None) -> Any:
-    """As pydantic writes it: the whole, or one field."""
+    """Return what pydantic serializes: the whole object, or one field."""
     serializer = type(value).__pydantic_serializer__
     include = None if name is None else {name}
     written = serializer.to_python(
@@ -115,5 +124,6 @@ def _written(value: Any, name: str | None = None) -> Any:
 def _same(value: Any, default: Any) -> bool:
     try:
         return type(value) is type(default) and bool(value == default)
-    except Exception:  # a comparison that fails says nothing
+    # A failed comparison proves nothing.
+    except Exception:
         return False

@@ -1,4 +1,4 @@
-"""Ids and names that every store can hold and every terminal can show."""
+"""Create and check ids and names that every store can hold and every terminal can show."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _unprintable = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def new_ids(count: int) -> list[str]:
-    """Ids that nobody else has, in ascending order.
+    """Return unique ids in ascending order.
 
-    They begin with the time, so that in a store's index each belongs behind those that are there: a commit of a thousand touches some tens
-    of its pages, however large it is, where ids of mere chance would touch a thousand.
+    They begin with the time, so a store's index appends each one after the existing ids. A commit
+    of a thousand ids touches some tens of index pages, however large the index is. Random ids would
+    touch a thousand.
     """
     start, chance = time.time_ns(), secrets.token_hex(8 * count)
     return [
@@ -24,12 +25,12 @@ def new_ids(count: int) -> list[str]:
 
 
 def check_id(id: str, length_max: int, what: str = "id") -> str:
-    """An id may be any printable text: it never becomes a path or a statement."""
+    """Check an id. It may be any printable text, because it never becomes a path or a statement."""
     return _check(id, length_max, what, "id_length_max")
 
 
 def check_name(name: str, length_max: int, what: str = "name") -> str:
-    """A name may not contain `/` or `#` either: they divide the parts of a step's key."""
+    """Check a name. It may not contain `/` or `#`, which separate the parts of a step's key."""
     _check(name, length_max, what, "name_length_max")
     if "/" in name or "#" in name:
         raise BadName(
@@ -39,7 +40,7 @@ def check_name(name: str, length_max: int, what: str = "name") -> str:
 
 
 def check_field(name: str, length_max: int) -> str:
-    """The name of a session's field may be any printable text too."""
+    """Check the name of a session's field. It may be any printable text."""
     return _check(name, length_max, "field name", "name_length_max")
 
 

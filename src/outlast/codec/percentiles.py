@@ -7,5 +7,8 @@ from collections.abc import Sequence
 
 
 def nearest_rank(ascending: Sequence[float], share: float) -> float:
-    """The smallest value that so large a share of them does not exceed. There must be one."""
+    """Return the smallest value that at least this share of the values does not exceed.
+
+    The sequence must not be empty.
+    """
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]

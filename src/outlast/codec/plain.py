@@ -1,6 +1,7 @@
-"""Plain JSON: what needs no annotation to come back as it was.
+"""Encode plain JSON: values that need no annotation to come back unchanged.
 
-Text is ASCII (everything else is escaped), so NUL, lone surrogates and NaN pass through any store.
+The text is ASCII (everything else is escaped), so NUL, lone surrogates and NaN pass through any
+store.
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ SCALARS: dict[type, Callable[[Any], str]] = {
     float: _encoder.encode,
     str: encode_basestring_ascii,
 }
-"""The JSON of what cannot change. A JSONEncoder makes a new encoder at every call: ten times slower for a small value."""
+"""Encoders for immutable values. A JSONEncoder builds a new encoder for every call, which is ten
+times slower for a small value.
+"""
 
 
 def encode(value: Any) -> str:
-    """JSON text that `decode` gives back as an equal value of the same types, or Unrecordable."""
+    """Return JSON text that `decode` turns into an equal value of the same types. Raise
+    Unrecordable if there is none.
+    """
     kind = type(value)
     scalar = SCALARS.get(kind)
     if scalar is None:
         check(value)
     try:
         return _encoder.encode(value) if scalar is None else scalar(value)
-    except ValueError as error:  # an int of more digits than Python converts
+    # The int has more digits than Python converts.
+    except ValueError as error:
         raise Unrecordable(f"{kind.__name__} cannot be recorded: {error}") from None
 
 
@@ -44,16 +50,19 @@ def decode(text: str) -> Any:
 
 
 def round_trip(value: Any) -> tuple[str, Any]:
-    """The text, and what reading it back gives: a fresh copy, unless the value cannot change."""
+    """Return the text and what reading it back gives: a fresh copy, unless the value is immutable."""
     text, kind = encode(value), type(value)
-    if kind is str:  # two halves of a surrogate pair come back as one character
+    # The two halves of a surrogate pair come back as one character.
+    if kind is str:
         return text, value if value.isascii() else decode(text)
     return (text, value) if kind in SCALARS else (text, decode(text))
 
 
 def copied(value: Any) -> Any:
-    """A copy that shares nothing that can be changed, as far as there can be one. Lists and dicts by themselves: what copies anything takes
-    four times as long for them."""
+    """Return a copy that shares no mutable parts, as far as possible.
+
+    Lists and dicts are copied here, because deepcopy takes four times as long for them.
+    """
     kind = type(value)
     if kind in SCALARS:
         return value
@@ -63,12 +72,13 @@ def copied(value: Any) -> Any:
         return {key: copied(item) for key, item in value.items()}
     try:
         return deepcopy(value)
-    except Exception:  # a part of it cannot be, like a lock or a client that a model has in private
+    # A part cannot be copied, like a lock or a client in a model's private attribute.
+    except Exception:
         return _copied_in_parts(value)
 
 
 def _copied_in_parts(value: Any) -> Any:
-    """Copies of those attributes that can be copied; the thing itself, if it cannot be."""
+    """Copy the attributes that can be copied. Return the object itself if it cannot be copied."""
     try:
         other = copy(value)
         vars(other).update({name: copied(item) for name, item in vars(value).items()})
@@ -78,7 +88,9 @@ def _copied_in_parts(value: Any) -> Any:
 
 
 def is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and dicts in it are nested deeper than this, by level and not by recursion."""
+    """Return whether its lists and dicts are nested deeper than this. It works by level, without
+    recursion.
+    """
     level = [value]
     for _ in range(levels):
         below = [
@@ -93,7 +105,11 @@ def is_deeper(value: Any, levels: int) -> bool:
 
 
 def check(value: Any, depth: int = 1) -> None:
-    """Only None, bool, int, float, str, and lists and str-keyed dicts of them, of exactly those types."""
+    """Raise Unrecordable for anything but None, bool, int, float, str, and lists and str-keyed
+    dicts of them.
+
+    The types must match exactly: subclasses are refused.
+    """
     kind = type(value)
     if kind in SCALARS:
         return

@@ -1,11 +1,15 @@
-"""What the reason of a run that is parked begins with. Whoever tells people what to do goes by it, so whoever parks a run says it so."""
+"""Prefixes of the reasons of parked runs.
+
+The code that parks a run begins its reason with one of them. The code that tells people what to do
+relies on it.
+"""
 
 from __future__ import annotations
 
 UNKNOWN = "unknown: "
-"""Whether an effect happened."""
+"""It is unknown whether an effect happened."""
 STUCK = "stuck: "
-"""It cannot be undone."""
+"""The run cannot be compensated."""
 DIVERGED = "the journal recorded "
-"""Something else than the code asked for."""
+"""The journal recorded something else than the code asked for."""
 NO_JOURNAL = "its journal cannot be read"

@@ -1,8 +1,10 @@
-"""Sentences that are made of the words of others."""
+"""Build sentences from foreign text."""
 
 from __future__ import annotations
 
 
 def stopped(text: str) -> str:
-    """With one full stop at its end, whether it had one or not: messages of others come both ways."""
+    """Return the text with exactly one full stop at its end. Foreign messages come with and without
+    one.
+    """
     return text.rstrip(". ") + "."

@@ -1,4 +1,6 @@
-"""What a decorated function takes and returns: binding, fingerprints, codecs by annotation."""
+"""Handle the arguments and results of a decorated function: binding, fingerprints, codecs by
+annotation.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from outlast.codec.plain import SCALARS, copied
 from outlast.errors import Unrecordable
 
 FINGERPRINT_LENGTH = 200
-"""Arguments whose JSON is no longer than this are their own fingerprint, so that a person can read it."""
+"""Arguments whose JSON is no longer than this are their own fingerprint, so that people can read
+it.
+"""
 
 _OPEN = "What is no part of the call, like a client, is marked Annotated[..., Unrecorded]."
 _ALIVE = (
@@ -25,11 +29,15 @@ _ALIVE = (
 
 
 class Unrecorded:
-    """Marks a parameter that is no part of a call's identity: `client: Annotated[Client, Unrecorded]`."""
+    """Mark a parameter that is not part of a call's identity: `client: Annotated[Client,
+    Unrecorded]`.
+    """
 
 
 class Signature:
-    """Read once a function; annotations are resolved at the first call, when every name exists."""
+    """The signature of a function, read once. Annotations are resolved at the first call, when
+    every name exists.
+    """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
@@ -52,7 +60,7 @@ class Signature:
                 raise Unrecordable(
                     f"the annotations of {self._fn.__qualname__} cannot be resolved: {error}"
                 ) from error
-            # A method's self is whatever object it is called on; it is not part of what is recorded.
+            # A method's self is the object it is called on and is not recorded.
             own = {self._names[0]} if self.is_method else set()
             marked = {name for name, hint in self._hints.items() if _is_unrecorded(hint)}
             self._unrecorded = frozenset(own | marked)
@@ -60,23 +68,28 @@ class Signature:
 
     @property
     def names(self) -> list[str]:
-        """Its parameters."""
+        """Return the names of the parameters."""
         return self._names
 
     def returns(self) -> Codec:
-        """The codec of the return annotation."""
+        """Return the codec of the return annotation."""
         if self._returns is None:
             self._returns = codec_for(self.resolve().get("return", Any))
         return self._returns
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name, defaults left out; TypeError as the function itself would raise it."""
+        """Return the arguments by name, without defaults. Raise TypeError as the function itself
+        would.
+        """
         if self._simple and not kwargs and self._required <= len(args) <= len(self._names):
             return dict(zip(self._names, args, strict=False))
         return self._signature.bind(*args, **kwargs).arguments
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The recorded arguments as short text: equal for equal arguments, in every process."""
+        """Return the recorded arguments as short text, equal for equal arguments in every process.
+
+        Raise Unrecordable if there is no such text.
+        """
         if self._unrecorded is None:
             self.resolve()
         bound = self.bind(args, kwargs)
@@ -110,7 +123,10 @@ class Signature:
     def copied(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same arguments, with a copy of what can be changed; what is unrecorded, or cannot be copied, goes on as it is."""
+        """Return the arguments with mutable values copied.
+
+        Unrecorded arguments, and those that cannot be copied, are passed on unchanged.
+        """
         if not kwargs and all(type(value) in SCALARS for value in args):
             return args, kwargs
         bound = self._signature.bind(*args, **kwargs)
@@ -120,20 +136,25 @@ class Signature:
         return bound.args, bound.kwargs
 
     def changed(self, before: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether these arguments had another fingerprint before something was done with them."""
+        """Return whether the fingerprint of these arguments is no longer `before`."""
         try:
             return self.fingerprint(args, kwargs) != before
-        except Exception:  # something is missing that was there
+        # Something that was there is missing now.
+        except Exception:
             return True
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The arguments as a JSON object that `decode` gives back, each by its annotation."""
+        """Encode the arguments, each by its annotation, as a JSON object that `decode` reads."""
         return self.round_trip(args, kwargs)[0]
 
     def round_trip(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, partly: bool = False
     ) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-        """The same, and the arguments as reading it gives them; `partly`: what is unrecorded is not in it, and goes on as it is."""
+        """Return what `encode` returns, and the arguments as decoding it gives them.
+
+        With `partly`, unrecorded arguments are left out of the text and passed on unchanged.
+        Without it, they raise Unrecordable.
+        """
         hints = self.resolve()
         parts: list[str] = []
         bound = self.bind(args, kwargs)
@@ -160,7 +181,7 @@ class Signature:
         return "{" + ",".join(parts) + "}", carried.args, carried.kwargs
 
     def bind_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name, defaults too; what is missing is left out."""
+        """Return the arguments by name, including defaults. Missing ones are left out."""
         bound = self._signature.bind_partial(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
@@ -168,7 +189,9 @@ class Signature:
     def having(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *value: Any
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same arguments with this one, however it was given; without it, if there is no value."""
+        """Return the arguments with this one set, whether it was positional or named. Without a
+        value, remove it.
+        """
         bound = self._signature.bind_partial(*args, **kwargs)
         bound.arguments.pop(name, None)
         if value:
@@ -176,14 +199,17 @@ class Signature:
         return bound.args, bound.kwargs
 
     def decode(self, text: str, *, partly: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What `encode` wrote. TypeError if the function takes other arguments by now; `partly`: some may be missing."""
+        """Decode what `encode` wrote. Raise TypeError if the function takes other arguments now.
+
+        With `partly`, arguments may be missing.
+        """
         hints, recorded = self.resolve(), json.loads(text)
         bound = inspect.BoundArguments(self._signature, {})
         for parameter in self._parameters:
             if parameter.name in recorded:
                 codec = _codec(parameter, hints)
                 value = recorded.pop(parameter.name)
-                # A lone value of a plain codec is decoded already; the others read their own JSON.
+                # A plain codec's value is already decoded. The other codecs read their own JSON.
                 decoded = value if codec is PLAIN else codec.decode(json.dumps(value))
                 if parameter.kind is parameter.VAR_POSITIONAL:
                     decoded = tuple(decoded)
@@ -193,14 +219,15 @@ class Signature:
                 f"{self._fn.__qualname__} no longer takes {', '.join(sorted(recorded))}."
             )
         if not partly:
-            self._signature.bind(*bound.args, **bound.kwargs)  # TypeError if it takes more by now
+            # Raise TypeError if the function requires more arguments now.
+            self._signature.bind(*bound.args, **bound.kwargs)
         return bound.args, bound.kwargs
 
     def same_call(self, recorded: str, asked: str) -> bool:
         """Return whether two encoded calls give the function the same arguments.
 
-        An argument that only one of them has counts with its default of today. Calls that do not fit the function of
-        today are different unless their text is equal.
+        An argument that only one of them has counts with its current default in the other. Calls
+        that do not fit the current function are different unless their text is equal.
         """
         if recorded == asked:
             return True
@@ -224,7 +251,7 @@ class Signature:
 
 
 def shortened(text: str) -> str:
-    """Still another for another text, and its beginning can be read."""
+    """Shorten long text. Different texts stay different, and the beginning stays readable."""
     if len(text) <= FINGERPRINT_LENGTH:
         return text
     return f"{text[: FINGERPRINT_LENGTH - 40]}…{blake2b(text.encode(), digest_size=16).hexdigest()}"
@@ -247,8 +274,9 @@ def _is_unrecorded(hint: Any) -> bool:
 
 
 def _canonical(value: Any) -> Any:
-    """One level of what JSON does not know; the encoder asks again for what is inside."""
-    if isinstance(value, (set, frozenset)):  # their order differs from process to process
+    """Convert one level of what JSON does not know. The encoder calls again for nested values."""
+    # The order of a set differs between processes.
+    if isinstance(value, (set, frozenset)):
         return {"set": sorted(canonical(item) for item in value)}
     if has_fields(value):
         return said_of(value)
@@ -256,18 +284,24 @@ def _canonical(value: Any) -> Any:
 
     try:
         return to_jsonable_python(value)
-    except UnicodeDecodeError:  # bytes that are no text
+    # The bytes are not text.
+    except UnicodeDecodeError:
         return to_jsonable_python(value, bytes_mode="base64")
 
 
 def canonical(value: Any) -> str:
-    """Text, equal for equal values, in every process. TypeError, ValueError or RecursionError where there can be none."""
+    """Return text that is equal for equal values in every process.
+
+    Raise TypeError, ValueError or RecursionError if there is none.
+    """
     try:
-        return _fingerprints.encode(value)  # equal dicts may be in different orders
+        # The encoder sorts keys, because equal dicts may have different orders.
+        return _fingerprints.encode(value)
     except TypeError as error:
         if "not supported between" not in str(error):
             raise
-        return _unsorted.encode(value)  # keys of several types have no order
+        # Keys of several types have no order.
+        return _unsorted.encode(value)
 
 
 _fingerprints = json.JSONEncoder(separators=(",", ":"), default=_canonical, sort_keys=True)

@@ -1,4 +1,4 @@
-"""Text that may hold anything, as a terminal or a log may have it: it loses its power over them."""
+"""Escape control characters for terminals and logs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 
 
 def safe(text: str) -> str:
-    """Everything that is not a printable character (controls, escapes, bidirectional marks, line ends) as an escape."""
+    """Return the text with every unprintable character escaped: controls, escapes, bidirectional
+    marks and line ends.
+    """
     return (
         text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
     )
 
 
 def one_line(text: str) -> str:
-    """The same, with lines joined by spaces rather than shown as escapes."""
+    """Return the text on one line: line breaks become spaces, other unprintable characters are
+    escaped.
+    """
     return safe(" ".join(text.split()))
 
 
 def iso(seconds: float | None) -> str | None:
-    """A point in time for programs: ISO 8601, UTC."""
+    """Return a point in time for programs: ISO 8601, UTC. None if it cannot be represented."""
     if seconds is None:
         return None
     try:

@@ -29,6 +29,6 @@ class Explained(BaseException):
     # Assigning to it still works.
     def __notes__(self) -> list[str]:  # type: ignore[override]
         # The notes are built on access. __init__ is no place for them: a program's subclass may not
-        # call it, and an exception rebuilt from a journal does not. Neither is __new__: with one, an
-        # OSError takes a subclass's arguments for an errno and its text, and refuses keywords.
+        # call it, and an exception rebuilt from a journal does not. Neither is __new__: with one,
+        # an OSError takes a subclass's arguments for an errno and its text, and refuses keywords.
         return [f"{EXPLAIN} {self.explained_as}"]
