@@ -1,4 +1,4 @@
-"""The intake: how runs and items come into this process's hands, and how lives of runs begin."""
+"""Acquire runs and items for this process, and start run executions."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast")
 Past: TypeAlias = tuple[list[Entry], list[Message], dict[str, str], RunRow | None]
-"""A run's journal, its mailbox, the progress of its steps, and the run that has started it, if its trace is wanted."""
+"""A run's journal, its messages, the progress of its steps, and its parent if its trace is wanted.
+"""
 
 
 class RunAcquirer:
+    """Write the commands that give work to this worker, and start what they return."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def claim(self, command: Claim, *, alone: bool = False) -> list[RunRow]:
-        """Claim runs or items; `alone` if what comes is to have the room to itself. Nothing if this worker was swept."""
+        """Claim runs or items. Return an empty list if this worker was swept or drains.
+
+        With `alone`, the claimed suspect is isolated: this process executes nothing beside it.
+        """
         engine = self._engine
         if alone:
             engine.in_flight.reserve()
@@ -43,7 +49,8 @@ class RunAcquirer:
                 engine.stop_claiming()
             elif isinstance(outcome, Refused):
                 await engine.worker.register(instead_of=command.worker)
-                engine.wake_claimers()  # nothing else would: under its new id it may claim at once
+                # Nothing else would wake them. Under its new id the worker may claim at once.
+                engine.wake_claimers()
             else:
                 rows = outcome
         finally:
@@ -52,8 +59,11 @@ class RunAcquirer:
         return rows
 
     async def acquire(self, command: Claim | Submit) -> Any:
-        """Have a command written that gives runs to this worker. They are in hand from the moment that is known; if nobody waits
-        for them any more, they are given back."""
+        """Write a command that gives runs to this worker, and return its outcome.
+
+        The runs are held as soon as the outcome is known. They are released if the caller was
+        cancelled.
+        """
         engine = self._engine
         answer: asyncio.Future[Any] = engine.loop.create_future()
         engine.in_flight.pending_claims += 1
@@ -81,13 +91,17 @@ class RunAcquirer:
             raise
 
     def release(self, row: RunRow, why: str) -> None:
-        """Something in hand that was not begun."""
+        """Release a held run or item that was not started."""
         engine = self._engine
         engine.writer.enqueue(Release(row.pk, row.fence, why, interrupted=False), lambda *_: None)
         self.on_dropped(row.fence)
 
     def on_dropped(self, fence: int, *, heard: bool = True) -> None:
-        """It is in nobody's hand any more. Unless `heard`, that is on its way to the store, behind what was written of it before."""
+        """Stop holding a run or item, and free its slot.
+
+        Unless `heard`, its end is still on its way to the store, behind what was written of it
+        before.
+        """
         engine = self._engine
         (engine.in_flight.drop if heard else engine.in_flight.release)(fence)
         if engine.claimer is not None:
@@ -96,7 +110,12 @@ class RunAcquirer:
     async def begin_claimed(
         self, rows: list[RunRow], workflow: Workflow[..., Any] | None = None
     ) -> None:
-        """Those in their first life at once; the others when their journals are read, all in one go."""
+        """Start claimed runs.
+
+        A run in its first execution starts at once. The journals of the others are read first, all
+        in one go. A run whose journal cannot be read is parked, or released if the store is
+        unavailable.
+        """
         engine = self._engine
         again: list[RunRow] = []
         for row in rows:
@@ -119,12 +138,14 @@ class RunAcquirer:
                 self._park(row, past)
             else:
                 self.begin(row, workflow or engine.workflows[row.workflow], *past)
-        await (
-            engine.request_poller.poll_requests()
-        )  # somebody may have wanted one to end while its journal was read
+        # A cancellation may have been requested while the journals were read.
+        await engine.request_poller.poll_requests()
 
     def _pasts(self, rows: list[RunRow]) -> list[Past | Exception]:
-        """A journal that cannot be read is one run's trouble, not its neighbours'."""
+        """Return the past of each run, or the error that reading it raised.
+
+        An unreadable journal affects only its own run.
+        """
         engine = self._engine
         store = engine.store
         pasts: list[Past | Exception] = []
@@ -152,19 +173,20 @@ class RunAcquirer:
         saved: Mapping[str, str] | None = None,
         parent: RunRow | None = None,
     ) -> None:
-        """Start a life of a run in hand."""
+        """Start an execution of a held run, or release, park or drop it if that is not possible."""
         engine = self._engine
         if engine.closing:
-            return  # it is given back when this worker leaves
+            # The run is released when this worker deregisters.
+            return
         if engine.draining:
             self.release(row, "its worker drains")
             return
-        if not engine.worker.is_alive(row.worker or ""):  # taken for dead since
+        # The store has declared this worker dead since the claim.
+        if not engine.worker.is_alive(row.worker or ""):
             self._forget(row, workflow)
             return
-        if (
-            row.id in engine.executions
-        ):  # a life that lost the run has not ended yet: its step may still execute
+        # An execution that lost the run has not ended yet: its step may still execute.
+        if row.id in engine.executions:
             engine.track_task(
                 engine.loop.create_task(self._begin_after(engine.executions[row.id], row, workflow))
             )
@@ -195,11 +217,15 @@ class RunAcquirer:
             determinism.warn_once(workflow, engine.log_fields(row))
         engine.loop.call_soon(execution.start)
         engine.idle_releaser.watch()
-        engine.notifier.notify()  # whoever waits for the run waits for this life now
+        # Callers that wait for the run wait for this execution now.
+        engine.notifier.notify()
 
     def _count_recovery(self, execution: RunExecution, last: Entry) -> None:
-        """How long a run lay that a death or an interruption has cut off. One that only woke up may have a journal that ends so too, but
-        what it was given back for last was something else."""
+        """Record how long a run was idle after a death or an interruption.
+
+        A run that only woke up may have a journal with the same last entry, but it was last
+        released for another reason.
+        """
         if last.kind not in CUT:
             return
         said = json.loads(last.value or "{}")
@@ -215,7 +241,10 @@ class RunAcquirer:
         await self.begin_claimed([row._replace(lives=max(2, row.lives))], workflow)
 
     def _forget(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
-        """A run that is not this worker's any more: what was claimed is the fleet's, what was started here is wanted back."""
+        """Drop a run that this worker has lost.
+
+        A claimed run is left to the fleet. A run that was started here is taken over again.
+        """
         engine = self._engine
         claimed = engine.claimer is not None and row.fence in engine.claimer.held
         self.on_dropped(row.fence)
@@ -223,7 +252,7 @@ class RunAcquirer:
             engine.takeover.start(row, workflow)
 
     def _park(self, row: RunRow, error: Exception) -> None:
-        """Its journal cannot be read: a person must look."""
+        """Park a run whose journal cannot be read, for a person to inspect."""
         engine = self._engine
 
         def parked(_: Any, outcome: Any) -> None:
@@ -237,7 +266,7 @@ class RunAcquirer:
 
 
 def _given(outcome: Any) -> list[RunRow]:
-    """What a command gave to this worker."""
+    """Return the rows that a command gave to this worker."""
     if isinstance(outcome, Submitted):
         return (
             [outcome.row]

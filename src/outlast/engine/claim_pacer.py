@@ -1,8 +1,9 @@
-"""Slots: how much a worker may claim now.
+"""Decide how much a worker may claim now.
 
-A rolling deploy gives everything back at once. A worker that took all it can hold in its first second would replay it all at
-once, beside every other worker that does the same, and new work would wait behind it. So slots open over time, returned
-runs are metered, and a share of the slots is kept for new work.
+A rolling deploy releases everything at once. A worker that claimed all it can hold in its first
+second would replay it all at once, beside every other worker that does the same. New work would
+wait behind it. So slots open over time, the rate of returned runs is limited, and a share of the
+slots is kept for new work.
 """
 
 from __future__ import annotations
@@ -12,28 +13,37 @@ import random
 from typing import NamedTuple
 
 FIRST_PART = 0.1
-"""The part of the slots that is open from the start; the others open one after the other."""
+"""The share of the slots that is open from the start. The others open one after the other."""
 FIRST_SLOTS = 10
-"""How many are open at least once a run was claimed whose worker died: a deploy interrupts runs by the hundred, a death few."""
+"""Minimum of open slots once a claimed run had lost its worker to a death.
+
+A deploy interrupts runs by the hundred, a death interrupts few.
+"""
 JITTER = 0.2
-"""The part of a ramp that chance may take off it, so that workers which start together do not go on together."""
+"""The share by which jitter may shorten a ramp, so that workers that start together diverge."""
 BURST_SECONDS = 0.1
-"""Returned runs that may be taken up at once, as so many seconds of their rate."""
+"""The burst of returned runs that may be claimed at once, in seconds of their rate."""
 PORTION_SECONDS = 0.05
-"""The least that is worth waiting for: a claim for every single slot or run would be many transactions."""
+"""The shortest wait. A claim for every single slot or run would cost too many transactions."""
 
 
 class Allowance(NamedTuple):
+    """What a worker may claim now."""
+
     limit: int
-    """How many runs may be claimed."""
+    """Maximum number of runs to claim."""
     returned: int
-    """How many of them may be ones that were interrupted before."""
+    """How many of them may have been interrupted before."""
     new_first: bool = False
-    """Ask for new ones alone first: it is their turn."""
+    """Whether to claim only new runs first, because it is their turn."""
 
 
 class ClaimPacer:
-    """Pure: it is told the time (any clock that does not jump), and chance is given to it; without, there is no jitter."""
+    """Open slots over time and limit the rate of returned runs.
+
+    The pacer does no I/O. The caller passes the time, from any clock that does not jump, and the
+    source of randomness. Without one there is no jitter.
+    """
 
     def __init__(
         self,
@@ -53,14 +63,16 @@ class ClaimPacer:
         self._first = 1
 
     def open(self, now: float) -> int:
-        """Return how many slots are open: a tenth at first, all of them after `ramp` seconds at the latest."""
+        """Return how many slots are open: a tenth at first, all of them after `ramp` seconds at the
+        latest.
+        """
         if now >= self._start + self._ramp:
             return self.count
         part = FIRST_PART + (1 - FIRST_PART) * (now - self._start) / self._ramp
         return min(self.count, max(self._first, _floor(self.count * part)))
 
     def allow(self, now: float, held: int, returned_held: int) -> Allowance:
-        """What may be claimed, given what is in hand."""
+        """Return what may be claimed, given what is held."""
         self._fill(now)
         slots = self.open(now)
         limit = max(0, slots - held)
@@ -69,21 +81,23 @@ class ClaimPacer:
         if slots * self._new_share >= 1:
             kept = min(slots - 1, -_floor(-slots * self._new_share))
             returned = min(returned, slots - kept - returned_held)
-        else:  # too few slots to keep one free: new work has its share in time
+        else:
+            # There are too few slots to keep one free, so new work gets its share of the claims
+            # instead.
             turn = _floor((self._claims + 1) * self._new_share) > _floor(
                 self._claims * self._new_share
             )
         return Allowance(limit, max(0, _floor(returned)), turn)
 
     def took(self, returned: int, *, died: bool = False) -> None:
-        """Note a claim: how many returned runs came of it, and whether one of them had died."""
+        """Note a claim: how many returned runs it brought, and whether the worker of one had died."""
         self._claims += 1
         self._tokens -= returned
         if died:
             self._first = FIRST_SLOTS
 
     def more_in(self, now: float) -> float | None:
-        """Seconds until more may be claimed for no other reason than time; None if time changes nothing."""
+        """Return the seconds until time alone allows more claims. None if time changes nothing."""
         self._fill(now)
         waits = []
         if (slots := self.open(now)) < self.count:
@@ -100,5 +114,5 @@ class ClaimPacer:
 
 
 def _floor(number: float) -> int:
-    """Rounding errors are not to cost a slot."""
+    """Round down, but do not lose a slot to a rounding error."""
     return math.floor(number + 1e-9)

@@ -1,7 +1,8 @@
-"""The claimer: takes runs (or items) from queues as long as there are free slots.
+"""Claim runs or items from queues while slots are free.
 
-It sleeps until the bell rings, something in hand has ended, or something comes due. Looking is a read: a ring costs the other
-processes nothing where there is nothing to claim.
+The claimer sleeps until the store notifies it, held work ends, or something comes due. It peeks
+before it claims. A peek is a read, so a notification costs other processes nothing when there is
+nothing to claim.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.worker")
 
 LOOK_SECONDS = 0.5
-"""How long to go on claiming without a look for what else there is."""
+"""How long full claims may follow each other without a peek."""
 
 YIELD_PATIENCES = 6
-"""How many times `suspect_patience` a suspect waits before it comes in beside others."""
+"""How many times `suspect_patience` a suspect waits before it is claimed beside other work."""
 
 _chance = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
 
 OVERDUE_ROUNDS, OVERDUE_SECONDS = 20, 0.2
-"""After so many rounds in vain, the seconds between two of them."""
+"""After this many rounds without a claim, the seconds between two of them."""
 
 
 class Claimer:
+    """Keep the free slots of one worker, or of one consumer of items, filled."""
+
     def __init__(
         self,
         engine: Engine,
@@ -50,7 +53,7 @@ class Claimer:
     ) -> None:
         self._engine, self.queues, self._known, self._begin = engine, queues, known, begin
         self._first = first
-        """Called before every round: what it puts into the writer is committed with the claim."""
+        """Called before every round. What it enqueues is committed together with the claim."""
         self._log_backoff = LogBackoff(engine.loop.time)
         self._overdue_rounds = 0
         """Rounds in a row that claimed nothing although something is overdue."""
@@ -64,36 +67,40 @@ class Claimer:
             chance=_chance,
         )
         self.held: dict[int, bool] = {}
-        """What was claimed here and has not ended: its fence, and whether it had been interrupted before."""
+        """Claimed work that has not ended: its fence, and whether it had been interrupted before.
+        """
         self._token = secrets.token_hex(8)
-        """Of the next claim. It is there before: asking for chance lets other threads in, and the writer's would begin with what
-        `first` has put, and without the claim."""
+        """The token of the next claim, generated ahead of time.
+
+        Generating it lets other threads in. The writer's thread would then commit what `first` has
+        enqueued without the claim.
+        """
         self._wake = asyncio.Event()
         self._look_at = 0.0
         self._more = False
-        """The last claim was a full one: there is more, no need to look."""
+        """Whether the last claim filled all slots: there is probably more, so no peek is needed."""
         self._stopped = False
         self._suspect_since: float | None = None
         self._has_claimed = False
         self._reported: dict[str, float] = {}
 
     def wake(self) -> None:
-        """Something may have changed: have a look."""
+        """Start the next round now, because something may have changed."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Claim nothing more."""
+        """Stop claiming."""
         self._stopped = True
         self._engine.in_flight.yielding.discard(self)
         self._wake.set()
 
     def done(self, fence: int) -> None:
-        """Something in hand has ended: its slot is free."""
+        """Free the slot of held work that has ended."""
         if self.held.pop(fence, None) is not None:
             self._wake.set()
 
     async def work(self) -> None:
-        """Until it is stopped."""
+        """Claim in rounds until the claimer is stopped. Log failures and continue."""
         while not self._stopped:
             self._wake.clear()
             self._first()
@@ -104,28 +111,28 @@ class Claimer:
                 if self._log_backoff.should_log():
                     log.warning("cannot claim: %s", error)
                 pause = min(1.0, self._engine.settings.poll)
-            except (
-                Exception
-            ) as error:  # a fault of ours: a worker that claims nothing any more would be worse
+            except Exception as error:
+                # A bug of ours. A worker that stopped claiming would be worse.
                 log.error(
                     "a round of claiming failed", exc_info=self._engine.redact_exception(error)
                 )
                 pause = self._engine.settings.poll
             if pause > 0 and not self._stopped:
-                # `wait_for` would make a task of it, for every claim.
+                # `wait_for` would create a task for every claim.
                 later = self._engine.loop.call_later(min(pause, 3600.0), self._wake.set)
                 await self._wake.wait()
                 later.cancel()
 
     async def _round(self) -> float:
-        """Look, and claim what fits. Seconds until the next round if nothing happens before."""
+        """Peek, claim what fits, and return the seconds until the next round."""
         engine, now = self._engine, self._engine.loop.time()
         limit, returned, new_first = self.pacer.allow(now, len(self.held), sum(self.held.values()))
         if not self._more or now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             claimable = await engine.read(engine.store.peek, self.queues, self._known())
             self._report(claimable.unknown)
-            # What came due while no worker lived is not sorted yet: a suspect among it goes first, while the room is empty.
+            # What came due while no worker was alive is not sorted yet. A suspect among it goes
+            # first, while nothing is held.
             if claimable.suspect or (
                 claimable.overdue and not self._has_claimed and engine.in_flight.is_empty()
             ):
@@ -141,15 +148,16 @@ class Claimer:
         if claimed < limit and new_first and returned:
             claimed += len(await self._claim(limit - claimed, min(returned, limit - claimed)))
         self._more = claimed == limit
-        if self._more:  # all slots are taken, unless what came has opened others
+        # All slots are taken, unless the claimed runs have opened others.
+        if self._more:
             more = len(self.held) < self.pacer.open(engine.loop.time())
             return 0.0 if more else self._pause(None)
-        # Nothing more is to be had before somebody says so, or it comes due: known now, what was due is ready since the claim.
+        # Nothing more can be claimed until a notification arrives or something comes due. Peek
+        # again for the due time: the claim has made ready what was due.
         claimable = await engine.read(engine.store.peek, self.queues, self._known())
         self._overdue_rounds = self._overdue_rounds + 1 if claimable.overdue and not claimed else 0
-        if (
-            claimable.overdue
-        ):  # each claim makes some of it ready, unless another program keeps it locked
+        # Each claim makes some overdue work ready, unless another program keeps it locked.
+        if claimable.overdue:
             return 0.0 if self._overdue_rounds < OVERDUE_ROUNDS else OVERDUE_SECONDS
         return self._pause(claimable)
 
@@ -186,9 +194,10 @@ class Claimer:
         return rows
 
     async def _suspect(self) -> None:
-        """Claim a suspect with empty hands, or make room for it.
+        """Claim a suspect while nothing else is held, or yield to make that possible.
 
-        Where no hands get empty it comes in beside the others in the end: a death in company counts against no run.
+        If no worker becomes empty, the suspect is claimed beside other work in the end. A death in
+        company counts against no run.
         """
         engine, now = self._engine, self._engine.loop.time()
         in_flight, patience = engine.in_flight, engine.settings.suspect_patience
@@ -215,14 +224,15 @@ class Claimer:
         self._engine.in_flight.yielding.discard(self)
 
     async def _should_yield(self, *, patient: bool) -> bool:
-        """Return whether this worker stops claiming to make room for a suspect.
+        """Return whether this worker stops claiming to become empty for a suspect.
 
-        At most a quarter of the busy workers do, those with the least in hand: the others go on with other work.
-        A patient worker leaves the suspect to an idle one, if there is one.
+        At most a quarter of the busy workers do, those that hold the least. The others continue
+        with other work. A patient worker leaves the suspect to an idle worker, if there is one.
         """
         engine = self._engine
         everybody = await engine.read(engine.store.workers)
-        # One that only consumes items says nothing of what it claims; it knows of itself that it does.
+        # A worker that only consumes items does not register what it claims, but it knows that it
+        # claims.
         workers = [
             worker for worker in everybody if worker.concurrency or worker.id == engine.worker.id
         ]
@@ -234,7 +244,9 @@ class Claimer:
         return any(worker.id == engine.worker.id for worker in first)
 
     def _report(self, unknown: tuple[str, ...]) -> None:
-        """Runs of workflows that this worker does not know wait for one that does."""
+        """Log that runs wait for a worker that knows their workflow, once a minute for each
+        workflow.
+        """
         now = time.monotonic()
         for name in unknown:
             if now >= self._reported.get(name, 0.0):

@@ -1,4 +1,4 @@
-"""The door: how an Outlast is opened and left, and what signals and the HTTP server have to do with it."""
+"""Open and leave an Outlast, and connect it to signals and the HTTP server."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 AFTER_CLEANUP_SECONDS = 1.0
-"""Of a drain's grace, for what comes after clean-up: the report, and leaving the store."""
+"""Seconds of a drain's grace that are reserved for the report and for leaving the store."""
 DEREGISTER_SECONDS = 1.0
-"""How long whoever leaves, and is cancelled meanwhile, still waits for a store that does not answer."""
+"""How long a cancelled leave still waits for a store that does not answer."""
 
 _leaving: set[asyncio.Task[Any]] = set()
-"""Tasks that are leaving an Outlast: they must not be interrupted in it."""
+"""Tasks that are leaving an Outlast. They must not be interrupted meanwhile."""
 
 
 class AppLifecycle:
-    """One an Outlast; it may be opened and left again and again."""
+    """Open and leave one Outlast, any number of times."""
 
     def __init__(
         self, lifespan: Callable[[Outlast], AbstractAsyncContextManager[Any]] | None
@@ -42,13 +42,16 @@ class AppLifecycle:
         self._lifespan_stack = AsyncExitStack()
         self.cleanup = CleanupRunner()
         self.own_process_exit_code: int | None = None
-        """The exit code of a process of Outlast's own that was told to end."""
+        """The exit code after a request to end, if Outlast is the program of this process.
+
+        None otherwise.
+        """
         self.is_portal = False
-        """The sync face's, which sees to the signals in its program's own thread."""
+        """Whether the sync portal owns this app. It handles signals in its program's own thread."""
         self.exit_code = 0
-        """What a process of ours that was told to end exits with."""
+        """The exit code of a process of our own after a request to end."""
         self.hung = False
-        """Something still executed when it was left."""
+        """Whether something still executed when the app was left."""
         self.process: ProcessShutdown | None = None
         self._server: Server | None = None
         self._leave_app: Callable[[], Coroutine[Any, Any, None]]
@@ -58,12 +61,16 @@ class AppLifecycle:
         self._shield = Shield()
 
     def check(self) -> None:
-        """Before anything is opened: a process of ours that was told to end begins nothing more."""
+        """Raise SystemExit if this is a process of our own and a signal or request has told it to
+        end.
+
+        Call this before anything is opened.
+        """
         if self.own_process_exit_code is not None and (code := told_to_end()) is not None:
             raise SystemExit(code)
 
     async def open(self, app: Outlast, engine: Engine) -> None:
-        """Listen for signals and for who asks over HTTP, and enter the lifespan."""
+        """Install the signal handlers, start the HTTP server and enter the lifespan."""
         self._cancelled = self._left = False
         self._engine, self._opener, self._leave_app = engine, asyncio.current_task(), app.__aexit__
         if not app._inline:
@@ -83,24 +90,30 @@ class AppLifecycle:
             await self._lifespan_stack.enter_async_context(self.lifespan(app))
 
     def _drained(self, _: object) -> None:
-        """A signal that ends the program has begun to: its block is left as if it had been interrupted. A process of ours leaves by
-        itself, unless it was still being opened."""
+        """Cancel the task that opened the app, after the drain of a signal that ends the program.
+
+        The app's block is left as if it had been interrupted. A process of our own leaves by
+        itself, unless it was still opening.
+        """
         process, opener, engine = self.process, self._opener, self._engine
         if process is None or opener is None or engine is None or self._left or self._cancelled:
             return
         if not process.ends or (self.own_process_exit_code is not None and engine.working):
             return
-        if opener in _leaving:  # another Outlast
+        # The task is leaving another Outlast. Try again later.
+        if opener in _leaving:
             engine.loop.call_later(TICK_SECONDS, self._drained, None)
         elif engine.drain.over.done():
             self._cancelled = True
-            if not opener.cancel(
-                f"drain: {engine.drain.reason}"
-            ):  # it was entered by hand, and its task has ended
+            # The app was entered by hand, and the task that did so has ended.
+            if not opener.cancel(f"drain: {engine.drain.reason}"):
                 self._opener = engine.loop.create_task(self._leave_app())
 
     async def leave(self, engine: Engine, why: str) -> None:
-        """Wait for a drain that is under way, give everything back, clean up, and be struck off."""
+        """Wait for a drain in progress, release everything, clean up and deregister the worker.
+
+        Raise SystemExit in a process of our own that was told to end before it was open.
+        """
         task = asyncio.current_task()
         assert task is not None
         _leaving.add(task)
@@ -110,11 +123,14 @@ class AppLifecycle:
         finally:
             _leaving.discard(task)
         if self._cancelled and self.own_process_exit_code is not None:
-            raise SystemExit(self.exit_code)  # told to end before it was open
+            raise SystemExit(self.exit_code)
 
     async def _leave(self, engine: Engine, why: str) -> None:
-        """Whoever leaves may be cancelled meanwhile, as by a time-out around the block. That is raised when all is given back: what still
-        executes must be known before the worker is struck off."""
+        """Leave the app, and raise a cancellation only when all is released.
+
+        A timeout around the app's block may cancel the task meanwhile. What still executes must be
+        known before the worker is deregistered.
+        """
         drain, lifespan_stack, task = engine.drain, self._lifespan_stack, asyncio.current_task()
         assert task is not None
         self._lifespan_stack, self._left, before = AsyncExitStack(), True, task.cancelling()
@@ -135,19 +151,24 @@ class AppLifecycle:
                     try:
                         leaving = spawn_detached(engine.loop, engine.deregister())
                         soon = partial(engine.loop.call_later, DEREGISTER_SECONDS, leaving.cancel)
-                        if task.cancelling() > before:  # since it leaves
+                        # The task was cancelled while it was leaving.
+                        if task.cancelling() > before:
                             soon()
                         await self._wait_uncancelled(leaving, on_cancelled=soon)
                     finally:
                         self._engine, self.hung = None, bool(engine.hung)
                         await self._stop_listening(engine)
                 if self.own_process_exit_code is not None and self.hung and draining:
-                    end_now(self.exit_code)  # what hangs would hold up an orderly end
+                    # Hung threads would delay an orderly exit.
+                    end_now(self.exit_code)
 
     async def _wait_uncancelled(
         self, work: asyncio.Future[T], on_cancelled: Callable[[], object] = lambda: None
     ) -> T:
-        """Wait for something that must end, see `wait_uncancelled`. A scope of anyio interrupts the leaving once."""
+        """Wait for work that must end (see `wait_uncancelled`).
+
+        An anyio scope interrupts the leave once.
+        """
 
         def interrupted() -> None:
             self._shield.raise_up()
@@ -165,7 +186,10 @@ class AppLifecycle:
             await self._wait_uncancelled(spawn_detached(engine.loop, engine.close(why)))
 
     async def _clean_up(self, engine: Engine, lifespan_stack: AsyncExitStack) -> None:
-        """The lifespan last: what executed here may have used it to its end."""
+        """Call the clean-up hooks, then leave the lifespan.
+
+        The lifespan is last because runs may have used it until they ended.
+        """
         drain, loop = engine.drain, engine.loop
         try:
             if drain.layer is None:
@@ -179,25 +203,27 @@ class AppLifecycle:
             else:
                 await self._clean_up_in_time(engine, lifespan_stack)
         finally:
-            if (
-                drain.layer is not None
-            ):  # also if it began meanwhile: then there is nothing left to drain
+            # Also for a drain that began meanwhile. It has nothing left to drain.
+            if drain.layer is not None:
                 await self._wait_uncancelled(spawn_detached(loop, self._report(engine)))
 
     async def _clean_up_in_time(self, engine: Engine, lifespan_stack: AsyncExitStack) -> None:
         report, hooks = engine.drain.report, spawn_detached(engine.loop, self._call_hooks(engine))
         try:
             await self._wait_uncancelled(hooks, on_cancelled=self.cleanup.cut)
-        finally:  # not in a task: it must end where it began
+        finally:
+            # Not in a new task: the lifespan must end in the task that entered it.
             report.cleanup, until = hooks.result()
             report.cleanup.append(await end(engine, "lifespan", lifespan_stack.aclose, until))
 
     async def _call_hooks(self, engine: Engine) -> tuple[list[CleanupResult], float]:
-        """And when the clean-up must be over, on the loop's clock."""
+        """Call the clean-up hooks.
+
+        Return their results, and the loop time at which clean-up must be over.
+        """
         drain, clock = engine.drain, engine.loop.time
-        await asyncio.wait(
-            [drain.over]
-        )  # if it began in the close, the loop may not have heard of it
+        # If the drain began during the close, the loop may not have noticed it yet.
+        await asyncio.wait([drain.over])
         until = clock() + max(0.0, drain.left - AFTER_CLEANUP_SECONDS)
         return await self.cleanup.run(engine, until - clock(), before=1), until
 
@@ -220,8 +246,8 @@ class AppLifecycle:
                     and asyncio.current_task() is self._opener
                     and self._opener is not None
                 ):
-                    self._opener.uncancel()  # ours: what comes now is the signal's own doing
+                    # This was our own cancellation. What follows is the effect of the signal.
+                    self._opener.uncancel()
                 process.raise_again()
-                await asyncio.sleep(
-                    0
-                )  # where asyncio makes a KeyboardInterrupt of it, by a cancellation
+                # Here asyncio turns the signal into a KeyboardInterrupt, by a cancellation.
+                await asyncio.sleep(0)

@@ -1,10 +1,14 @@
-"""The drain: an orderly end, in layers, on one clock. One an engine; begun any number of times, from any thread, it is one.
+"""Drain an engine: an orderly end, in layers, on one clock.
 
-1. coordinate: not ready, no more claims, what has not begun goes back. In a thread of its own: the loop may be blocked.
-2. boundary: steps under way go on, none starts; a run whose steps have ended is released.
-3. checkpoint: steps that will not end in time are told to stop.
+Each engine has one drain. It may be begun any number of times, from any thread; only the first
+begin counts.
 
-What comes after (clean-up, the report, the end of the process) is the business of whoever owns the app.
+1. coordinate: the worker is not ready, claims nothing more and releases what has not started.
+   This layer has its own thread, because the loop may be blocked.
+2. boundary: steps in flight continue and none starts. A run whose steps have ended is released.
+3. checkpoint: steps that will not end in time get the request to stop.
+
+The owner of the app handles what follows: clean-up, the report and the end of the process.
 """
 
 from __future__ import annotations
@@ -42,17 +46,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.drain")
 
 CUT_WITH_THE_PROCESS = ("unit", "each", "map", "agent")
-"""What is no run's: nothing waits for its end, and nobody gives it back."""
+"""Kinds of work that belong to no run. Nothing waits for their end, and no worker releases them."""
 TICK_SECONDS = 0.1
-"""How often to judge anew whether steps will end in time."""
+"""Seconds between two forecasts of whether steps will end in time."""
 SWITCH_SECONDS = 0.0002
-"""How long a thread may compute before others get their turn, while layer 1 is under way."""
+"""The interpreter's thread switch interval while layer 1 is in progress."""
 HURRY_SECONDS = 0.5
-"""What is left for releasing when somebody wants to leave at once."""
+"""Seconds that an expedited drain leaves for releasing runs."""
 
 _switching = threading.Lock()
 _quick: list[float] = []
-"""The switch interval as it was, once for each drain that is in layer 1: several may be, in one process."""
+"""The original switch interval, once for each drain in layer 1. One process may have several."""
 
 
 @contextmanager
@@ -77,6 +81,8 @@ def _why_left(body: StepExecution) -> str:
 
 
 class Drain:
+    """Stop an engine in layers, within its grace period, and report the result."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine, self._loop = engine, engine.loop
         self._clock: Callable[[], float] = engine.loop.time if engine.inline else time.monotonic
@@ -85,17 +91,20 @@ class Drain:
         self._expedited = False
         self.reason = ""
         self.ends_here = False
-        """The process ends with it."""
+        """Whether the process ends with this drain."""
         self.by_signal = False
-        """The process was told to end: who waits here for what goes on elsewhere must not hold it up."""
+        """Whether a signal asked the process to end.
+
+        A caller that waits here for work in another process must not delay that.
+        """
         self.began = 0.0
         self.grace = engine.settings.grace
         self.layer: str | None = None
-        """The layer it is in; None before it has begun."""
+        """The current layer. None before the drain has begun."""
         self.begin_callbacks: list[Callable[[float], object]] = []
-        """Called, in whichever thread begins it, with the seconds of grace left."""
+        """Called with the seconds of grace left, in the thread that begins the drain."""
         self.started: asyncio.Future[str] = self._loop.create_future()
-        """Done, with the reason, when the loop knows of it."""
+        """Done, with the reason, when the loop has noticed the drain."""
         self.over: asyncio.Future[DrainReport] = self._loop.create_future()
         """Done when layer 3 is over."""
         self.report = DrainReport("")
@@ -107,18 +116,27 @@ class Drain:
 
     @property
     def left(self) -> float:
-        """Seconds until the process is to be gone; for ever before it has begun."""
+        """Return the seconds until the process must be gone.
+
+        Infinite before the drain has begun.
+        """
         return self._until(0.0) if self.layer is not None else math.inf
 
     @property
     def step_seconds_left(self) -> float:
-        """Seconds until steps under way are told to stop; once they were, until they must have."""
+        """Return the seconds until steps in flight get the request to stop.
+
+        After that request, return the seconds until they must have stopped.
+        """
         until = self._until(self._checkpoint_reserve + self._exit_reserve)
         return until if until > 0 else self._until(self._exit_reserve)
 
     @property
     def seconds_before_exit(self) -> float:
-        """Seconds until clean-up begins, whatever still executes."""
+        """Return the seconds until clean-up begins, whatever still executes.
+
+        Infinite before the drain.
+        """
         return self._until(self._exit_reserve) if self.layer is not None else math.inf
 
     @property
@@ -130,8 +148,11 @@ class Drain:
         return self._of_grace(self._engine.settings.exit_reserve) + exit_seconds(self.grace)
 
     def _of_grace(self, reserve: float) -> float:
-        """All of it, where the grace is that of the settings; of another one at most a quarter, or the same share of it if that is
-        more."""
+        """Return how much of a reserve applies to this drain's grace.
+
+        The whole reserve applies to the grace of the settings. With another grace, it takes at most
+        a quarter, or the reserve's share of the configured grace if that is more.
+        """
         return min(reserve, self.grace * max(0.25, reserve / self._engine.settings.grace))
 
     def _until(self, reserve: float) -> float:
@@ -142,7 +163,11 @@ class Drain:
 
     @property
     def seconds(self) -> float:
-        """From the first sign until now, or until its end; 0 before it has begun. From any thread."""
+        """Return how long the drain has taken so far, or took in all.
+
+        The time counts from the first sign and is 0 before the drain has begun. May be called from
+        any thread.
+        """
         if self.layer is None:
             return 0.0
         return self._elapsed() if self.report.seconds is None else self.report.seconds
@@ -150,7 +175,11 @@ class Drain:
     # -- beginning, in any thread
 
     def begin(self, reason: str, *, grace: float | None = None, at: float | None = None) -> bool:
-        """Begin it, unless it has begun: returns at once, whether this was the one. `at` is when the sign came."""
+        """Begin the drain and return at once. Return False if it had begun already.
+
+        `at` is the time of the sign that began it, on the drain's clock. May be called from any
+        thread.
+        """
         if not self._once.acquire(blocking=False):
             return False
         self.reason, self.began = reason, self._clock() if at is None else at
@@ -166,23 +195,31 @@ class Drain:
         threading.Thread(target=self._coordinate, name="outlast-drain", daemon=True).start()
         try:
             self._loop.call_soon_threadsafe(self._start)
-        except RuntimeError:  # the loop is closed: there is nothing to drain any more
+        except RuntimeError:
+            # The loop is closed, so there is nothing left to drain.
             log.debug("the loop is closed: nothing is under way")
         return True
 
     def told_to_end(self) -> None:
-        """From any thread: a signal came. Also after a drain that something else began: who waits here for what goes on elsewhere looks again."""
+        """Note that a signal asked the process to end, and notify waiting callers.
+
+        The signal may also follow a drain that began for another reason. Callers that wait for a
+        run in another process then check again. May be called from any thread.
+        """
         self.by_signal = True
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             self._loop.call_soon_threadsafe(self._engine.notifier.notify)
 
     def expedite(self) -> None:
-        """From any thread: leave at once, with what can be released released."""
+        """End the drain at once, with whatever can be released by then.
+
+        May be called from any thread.
+        """
         self._expedited = True
         self._loop.call_soon_threadsafe(self._changed.set)
 
     def _coordinate(self) -> None:
-        """Layer 1. It may block or fail: nothing waits for it."""
+        """Execute layer 1. It may block or fail, because the other layers do not wait for it."""
         engine = self._engine
         command = commands.Drain(engine.worker.id, self.reason, tuple(engine.in_flight.started))
         try:
@@ -215,19 +252,19 @@ class Drain:
                 self.report.blocked.append(f"the event loop stood still for {blocked:.1f} s")
             self.layer = "boundary"
             self.started.set_result(self.reason)
-            self._running = spawn_detached(
-                self._loop, self._run()
-            )  # whoever leaves waits for `over`
+            # Detached: the task that leaves the app waits for `over`.
+            self._running = spawn_detached(self._loop, self._run())
 
     async def _run(self) -> None:
         engine, report = self._engine, self.report
         try:
             engine.stop_claiming()
-            engine.notifier.notify()  # who waits for something to claim
+            # Wake the callers that wait for something to claim.
+            engine.notifier.notify()
             for _, body in self._under_way():
                 body.tell(self.reason)
             engine.track_task(self._loop.create_task(self._learn()))
-            # Those that only wait go first: their workers-to-be need nothing of them that is not recorded.
+            # Release idle runs first: everything their next worker needs is recorded.
             for execution in sorted(
                 engine.executions.values(), key=lambda execution: bool(execution.step_executions)
             ):
@@ -244,19 +281,19 @@ class Drain:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.left):
                 await self._coordinated.wait()
-                await self._store_report()  # a process that goes on may not write another for long
+                # A process that continues may not write another report for a long time.
+                await self._store_report()
 
     def _is_done(self) -> bool:
         return self._expedited or not next(self._what_is_left(), None)
 
     async def _wait(self, reserve: float) -> None:
-        """Until nothing is under way any more, or only the reserve is left."""
+        """Wait until nothing is in flight, or only `reserve` seconds are left."""
         judge_at = -math.inf
         while not self._is_done() and (left := self._until(reserve)) > 0:
             self._changed.clear()
-            if (
-                self._clock() >= judge_at
-            ):  # not at every change: there may be a thousand bodies, and as many changes
+            # Not at every change: there may be a thousand step executions, and as many changes.
+            if self._clock() >= judge_at:
                 judge_at = self._clock() + TICK_SECONDS
                 self._judge(left)
             later = self._loop.call_later(min(TICK_SECONDS, left), self._changed.set)
@@ -264,7 +301,10 @@ class Drain:
             later.cancel()
 
     def _judge(self, left: float) -> None:
-        """Checkpoint now what would wait for the deadline in vain; but what has nothing to save may try."""
+        """Checkpoint steps that will probably not end in the time left.
+
+        A step that has nothing to save may keep trying.
+        """
         for execution, body in self._under_way():
             if body.leaving is None and body.can_save:
                 durations = self._engine.durations.of(execution.workflow.name, body.name)
@@ -276,7 +316,8 @@ class Drain:
             if body.leaving is None:
                 self._checkpoint(execution, body, "its time is up")
         for execution in list(self._engine.executions.values()):
-            execution.units = 0  # no unit holds it any longer
+            # Open units do not keep the run any longer.
+            execution.units = 0
             leave(execution, self.reason)
         for consumer in list(self._engine.consumers):
             consumer.stop_all()
@@ -286,12 +327,12 @@ class Drain:
         body.leave(f"drain: {self.reason}; {why}")
 
     def check_run(self, execution: RunExecution) -> None:
-        """Something of it has ended: it may be at a boundary."""
+        """Release the run if it has reached a boundary. Call this when a part of it has ended."""
         self._loop.call_soon(leave, execution, self.reason)
         self._changed.set()
 
     def on_scope_left(self, ended: ActiveScope) -> None:
-        """From any thread: something that the drain may have waited for has ended."""
+        """Count a scope that has ended, and wake the drain. May be called from any thread."""
         if self.layer is not None:
             if ended.kind in ("each", "map") and not self.over.done():
                 self.report.completed += 1
@@ -301,7 +342,10 @@ class Drain:
                 log.debug("the loop is closed: nobody waits")
 
     def on_execution_ended(self, execution: RunExecution) -> None:
-        """A life has ended."""
+        """Add the end of a run execution to the report.
+
+        A run that this worker has lost is not counted.
+        """
         report = self.report
         evicted = execution.end_reason if isinstance(execution.end_reason, Evicted) else None
         parked = isinstance(execution.end_reason, Diverged) or (
@@ -329,7 +373,7 @@ class Drain:
         self._changed.set()
 
     def item_ended(self, *, given_back: bool) -> None:
-        """The handler of an item has."""
+        """Add the end of an item's handler to the report."""
         if given_back:
             self.report.checkpointed += 1
         else:
@@ -370,16 +414,23 @@ class Drain:
             )
 
     def view(self) -> list[Remaining]:
-        """What is still under way, and why. From any thread."""
+        """Return what is still in flight, and why. May be called from any thread.
+
+        Return an empty list if the work keeps changing during three attempts.
+        """
         for _ in range(3):
             try:
                 return list(self._what_is_left())
-            except RuntimeError:  # something changed meanwhile
+            except RuntimeError:
+                # A collection changed during the iteration.
                 continue
         return []
 
     async def _learn(self) -> None:
-        """What the store remembers of the durations of what is under way."""
+        """Read the recorded durations of the steps in flight.
+
+        Note it in the report if the store fails.
+        """
         engine = self._engine
         pairs = list(
             {(execution.workflow.name, body.name) for execution, body in self._under_way()}
@@ -405,19 +456,21 @@ class Drain:
             "rolled_back": engine.units.rolled_back,
         }
         for execution in list(engine.executions.values()):
+            # Its steps were cut: the run is not at a boundary.
             execution.checkpointed = execution.checkpointed or any(
                 execution.step_executions.values()
-            )  # cut, not at a boundary
+            )
             execution.evict(Evicted(f"drain: {self.reason}"))
         report.seconds = self._elapsed()
         report.began = datetime.fromtimestamp(engine.store.now() - report.seconds, UTC)
         self.layer = "exit"
         if not self.over.done():
             self.over.set_result(report)
-        engine.notifier.notify()  # whoever waits for a run of another process
+        # Wake the callers that wait for a run in another process.
+        engine.notifier.notify()
 
     async def wait_until_free(self, kind: str) -> None:
-        """Until nothing of a kind is under way any more, or steps are told to stop."""
+        """Wait until no scope of this kind is active, or until steps get the request to stop."""
         reserve = self._checkpoint_reserve + self._exit_reserve
         while any(one.kind == kind for one in self._engine.active_scopes) and not self.over.done():
             if (left := self._until(reserve)) <= 0:
@@ -425,13 +478,18 @@ class Drain:
             await asyncio.sleep(min(TICK_SECONDS, left))
 
     async def write_report(self, *, leaving: bool = False) -> None:
-        """Store it, as far as there is time, and log it once: when it is asked for, or the program leaves. Then it is stored again,
-        with the clean-up; what a process does that goes on after its drain is not the drain's time."""
+        """Store the report, as far as time allows, and log it once.
+
+        This happens when the program asks for the report, and again when it leaves the app, then
+        with the clean-up. If the process continues after its drain, that time does not count.
+        """
         engine, report = self._engine, self.report
-        with suppress(TimeoutError):  # layer 1 opens the report that this one closes
+        # Layer 1 opens the report that this method closes.
+        with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self.left - 3 * EXIT_SECONDS)):
                 await self._coordinated.wait()
-        # Since `_conclude` some may have ended; what hangs has been let go of, and still executes; what is no run's was cut.
+        # Since `_conclude`, some work may have ended. Hung work was evicted but still executes.
+        # Work that belongs to no run was cut.
         still = {one.id for one in self._what_is_left()} | engine.hung
         report.left = [
             one for one in report.left if one.what in CUT_WITH_THE_PROCESS or one.id in still
@@ -453,7 +511,7 @@ class Drain:
             log.warning("the drain report could not be stored: %s", str(error) or "no answer")
 
     async def wait_expedited(self) -> None:
-        """After `over`: a moment for what could be stopped to be released."""
+        """Give runs a moment to be released after `over`, if the drain was expedited."""
         if self._expedited:
             ends: list[asyncio.Future[Any]] = [
                 execution.end for execution in self._engine.executions.values()
