@@ -1,11 +1,11 @@
-"""The pytest plugin of Outlast: the fixtures `outlast_app` and `outlast_clock`, and a replay of every run.
+"""Provide the fixtures `outlast_app` and `outlast_clock`, and replay every run of a test.
 
     def test_the_report_names_its_topic(outlast_app):
         outlast_app.stub(research, returns="notes on tides")
         assert "tides" in outlast_app.run(report("tides"))
 
-It loads into every pytest of an environment that has Outlast. So it is a module of its own, outside the package, and
-imports nothing of Outlast before a test uses it.
+pytest loads this plugin in every environment that has Outlast. It is therefore a module of its own
+outside the package, and imports nothing of Outlast before a test uses it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 NO_REPLAY = "outlast_no_replay"
 
-pytest.register_assert_rewrite(
-    "outlast.testing.conformance"
-)  # only by its name: it is not imported
+# Only by its name: the package is not imported.
+pytest.register_assert_rewrite("outlast.testing.conformance")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,7 +50,7 @@ def pytest_runtest_protocol() -> Generator[None, Any, None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
-    """Replay the runs of the apps that the test has opened; a run that ends otherwise fails the test."""
+    """Replay the runs of the apps the test has opened. A run that ends differently fails the test."""
     result = yield
     testing = sys.modules.get("outlast.testing.app")
     if testing is None or not testing.opened or result.excinfo is not None:
@@ -63,9 +62,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     try:
         for app in testing.opened:
             app.check_replay()
-    except (
-        ReplayDiffers
-    ) as error:  # what is wrong is in the user's code: our traceback would only hide it
+    except ReplayDiffers as error:
+        # The fault is in the user's code, and Outlast's traceback would only hide it.
         result.force_exception(pytest.fail.Exception(str(error), pytrace=False))
     except BaseException as error:
         result.force_exception(error)
@@ -73,7 +71,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
 
 @pytest.fixture
 def outlast_clock() -> VirtualClock:
-    """A clock that jumps over every wait."""
+    """Return a clock that jumps over every wait."""
     from outlast.testing.clock import VirtualClock
 
     return VirtualClock()
@@ -81,7 +79,9 @@ def outlast_clock() -> VirtualClock:
 
 @pytest.fixture
 def outlast_app(outlast_clock: VirtualClock) -> App:
-    """An app in memory, on the virtual clock. OUTLAST_TEST_SEED shuffles what is ready at the same time."""
+    """Return an app in memory on the virtual clock. OUTLAST_TEST_SEED shuffles what is ready at
+    once.
+    """
     from outlast.testing.app import App
 
     seed = os.environ.get("OUTLAST_TEST_SEED")

@@ -8,12 +8,14 @@ from typing import NoReturn
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """The console script. Ends by SystemExit; what its code means is in `outlast.cli.exit_codes`."""
+    """Run the console script. Always ends with SystemExit; `outlast.cli.exit_codes` defines the
+    codes.
+    """
     from outlast.cli.exit_codes import INTERRUPTED
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            # A terminal of another encoding shows an escape where it has no character.
+            # Terminals whose encoding lacks a character show an escape instead.
             stream.reconfigure(errors="backslashreplace")
     try:
         from outlast.cli.app import command_line

@@ -1,4 +1,4 @@
-"""The commands, put together."""
+"""Assemble the command line from its commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ app = typer.Typer(
     help="Durable runs: execute them, look at them, steer them.",
     epilog=EPILOG,
     no_args_is_help=True,
-    rich_markup_mode=None,  # text of others is never markup, and help comes quicker
+    # Text from other sources is never markup, and help renders faster without rich.
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -67,7 +68,11 @@ app.add_typer(chaos_app, name="chaos")
 
 @cache
 def command_line(first: str = "") -> Callable[..., object]:
-    """Of the command that the first word names, or else of all: Typer reads the signatures of each, and that of all takes longer than most of them."""
+    """Return the command line for the command that `first` names, or for all commands.
+
+    Typer inspects the signature of every registered command. For all of them that takes longer than
+    most commands run.
+    """
     one = copy(app)
     one.registered_commands = [
         info for info in app.registered_commands if getattr(info.callback, "__name__", "") == first

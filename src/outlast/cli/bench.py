@@ -1,4 +1,4 @@
-"""`outlast bench`: what a store gives here, and what limits it."""
+"""`outlast bench`: measure what a store delivers here, and what limits it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 RECOVERY_SECONDS = 5.0
-"""What recovery takes, about."""
+"""The approximate duration of the recovery measurement."""
 
 
 def bench(
@@ -49,9 +49,8 @@ def bench(
             existing(store)
         from outlast.tools.bench.bench import bench as measured
 
-        logging.getLogger("outlast").addHandler(
-            logging.NullHandler()
-        )  # what it would warn of is reported
+        # Whatever Outlast would warn about appears in the report.
+        logging.getLogger("outlast").addHandler(logging.NullHandler())
         say(
             f"measuring {masked(loaded.settings.store)} for about {seconds + RECOVERY_SECONDS:.0f} s"
         )
@@ -64,7 +63,7 @@ def bench(
 
 @contextmanager
 def _told_to_end() -> Iterator[None]:
-    """SIGTERM as Ctrl-C, for which every part of it clears away after itself; but its exit code is its own."""
+    """Treat SIGTERM like Ctrl-C, on which every part cleans up. The exit code stays distinct."""
     told = False
 
     def tell(*_: object) -> None:
@@ -72,7 +71,8 @@ def _told_to_end() -> Iterator[None]:
         told = True
         signal.raise_signal(signal.SIGINT)
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
+    # A shell's & starts processes with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.signal(signal.SIGTERM, tell)
     try:
         yield

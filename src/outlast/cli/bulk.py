@@ -1,4 +1,7 @@
-"""A command that does the same to one run or to several, one after another. Each is reported; one that fails stops no other."""
+"""Apply a command to one run or several, in order.
+
+Every outcome is reported, and a failure does not stop the others.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ from outlast.store.rows import RunRow
 
 
 class Acted(NamedTuple):
-    """What has become of a run that something was done to."""
+    """Hold the state of a run after the command."""
 
     row: RunRow
     fleet: Fleet
 
 
 class Deed(NamedTuple):
-    """What a command does to a run, and how it tells of that."""
+    """Define what a command does to a run and how it reports the outcome."""
 
     act: Callable[[Outlast, Store, str], Awaitable[RunRow]]
     document: Callable[[Acted], dict[str, Any]]
@@ -41,7 +44,10 @@ class Deed(NamedTuple):
 
 
 def do_to(ids: list[str], deed: Deed, store: str | None, as_json: bool) -> None:
-    """Exits as the first that failed. With --json one run is one document, several are a list of them, each with its id."""
+    """Apply the deed to every run. Exits with the code of the first failure.
+
+    With --json, one run prints one document; several print a list of documents with ids.
+    """
     with answering(as_json):
         names = [checked_id(id) for id in dict.fromkeys(ids)]
         if len(names) == 1:
@@ -69,7 +75,8 @@ def _do_to_several(names: list[str], deed: Deed, store: str | None, as_json: boo
         for id in names:
             try:
                 if failures and isinstance(failures[-1], StoreError):
-                    raise failures[-1]  # it would not hear of this one either
+                    # The store would not take this one either.
+                    raise failures[-1]
                 acted = Acted(await deed.act(app, opened, id), Fleet.of(opened))
             except OutlastError as error:
                 failures.append(error)

@@ -1,4 +1,7 @@
-"""`outlast chaos`: start workers, give them work, kill them by a plan, and say what came of it. `outlast chaos verify`: the same checks on any store."""
+"""`outlast chaos`: start workers, submit work, kill workers by a plan, and check the outcome.
+
+`outlast chaos verify` makes the same checks on any store.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class ReportNotWritten(OutlastError):
 
 
 class _Group(TyperGroup):
-    """`outlast chaos …` is a trial, unless its first word is another command of chaos's."""
+    """Treat `outlast chaos …` as a trial unless its first word is another command of chaos."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in self.commands:
@@ -60,7 +63,7 @@ class _Group(TyperGroup):
 
 
 class _OfChaos(typer.Context):
-    """A trial is called without its name: usage lines have what is typed."""
+    """Leave the hidden command name `trial` out of usage lines."""
 
     @property
     def command_path(self) -> str:
@@ -202,7 +205,7 @@ def trial(
     """
     kinds = _kinds(blows, server)
     with answering(as_json):
-        # Here: they make an app, and its settings may be wrong.
+        # Inside `answering`, because these calls create an app whose settings may be wrong.
         from outlast.tools.chaos.experiment import DEMO, Experiment, Options
         from outlast.tools.chaos.html_report import page
         from outlast.tools.chaos.report import document as report_document
@@ -222,7 +225,7 @@ def trial(
         )  # fmt: skip
         made = report is None or not report.exists()
         folder = _folder(report)
-        # That the store is away is what is tried, and told by the view.
+        # The experiment makes the store unavailable on purpose, and the view reports it.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
         obey_signals()
         say(f"chaos with seed {chosen}; its report and logs go to {folder}")
@@ -232,7 +235,8 @@ def trial(
         except KeyboardInterrupt:
             say(f"there is no report, as it was not ended; what the workers logged is in {folder}")
             raise
-        except SettingsError:  # it has not begun
+        # The experiment has not begun.
+        except SettingsError:
             if made and not any(folder.iterdir()):
                 folder.rmdir()
             raise
@@ -320,7 +324,7 @@ def _kinds(blows: str | None, server: str | None) -> Any:
 def _work(
     seed: int, modules: list[str] | None, submit: list[str] | None, args: list[str] | None
 ) -> tuple[Work, list[str]]:
-    """What is submitted, and the modules of the workers; none for chaos's own."""
+    """Return the work to submit and the modules of the workers, which are empty for chaos's own."""
     from outlast.cli.worker_target import worker_target
     from outlast.tools.chaos.work import Demo, Work, arguments
 
@@ -334,7 +338,8 @@ def _work(
         raise typer.BadParameter(
             "each belongs to a --submit, in their order: there are more.", param_hint="--args"
         )
-    with redirect_stdout(sys.stderr):  # what the program prints when it is imported
+    # Importing the program may print something.
+    with redirect_stdout(sys.stderr):
         flows = {flow.name: flow for flow in worker_target(modules).workflows}
     there = ", ".join(safe(one) for one in sorted(flows)) or "none"
     if not submit:
@@ -365,12 +370,12 @@ def _work(
 
 
 def _calls(submit: list[str] | None, args: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Each workflow to submit with its arguments."""
+    """Pair each workflow to submit with its arguments."""
     return zip_longest(submit or (), args or (), fillvalue="[]")
 
 
 def _folder(given: Path | None) -> Path:
-    """A new one, or one that is given and has no report yet; and something can be written there."""
+    """Return a writable folder without a report: the given one, or a new one."""
     if given is None:
         return Path(tempfile.mkdtemp(prefix="outlast-chaos-"))
     try:
@@ -392,7 +397,10 @@ def _folder(given: Path | None) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all. ReportNotWritten if that is not possible: the verdict was told by then."""
+    """Write the file whole or not at all. Raise ReportNotWritten if it fails.
+
+    The verdict has been printed by then.
+    """
     try:
         write_whole(path, text)
     except OSError as error:
@@ -431,7 +439,7 @@ def _print(verdict: Verdict) -> None:
 
 
 def _verdict(verdict: Verdict) -> str:
-    """With the checks that it is for. `not known` alone would be read as a failure."""
+    """Return the verdict with the checks behind it. `not known` alone would read as a failure."""
     of = ", ".join(check.name for check in verdict.checks if check.outcome == verdict.outcome)
     if verdict.outcome == "ok":
         return "verdict: ok"

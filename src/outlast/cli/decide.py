@@ -1,4 +1,4 @@
-"""`outlast decide`: what a person says of an effect that nobody else can tell of."""
+"""`outlast decide`: record a person's decision on an effect whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -71,9 +71,8 @@ def decide(
         try:
             await app.decide(id, effect, intent=intent, **said)
         except OutlastError as refused:
-            if (
-                compensate and type(refused) is OutlastError
-            ):  # there is no way to undo it, or it is being undone
+            # The effect has no compensation, or is being compensated already.
+            if compensate and type(refused) is OutlastError:
                 raise WrongStatus(str(refused)) from None
             raise
         row = opened.run(id)
@@ -98,7 +97,7 @@ def decide(
 def _said(
     happened: str | None, did_not: bool, compensate: bool, result: str | None
 ) -> dict[str, Any]:
-    """What `app.decide` takes. A usage error unless it is just one thing."""
+    """Return the arguments of `app.decide`. Raise a usage error unless exactly one way is given."""
     ways = "--happened RESULT, --did-not or --compensate"
     if (happened is not None) + did_not + compensate != 1:
         raise typer.BadParameter(

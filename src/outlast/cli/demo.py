@@ -1,4 +1,4 @@
-"""`outlast demo`: see it, in about a minute."""
+"""`outlast demo`: show Outlast at work in about a minute."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def demo(
 
 
 def _try_folder(folder: Path) -> None:
-    """Now, and not when the minute is over."""
+    """Check now that the folder is writable, not after the demo's minute."""
     try:
         with TemporaryFile(dir=folder):
             pass

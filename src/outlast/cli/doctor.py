@@ -1,4 +1,7 @@
-"""`outlast doctor`: what goes wrong in practice, and how to mend it; which settings are in force, and where they come from."""
+"""`outlast doctor`: find what goes wrong in practice and show the settings in force.
+
+Findings come with a fix, settings with their origin.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 ROOM_MIN = 30
-"""Characters a finding must have beside its check, on a terminal, to be broken into lines there."""
+"""The least room beside a check's name, in characters, for wrapping a finding on a terminal."""
 
 
 def doctor(
@@ -122,16 +125,14 @@ def _of_here(store: str | None, as_json: bool, *, settings: bool) -> list[Findin
         else:
             for line in _lines(loaded):
                 console().print(line)
-        store_at(
-            loaded.address(), heartbeat=loaded.settings.heartbeat
-        )  # an address that a store answers to
+        # Raises if no store accepts the address.
+        store_at(loaded.address(), heartbeat=loaded.settings.heartbeat)
         return None
     from outlast.tools.doctor.facts import gather
     from outlast.tools.doctor.registry import HERE, examine
 
-    logging.getLogger("outlast.store").addHandler(
-        logging.NullHandler()
-    )  # what it warns of is a finding
+    # Whatever the store would warn about is a finding.
+    logging.getLogger("outlast.store").addHandler(logging.NullHandler())
     return examine(gather(loaded), HERE)
 
 
@@ -174,7 +175,7 @@ def _show(findings: list[Finding]) -> None:
 
 
 def _broken(text: Text, out: Console, indent: int) -> Text:
-    """On a terminal in lines beneath each other; in a pipe one finding stays one line."""
+    """Wrap the text on a terminal. In a pipe one finding stays one line."""
     from rich.text import Text
 
     room = out.width - indent
@@ -189,7 +190,7 @@ def _counted(findings: list[Finding], level: Level) -> str:
 
 
 def value_shown(name: str, value: Any) -> Any:
-    """For programs: the value, without what is secret in it."""
+    """Return a setting's value with secrets masked."""
     if name in SECRET:
         return MASK if value else ""
     return masked(value) if name in ADDRESSES else value
@@ -234,7 +235,7 @@ def _text(value: Any) -> str:
 
 
 def _from(loaded: Loaded, name: str) -> str:
-    """In the words of who set it; of a reserve that a short grace has cut, that too."""
+    """Return where a setting comes from, also when a short grace has cut a reserve."""
     origin = loaded.origins[name]
     if origin.kind is Kind.KEYWORD:
         return "--store"

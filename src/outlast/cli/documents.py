@@ -1,4 +1,4 @@
-"""The JSON documents of `--json`. Keys are stable: they may be added to, never renamed."""
+"""Build the JSON documents of `--json`. Keys are stable: new ones may appear, none is renamed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
 
 NESTED_MAX = 2 * plain.DEPTH_MAX
-"""Levels of a value in a document."""
+"""The deepest nesting of a value in a document."""
 
 
 def run_document(row: RunRow, now: float = 0.0) -> dict[str, Any]:
-    """Return a run in short, as `outlast runs` lists it. Without `now`, what was queued for later is delayed."""
+    """Return a run in short, as `outlast runs` lists it.
+
+    Without `now`, every run queued for a later time counts as delayed.
+    """
     return {
         "id": row.id,
         "workflow": row.workflow,
@@ -61,7 +64,7 @@ def whole_run_document(row: RunRow, now: float) -> dict[str, Any]:
 
 
 def undoing_document(row: RunRow) -> dict[str, Any] | None:
-    """How a run that is being undone will end."""
+    """Return how a run that is being compensated will end, or None."""
     if row.undoing is None:
         return None
     verdict = value_of(row.undoing)
@@ -75,7 +78,7 @@ def undoing_document(row: RunRow) -> dict[str, Any] | None:
 
 
 def effect_document(effect: EffectInfo) -> dict[str, Any]:
-    """An effect, as `app.effects` has it."""
+    """Return an effect as `app.effects` has it."""
     return {
         "place": effect.place,
         "effect": effect.effect,
@@ -96,7 +99,7 @@ def effect_document(effect: EffectInfo) -> dict[str, Any]:
 
 
 def outcome_document(row: RunRow) -> dict[str, Any]:
-    """How a run ended, for `outlast run`."""
+    """Return how a run ended, for `outlast run`."""
     return {
         "id": row.id,
         "workflow": row.workflow,
@@ -162,7 +165,8 @@ def drain_document(row: DrainRow) -> dict[str, Any]:
 
 def entry_document(entry: Entry, void: bool) -> dict[str, Any]:
     value = value_of(entry.value)
-    if entry.kind == "attempt":  # when the next may start
+    # The value is when the next attempt may start.
+    if entry.kind == "attempt":
         value = iso(value) if isinstance(value, (int, float)) else value
     return {
         "seq": entry.seq,
@@ -205,7 +209,10 @@ def error_document(text: str | None) -> dict[str, Any] | None:
 
 
 def value_of(text: str | None) -> Any:
-    """Recorded JSON as a value; text that is not JSON, or is nested deeper than anything recorded, as it stands."""
+    """Return recorded JSON as a value.
+
+    Return text unchanged if it is not JSON or is nested deeper than anything that is recorded.
+    """
     if text is None:
         return None
     try:
@@ -216,19 +223,19 @@ def value_of(text: str | None) -> Any:
 
 
 def waits_of(row: RunRow) -> list[str]:
-    """Names of the messages that a run waits for."""
+    """Return the names of the messages that a run waits for."""
     return [name for name in row.waits.split("\n") if name] if row.ended is None else []
 
 
 def explained(row: RunRow) -> str | None:
-    """The name under which `outlast explain` has why it failed, is parked or a dead letter."""
+    """Return the `outlast explain` name for why a run failed, is parked or is a dead letter."""
     if row.status == "failed":
         return _error_explained(row.error) or "RunFailed"
     return of_run(row.status, row.reason)
 
 
 def _error_explained(text: str | None) -> str | None:
-    """Of an error of Outlast's own on record."""
+    """Return the `outlast explain` name of a recorded error, or None if it is not Outlast's own."""
     from outlast.explain.texts import find
 
     said = value_of(text)

@@ -1,7 +1,7 @@
-"""`outlast drain`: ask a worker to end in an orderly way. The preStop command of a pod.
+"""`outlast drain`: ask a worker to shut down in an orderly way. The preStop command of a pod.
 
-It asks through the store, not by a signal: a pid of another pid namespace, or of a program that has no handler, would be
-the wrong one.
+The request goes through the store, not by signal. A pid may belong to another pid namespace, or to
+a program without a handler.
 """
 
 from __future__ import annotations
@@ -32,44 +32,49 @@ from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow, WorkerRow
 
 LINGER_SECONDS = 3.0
-"""How long after its drain a worker has for its clean-up, before it counts as a program that goes on."""
+"""How long a drained worker has for its cleanup before it counts as a program that goes on."""
 LOOK_SECONDS = 0.1
 AGAIN_SECONDS = 0.2
 HEAR_SECONDS = 5.0
-"""How long one that has no claims on record may take to begin: unless it consumes a queue, it never hears of the request."""
+"""How long a worker with no claims on record may take to begin its drain.
+
+Unless such a worker consumes a queue, it never notices the request.
+"""
 LISTED_MAX = 20
 
 T = TypeVar("T")
 
 
 class NoWorker(OutlastError):
-    """There is no worker that could be asked. Nobody was."""
+    """No worker can be asked, and none was."""
 
 
 class Choice(NamedTuple):
     workers: list[WorkerRow]
     drained: DrainRow | None = None
-    """Of one that was named and has left already: its drain."""
+    """The drain of a named worker that has left already."""
     on_record: bool = True
-    """Whether they say that they claim something. Who only consumes a queue does not."""
+    """Whether the workers have claims on record. A worker that only consumes a queue has none."""
 
 
 class Asked(NamedTuple):
-    """What came of asking a worker."""
+    """Hold what came of asking a worker."""
 
     worker: str
     host: str
     pid: int
     state: str
-    """asked; draining, if it was so before; gone; or waiting: it is still there after the time-out."""
+    """asked; draining, if it was before; drained, but still there; gone; or waiting after a
+    time-out.
+    """
     drain: DrainRow | None = None
-    """Its drain, if that has begun."""
+    """The worker's drain, if it has begun."""
     dead: bool = False
-    """Its process is gone, and nobody has swept it yet."""
+    """Whether the process is gone but not swept yet."""
 
 
 class Patience:
-    """How long the command may take, and how long it goes on trying while the store is busy."""
+    """Bound how long the command takes, and how long it retries while the store is busy."""
 
     def __init__(self, timeout: float | None) -> None:
         self._until = time.monotonic() + (math.inf if timeout is None else timeout)
@@ -80,7 +85,7 @@ class Patience:
         return self._until - time.monotonic()
 
     def with_store(self, action: Callable[[], T]) -> T:
-        """Again and again while the store is busy: a preStop command has one chance."""
+        """Repeat `action` while the store is busy, because a preStop command has only one chance."""
         until = time.monotonic() + max(0.0, min(self._busy, self.left))
         while True:
             try:
@@ -152,7 +157,7 @@ def _opened(address: str | None) -> Store:
     return store
 
 
-# -- whom
+# -- choosing workers
 
 
 def _choose(store: Store, worker: str | None, *, every: bool, address: str | None) -> Choice:
@@ -194,7 +199,7 @@ def _named(store: Store, fleet: Fleet, worker: str) -> Choice:
 
 
 def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
-    """That there is nobody to ask, who was found instead, and what to do."""
+    """Word the error that there is no worker to ask, which ones were found instead, and what to do."""
     said = [f"no worker of this host ({host}) is there to drain"]
     dead = [row for row in fleet.workers if row.host == host]
     elsewhere = [row for row in fleet.workers if row.host != host and fleet.state(row) != "dead"]
@@ -226,7 +231,7 @@ def _listed(rows: Sequence[WorkerRow], *, hosts: bool = False) -> str:
     return ", ".join([*shown, *more])
 
 
-# -- asking, and waiting
+# -- asking and waiting
 
 
 def _ask(store: Store, row: WorkerRow, why: str) -> Asked:
@@ -243,7 +248,10 @@ def _ask(store: Store, row: WorkerRow, why: str) -> Asked:
 
 
 def _wait(store: Store, asked: Asked, patience: Patience, hear: float) -> Asked:
-    """Until the worker is struck off, its process is gone, or it has drained and stays. Not for ever if it may never hear of it."""
+    """Wait until the worker deregisters, its process is gone, or it has drained and stays.
+
+    Stop at `hear` if the worker has not begun to drain, because it may never notice the request.
+    """
 
     def look() -> tuple[WorkerRow | None, bool]:
         dead = asked.worker in store.dead_workers()
@@ -267,7 +275,7 @@ def _wait(store: Store, asked: Asked, patience: Patience, hear: float) -> Asked:
     return asked
 
 
-# -- what is said
+# -- reporting
 
 
 def _document(asked: Asked) -> dict[str, Any]:

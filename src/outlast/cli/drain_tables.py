@@ -1,4 +1,4 @@
-"""`outlast drains` for people."""
+"""Print `outlast drains` for people."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _drain(report: DrainReport, state: str) -> list[Cell]:
 
 
 def full_lines(report: DrainReport, state: str) -> list[Text]:
-    """Everything that is known of one drain."""
+    """Return all that is known about one drain."""
     head = Text.assemble(
         ("worker ", "bold"), (safe(report.worker), "bold"), "  ", (state, STATES[state])
     )
@@ -125,7 +125,7 @@ def _details(report: DrainReport) -> Iterator[Text]:
 
 
 def _cost(report: DrainReport) -> str:
-    """What the report says of it, whoever has written that."""
+    """Return the report's cost as text. What is not a valid amount counts as nothing."""
     cost = Cost.read(json.dumps(report.cost))
     return str(cost) if cost else ""
 

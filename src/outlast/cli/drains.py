@@ -1,4 +1,4 @@
-"""`outlast drains`: what came of the last drains."""
+"""`outlast drains`: show the outcome of the last drains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NoDrain(OutlastError):
 class Drains(NamedTuple):
     rows: list[DrainRow]
     here: frozenset[str]
-    """Workers that are still there, and do not seem dead."""
+    """Workers that are registered and do not seem dead."""
 
     def state(self, row: DrainRow) -> str:
         if row.ended is not None:
@@ -72,12 +72,12 @@ def drains(
 
 
 def drain_of(store: Store, worker: str) -> DrainRow | None:
-    """The drain of a worker, by its whole id."""
+    """Return the drain of a worker, by its full id."""
     return next((row for row in store.drains(DRAINS_MAX) if row.worker == worker), None)
 
 
 def outcome(row: DrainRow) -> str:
-    """What came of a drain, as a sentence."""
+    """Return the outcome of a drain as a sentence."""
     report = DrainReport.of(row)
     counts = {name: getattr(report, name) for name in COUNTS} | {"left": len(report.left)}
     parts = ", ".join(

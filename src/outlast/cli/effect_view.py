@@ -1,4 +1,4 @@
-"""Effects for people: what a run has done to the outside world, what of it is not known or was undone, and how to decide."""
+"""Show a run's effects to people: what happened, what is unknown or undone, and how to decide."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EFFECTS = (
     Column("EFFECT"), Column("STATE"), Column("WHEN", right=True), Column("KEY"), Column("RESULT"), Column("UNDO")
 )  # fmt: skip
 IN_UNITS = (*EFFECTS, Column("UNIT"))
-"""Where one of them was called in a unit."""
+"""The columns when at least one effect was called in a unit."""
 STATES = {
     "happened": "green",
     "undone": "magenta",
@@ -41,7 +41,7 @@ BAD, HISTORY = "red", "yellow"
 def told(
     entry: Entry, facts: Mapping[str, Any], history: History, room: int | None
 ) -> tuple[str, str] | None:
-    """What an entry says of an effect, and its style. None: it is of something else."""
+    """Return what an entry says about an effect, and its style. None if it is about something else."""
     undo = entry.key.startswith(UNDO)
     if entry.kind == "intent":
         what = "about to be done"
@@ -112,7 +112,10 @@ def _outcome(entry: Entry, undo: bool, room: int | None) -> tuple[str, str] | No
 
 
 def effect_lines(history: History, began: float, room: int | None) -> list[Text]:
-    """A line for each effect, in the order in which they were first meant; several of one name in the order of their calls."""
+    """Return one line per effect, in the order of their first intents.
+
+    Effects of the same name appear in the order of their calls.
+    """
     effect_log = history.effect_log
     if effect_log is None:
         return [
@@ -131,12 +134,16 @@ def effect_lines(history: History, began: float, room: int | None) -> list[Text]
 
 
 def _units(one: EffectRecord) -> str:
-    """The units that it was called in, outermost first."""
+    """Return the units that the effect was called in, outermost first."""
     return " > ".join(short(safe(str(name)), PLACE_LENGTH) for name in one.units)
 
 
 def _in_order(own: list[EffectRecord]) -> list[EffectRecord]:
-    """Of several that were called at once the first intent may be any one's; their numbers tell which was called first."""
+    """Put effects of the same name in the order of their calls.
+
+    Concurrent calls may record their first intents in any order, but the numbers in their call
+    sites follow the calls.
+    """
     called: dict[str, list[tuple[int, EffectRecord]]] = {}
     for one in own:
         name, _, number = one.place.rpartition("#")
@@ -186,7 +193,10 @@ def _state(one: EffectRecord, row: RunRow) -> str:
 
 
 def _raised(error: str, one: EffectRecord) -> str:
-    """What there is instead of a result. Of one that nobody wanted any more there is nothing to say but that; modules are left to the timeline."""
+    """Return what to show instead of a result. Module names are left to the timeline.
+
+    A cancelled effect only shows "cancelled".
+    """
     if error == CANCELLED:
         return "cancelled"
     name, colon, message = recorded_error(error, None).partition(":")
@@ -213,7 +223,7 @@ def _undo(
 
 
 def _says_nothing(compensation: str) -> bool:
-    """The name of a ready-made effect's compensation: undo, and the effect's."""
+    """Return whether a compensation has the default name of a ready-made effect: "undo NAME"."""
     return compensation.startswith("undo ")
 
 
@@ -221,7 +231,7 @@ def _says_nothing(compensation: str) -> bool:
 
 
 def to_decide(history: History, store: str | None, room: int | None) -> Iterator[str]:
-    """What a person has to say of each effect that nobody else can tell of, as commands."""
+    """Yield the commands with which a person decides each effect whose outcome is unknown."""
     row = history.row
     for one in history.undecided:
         number = ("--intent", str(one.intent)) if one.acts > 1 or one.tried_anew else ()
@@ -247,15 +257,18 @@ def to_decide(history: History, store: str | None, room: int | None) -> Iterator
 
 
 def still_open(history: History, now: float) -> Iterator[str]:
-    """Until when the acts may be under way of which nobody knows yet what came of them, and what is done then. The margin is this
-    environment's: a worker may have another."""
+    """Yield until when each open act may be in flight, and what happens then.
+
+    The margin is this environment's. A worker may have another.
+    """
     row, effect_log = history.row, history.effect_log
     if effect_log is None or row.ended is not None or row.status == "parked":
         return
     margin = Settings.load({}).effect_margin
     for one in effect_log.opened:
         if not isinstance(one.timeout, (int, float)):
-            continue  # damaged
+            # Damaged.
+            continue
         since = max(one.at, one.ended) if one.threaded else one.at
         until = since + one.timeout + margin
         how_long = f"timeout {one.timeout:g} s + margin {margin:g} s"
@@ -267,7 +280,7 @@ def still_open(history: History, now: float) -> Iterator[str]:
 
 
 def standing(history: History) -> Iterator[str]:
-    """How far a run that is being undone has come."""
+    """Yield how far the compensation of a run has come."""
     row, effect_log = history.row, history.effect_log
     if row.undoing is None:
         return

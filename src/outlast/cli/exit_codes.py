@@ -1,4 +1,4 @@
-"""Exit codes: what a script may rely on."""
+"""Define the exit codes that scripts can rely on."""
 
 from __future__ import annotations
 
@@ -38,10 +38,13 @@ MEANINGS = {
 }
 
 FORCED = (63, 137, 142, 143)
-"""What a shell or a container says of a process that was ended. No command answers with them, but `outlast explain` knows them too."""
+"""Codes that shells and containers report for a killed process.
+
+No command exits with them, but `outlast explain` knows them.
+"""
 
 OF_STATUS = {"done": OK, "failed": FAILED, "dead": FAILED, "parked": PARKED, "cancelled": CANCELLED}
-"""What `outlast run` exits with, by how the run ended."""
+"""The exit code of `outlast run`, by how the run ended."""
 
 # Typer re-wraps a paragraph unless it begins with \b.
 EPILOG = "\b\nExit codes:\n" + "\n".join(
@@ -50,7 +53,7 @@ EPILOG = "\b\nExit codes:\n" + "\n".join(
 
 
 def code_of(error: OutlastError) -> int:
-    """The exit code of an error that is not a run's own."""
+    """Return the exit code of an error that is not a run's own failure."""
     if isinstance(error, UnknownRun):
         return UNKNOWN_RUN
     if isinstance(error, UnknownEffect):

@@ -1,4 +1,4 @@
-"""`outlast explain`: what an error, an alert, an exit code, a reason or a check means, and what to do. No store is opened."""
+"""`outlast explain`: explain an error, alert, exit code, reason or check. Opens no store."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 WIDTH_MAX = 100
 WIDTH_MIN = 40
 _QUOTED = re.compile(r"`[^`]{1,60}`")
-"""What is to be typed is not broken either."""
+"""Text to be typed is not wrapped."""
 _FIRM = "\u00a0"
-"""A space at which no line is broken."""
+"""A space at which no line breaks."""
 _HEADS = {
     "error": "errors",
     "parked": "reasons of parked runs",
@@ -106,7 +106,7 @@ def _document(entry: Entry) -> dict[str, object]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Markdown for a terminal: paragraphs are broken, what is indented to be pasted never is."""
+    """Yield Markdown for a terminal: paragraphs are wrapped, indented blocks for pasting are not."""
     width = max(WIDTH_MIN, min(WIDTH_MAX, shutil.get_terminal_size((WIDTH_MAX, 24)).columns))
     for line in text.replace("**", "").splitlines():
         if line.startswith("    ") or not line:
@@ -121,7 +121,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _print(lines: Iterable[str]) -> None:
-    """In characters that every terminal has."""
+    """Print the lines in characters that every terminal has."""
     sys.stdout.write("".join(f"{line}\n" for line in lines).replace("…", "..."))
 
 

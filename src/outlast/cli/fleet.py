@@ -1,4 +1,4 @@
-"""`outlast workers`, `outlast queues`, `outlast limit`: the fleet, as its store sees it."""
+"""`outlast workers`, `outlast queues`, `outlast limit`: the fleet as its store sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`outlast workers` and `outlast queues` for people."""
+"""Print `outlast workers` and `outlast queues` for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.store.tolerant_rows import each_shown
 STATES = {"alive": "green", "draining": "yellow", "dead": "red"}
 BAD = "red"
 ENDED_STALLS_MAX = 5
-"""Stalls of ended workers that are shown, the latest."""
+"""How many stalls of ended workers are shown, latest first."""
 
 WORKERS = (
     Column("WORKER"), Column("STATE"), Column("HOST"), Column("PID", right=True), Column("SINCE", right=True),
@@ -48,7 +48,7 @@ def worker_lines(fleet: Fleet) -> list[Text]:
 
 
 def _stall_lines(fleet: Fleet) -> list[Text]:
-    """Return a line for each step that blocked a worker here, and for the latest of workers that have ended."""
+    """Return a line for each step that blocked a present worker, and the latest of ended workers."""
     here = {worker.id for worker in fleet.workers}
     ended = [one for one in fleet.stalls if one.worker not in here]
     lines = [_stall(one, fleet.now, "") for one in fleet.stalls if one.worker in here]
@@ -114,7 +114,7 @@ def queue_lines(
 
 
 def _apart(row: QueueRow, now: float) -> list[Text]:
-    """What is seldom anything but 0 has no column."""
+    """Return lines for counts that are usually 0 and so have no column."""
     lines = []
     if row.returned:
         since = (

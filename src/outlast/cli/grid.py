@@ -1,4 +1,4 @@
-"""Columns for people: one line a row, never broken, so that names can be copied and grepped."""
+"""Lay out columns for people: one line per row, never wrapped, so names can be copied and grepped."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from outlast.cli.text import safe
 class Column(NamedTuple):
     name: str
     right: bool = False
-    """Numbers end in one line below each other."""
+    """Whether to align the column right, as for numbers."""
 
 
 class Cell(NamedTuple):
     text: str
-    """Safe to show already."""
+    """Text that is already escaped."""
     style: str = ""
 
 
 def unreadable(columns: Sequence[Column], name: str, why: str) -> list[Cell]:
-    """A row of which only the name can be shown."""
+    """Return a row that shows only its name and why the rest is unreadable."""
     return [Cell(safe(name)), Cell(why, "red"), *(Cell("-") for _ in columns[2:])]
 
 
 def grid(columns: Sequence[Column], rows: Collection[Sequence[Cell]]) -> list[Text]:
-    """A head and a line for each row; nothing at all if there is no row."""
+    """Return a head and one line per row, or nothing if there are no rows."""
     if not rows:
         return []
     head = [Cell(column.name, "bold") for column in columns]
@@ -53,7 +53,7 @@ def _line(columns: Sequence[Column], row: Sequence[Cell], widths: Sequence[int])
 
 
 def fitted(line: Text, width: int) -> Text:
-    """The line, cut to the width of a screen."""
+    """Return the line, cut to the width of the screen."""
     if cell_len(line.plain) <= width:
         return line
     cut = line.copy()

@@ -1,4 +1,4 @@
-"""What to do next, as commands that can be pasted."""
+"""Suggest what to do next, as commands that can be pasted."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from outlast.store.rows import RunRow
 
 
 def noun(row: RunRow) -> str:
-    """What it is called: items are kept as runs without a workflow."""
+    """Return "item" or "run": items are stored as runs without a workflow."""
     return "item" if row.workflow == ITEM else "run"
 
 
 def command(name: str, *words: str, store: str | None) -> str:
-    """An `outlast` command on the same store. Ids are quoted for the shell; a password is not repeated."""
+    """Return an `outlast` command on the same store. Quotes ids for the shell and masks passwords."""
     place = ("--store", masked(store)) if store is not None else ()
     return "`" + safe(shlex.join(["outlast", name, *words, *place])) + "`"
 
 
 def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") -> str:
-    """How a run that nobody holds comes to be executed: by itself, or by what to do, as a sentence."""
+    """Return a sentence on how an unheld run gets executed: by itself, or by what the user can do."""
     if row.workflow == ITEM:
         return f"Whoever consumes queue {row.queue} takes it."
     if row.workflow == EACH:
@@ -41,24 +41,27 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") ->
 
 
 def waits_for_a_person(row: RunRow) -> bool:
-    """Whether it is parked because of an effect: its reason begins so (`RunExecution._what_is_unknown`)."""
+    """Return whether the run is parked because of an effect.
+
+    Its reason then starts with one of two prefixes (`RunExecution._what_is_unknown`).
+    """
     return row.status == "parked" and (row.reason or "").startswith((UNKNOWN, STUCK))
 
 
 def short_reason(row: RunRow) -> str:
-    """Why it is as it is; where a person has to decide, without the commands for that."""
+    """Return the row's reason. If a person has to decide, leave out the commands for it."""
     reason = row.reason or ""
     return one_line(reason.partition(" Say `outlast ")[0] if waits_for_a_person(row) else reason)
 
 
 def becomes(row: RunRow) -> str:
-    """How a run that is being undone will end."""
+    """Return how a run that is being compensated will end."""
     said = value_of(row.undoing)
     return verdict(said if isinstance(said, dict) else {}, None)
 
 
 def verdict(facts: Mapping[str, Any], room: int | None) -> str:
-    """A verdict, as its entry says it."""
+    """Return a verdict as text, from the facts of its entry."""
     error, reason = facts.get("error"), facts.get("reason")
     why = recorded_error(str(error), room) if error else one_line(str(reason)) if reason else ""
     return one_line(str(facts.get("status", "?"))) + (f": {why}" if why else "")

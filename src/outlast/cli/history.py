@@ -1,4 +1,4 @@
-"""A run's journal, read as its history: what still counts, what was received, what is pending."""
+"""Read a run's journal as its history: what still counts, what was received, what is pending."""
 
 from __future__ import annotations
 
@@ -25,36 +25,39 @@ class History:
     ) -> None:
         self.row, self.entries, self.messages = row, entries, messages
         self.done = done
-        """How many items are done, if it is an `each` or a `map`: these entries are counted, not read."""
+        """The done items of an `each` or `map`: their entries are counted, not read."""
         self.total: int | None = None
-        """How many items there are, if that is known."""
+        """The number of items, if known."""
         self.has_children = True
-        """Unless it is known that it has none."""
+        """False only if the run is known to have no children."""
         self.mail = {message.number: message for message in messages}
         self.void: set[int] = set()
-        """Entries that a retry has made void."""
+        """Sequence numbers of the entries that a retry made void."""
         self.received: set[int] = set()
-        """Numbers of the messages that the run has taken."""
+        """Numbers of the messages that the run has received."""
         self.retrying: dict[str, Entry] = {}
-        """Steps whose last attempt failed and that will be tried again, by key."""
+        """Steps whose last attempt failed and that will be retried, by key."""
         self.account = RunCost(entries)
         self.by_seq = {entry.seq: entry for entry in entries}
         self.effects = {entry.key for entry in entries if entry.kind == "intent"}
-        """The places of effects and their compensations."""
+        """The call sites of effects and their compensations."""
         self.cuts: dict[int, int | None] = {}
-        """From where on each retry has made the journal void."""
+        """The sequence number from which each retry made the journal void, by the retry's own."""
         self._journal: Journal | None = Journal()
         for entry in entries:
             self._add(entry)
 
     @property
     def effect_log(self) -> EffectLog | None:
-        """What it has done to the outside world. None: that cannot be read."""
+        """Return the run's effects on the outside world, or None if they cannot be read."""
         return self._journal.effect_log if self._journal is not None else None
 
     @property
     def undecided(self) -> list[EffectRecord]:
-        """What a person may decide now, newest first: of a parked run, what is open and the compensations that failed."""
+        """Return the effects a person can decide now, newest first.
+
+        For a parked run these are its open effects and its failed compensations.
+        """
         if self.effect_log is None or self.row.status != "parked":
             return []
         return undecided(self.effect_log)
@@ -86,7 +89,10 @@ class History:
             self.retrying.pop(entry.key, None)
 
     def _fold(self, entry: Entry) -> int | None:
-        """Take it into the journal as replay reads it. From where on it makes that void, if it does."""
+        """Fold the entry into the journal as replay does.
+
+        Return the sequence number from which the entry makes the journal void, or None.
+        """
         said = value_of(entry.value) if entry.kind == "retry" else None
         facts = said if isinstance(said, dict) else {}
         start = facts.get("from") if isinstance(facts.get("from"), int) else None
@@ -96,9 +102,8 @@ class History:
             if entry.kind == "retry":
                 start = None if facts.get("undoing") else self._journal.effect_log.cut(start)
             self._journal.add(entry)
-        except (
-            Exception
-        ):  # damaged, or another version's: for those who only look, no reason to stop
+        except Exception:
+            # Damaged, or written by another version. Readers need not stop.
             self._journal = None
         return start
 
@@ -115,6 +120,6 @@ class History:
 
 
 def _number(entry: Entry) -> int:
-    """Of the message that an entry is about; 0 is none."""
+    """Return the number of the message that an entry is about, or 0 for none."""
     value = value_of(entry.value)
     return value if isinstance(value, int) else 0

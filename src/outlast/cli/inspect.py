@@ -1,4 +1,4 @@
-"""`outlast runs` and `outlast show`: looking changes nothing."""
+"""`outlast runs` and `outlast show`: read-only views of runs."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def runs(
             say(f"no {what} like that." if like_that else f"no {what}.")
         if more:
             say(f"there are more than these {limit}: --limit shows them.")
-        # Not of a program's own exceptions: that one of these ends a run is no news.
+        # Explain only Outlast's own errors. A program's exception that ends a run is no news.
         pages = each_shown(rows, explained, lambda *_: None)
         names = dict.fromkeys(name for name in pages if name not in (None, "RunFailed"))
         for name in names:
@@ -133,7 +133,10 @@ def runs(
 
 
 def _dead_workers(store: Store) -> set[str]:
-    """None that are known, if a worker's row is damaged: that takes no run's display away."""
+    """Return the dead workers, or none if a worker's row is damaged.
+
+    Damage to a worker must not stop runs from being shown.
+    """
     try:
         return set(store.dead_workers())
     except DAMAGE:

@@ -1,4 +1,4 @@
-"""`outlast manifest`: what a worker is deployed with, made from one set of numbers."""
+"""`outlast manifest`: generate deployment files from one set of numbers."""
 
 from __future__ import annotations
 
@@ -109,9 +109,8 @@ def manifest(
             for one, text in texts.items():
                 _put(write / DOCUMENTS[one].path, text)
         if as_json:
-            told = used[
-                "compose" if kind is None else kind.value
-            ]  # of all kinds one that may have any store
+            # Compose stands for all kinds, because it supports every store.
+            told = used["compose" if kind is None else kind.value]
             document(
                 {
                     "numbers": asdict(told) | {"period": told.period, "stop": told.stop},
@@ -132,7 +131,11 @@ def _for(
     *,
     only: bool,
 ) -> DeploymentConfig:
-    """The numbers with the store that was asked for; where none was, or among all kinds one cannot have it, with the one that this kind is mostly for."""
+    """Return the numbers with the store and the replicas for one kind of document.
+
+    Use the kind's main store if none was asked for, or if all kinds are written and this one does
+    not support it. Raise SettingsError if the only kind does not.
+    """
     backend = found.stores[0] if store is None else store.value
     if backend not in found.stores:
         if only:

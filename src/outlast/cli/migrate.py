@@ -1,4 +1,4 @@
-"""`outlast migrate`: the schema of a store, brought to this release's version."""
+"""`outlast migrate`: bring a store's schema to the version of this release."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _script(store: Store) -> str:
 
 
 def _migrate(store: Store) -> None:
-    """By opening it, unless its address says that this must not migrate."""
+    """Migrate the store, which opening does unless its address forbids it."""
     ask: Callable[[], None] = getattr(store, "migrate", store.open)
     try:
         patiently(store, ask)

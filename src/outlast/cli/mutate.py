@@ -1,4 +1,4 @@
-"""`outlast cancel`, `retry`, `resume`, `send`, `prune`: what changes runs."""
+"""`outlast cancel`, `retry`, `resume`, `send`, `prune`: commands that change runs."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ def prune(
     """
 
     with answering(as_json):
-        # Not by an app, which enlists a worker first: a full server has no room for one, and this is what makes some.
+        # An app would register a worker first. A full server has no room for one, and prune is what
+        # makes room.
         with reading(store, patient=True) as opened:
             before = opened.now() - older_than
             deleted = _pruned(opened, Prune(before, dead=dead))
@@ -216,7 +217,7 @@ def _refuse_parked(row: RunRow, store: str | None) -> None:
 
 
 def _pruned(store: Store, command: Prune) -> int:
-    """In batches, until there is no more. How many were deleted."""
+    """Prune in batches until nothing is left, and return how many rows were deleted."""
     deleted, count = 0, 1
     while count:
         (count,) = patiently(store, lambda: store.commit([command]))
@@ -225,7 +226,7 @@ def _pruned(store: Store, command: Prune) -> int:
 
 
 def _dead_letters(store: Store, before: float) -> int | None:
-    """How many there are that ended before; None if nobody can tell, as a row is damaged."""
+    """Return how many dead letters ended before this time, or None if a damaged row hides it."""
     query, count = RunQuery(statuses=("dead",), limit=1_000), 0
     try:
         while rows := store.runs(query):

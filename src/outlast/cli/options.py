@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Define the options that several commands share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _age(text: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    """A number of seconds, or an age."""
+    """Parse a number of seconds, or an age."""
     try:
         seconds = float(text)
     except ValueError:
@@ -140,5 +140,8 @@ ID_LENGTH_MAX = 10_000
 
 
 def checked_id(id: str) -> str:
-    """An id that a store can be asked for. BadName otherwise. How long ids may be is a limit of who made the run."""
+    """Return the id if a store can be asked for it, and raise BadName otherwise.
+
+    Only the process that submits a run limits the length of its id, so this limit is generous.
+    """
     return check_id(id, ID_LENGTH_MAX, "run id")

@@ -1,4 +1,4 @@
-"""Where output goes: results and documents on stdout, everything said to a person beside them on stderr."""
+"""Write results and documents to stdout, and everything else a person reads to stderr."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FACTS: dict[type[OutlastError], tuple[str, ...]] = {
     Backpressure: ("queue", "depth", "limit"),
     UnknownEffect: ("there",),
 }
-"""What errors have to say to programs beside their message."""
+"""The attributes of errors that the JSON document adds to their message."""
 
 
 def document(value: Any, indent: int | None = 2) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document to stdout."""
     value = _in_json(value)
     text = readable(value, indent)
     try:
@@ -44,7 +44,10 @@ def document(value: Any, indent: int | None = 2) -> None:
 
 
 def _in_json(value: Any) -> Any:
-    """NaN and the infinities are no JSON: as texts, so that any reader can read the document. So is what is no value at all."""
+    """Return `value` with everything that is not JSON replaced by its text.
+
+    NaN and the infinities become strings so that any JSON reader can read the document.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -55,12 +58,15 @@ def _in_json(value: Any) -> Any:
 
 
 def say(message: str) -> None:
-    """One line on stderr. Text from elsewhere in it needs no escaping by the caller."""
+    """Print one line to stderr. Escapes control characters, so the caller need not."""
     print(f"outlast: {one_line(message)}", file=sys.stderr, flush=True)
 
 
 def console() -> Console:
-    """Stdout for people. Nothing in a text is interpreted, no line is broken; colour only where it is wanted."""
+    """Return a console on stdout for people.
+
+    Text is never interpreted or wrapped, and colour appears only where the terminal wants it.
+    """
     from rich.console import Console
 
     return Console(file=sys.stdout, markup=False, highlight=False, emoji=False, soft_wrap=True)
@@ -68,7 +74,11 @@ def console() -> Console:
 
 @contextmanager
 def answering(as_json: bool) -> Iterator[None]:
-    """Around a command: an error of Outlast is one line, another that names what explains it, and an exit code; never a traceback."""
+    """Wrap a command: an OutlastError becomes a message, a line on where to read more, and an exit
+    code.
+
+    It never becomes a traceback.
+    """
     try:
         yield
     except OutlastError as error:
@@ -87,7 +97,7 @@ def tell(error: OutlastError) -> None:
 
 
 def error_document(error: OutlastError) -> dict[str, Any]:
-    """An error for programs."""
+    """Return an error as a JSON document."""
     facts = {name: getattr(error, name) for name in FACTS.get(type(error), ())}
     said = {
         "type": type(error).__name__,
@@ -98,17 +108,17 @@ def error_document(error: OutlastError) -> dict[str, Any]:
 
 
 def where_explained(name: str) -> str:
-    """The line that follows on an error."""
+    """Return the line that follows an error and names its explanation."""
     return f"`{EXPLAIN} {name}` says more."
 
 
 def error_message(error: OutlastError) -> str:
-    """An error for people."""
+    """Return an error's message for people."""
     return _unknown_effect(error) if isinstance(error, UnknownEffect) else str(error)
 
 
 def _unknown_effect(error: UnknownEffect) -> str:
-    """In the words of the command line."""
+    """Word an UnknownEffect with the commands of the command line."""
     there = ", ".join(error.there)
     if len(error.there) > 1:
         return f"several effects of run {error.id!r} wait for a decision, and {error.effect!r} is not the place of one. Name one by its place: {there}."
@@ -121,9 +131,12 @@ def _unknown_effect(error: UnknownEffect) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """The file is this, or as it was: then OSError. No other file that anybody would have there is touched."""
+    """Replace the file with `text`, or raise OSError and leave it as it was.
+
+    Touches no other file except `.NAME.new` beside it.
+    """
     fresh = path.with_name(f".{path.name}.new")
-    # Of one that was killed; or a link that somebody has laid there, which "x" does not follow either.
+    # Left by a killed process, or a symlink planted there, which "x" does not follow either.
     fresh.unlink(missing_ok=True)
     try:
         with fresh.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
@@ -135,7 +148,11 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def obey_signals() -> None:
-    """All as Ctrl-C, whatever a MODULE has made of them: what was started is ended, folders of servers are removed. What is ignored, as under `nohup`, stays so."""
+    """Treat SIGINT, SIGTERM and SIGHUP like Ctrl-C, whatever handlers a MODULE installed.
+
+    Child processes then end and the folders of servers are removed. Ignored signals stay ignored,
+    as under `nohup`.
+    """
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""`outlast run`: execute a workflow of a file, here and now."""
+"""`outlast run`: execute a workflow from a file, in this process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from outlast.store.rows import ENDED, NEVER, RunRow
 
 @dataclass
 class Order:
-    """What the command line asks for."""
+    """Hold what the command line asks for."""
 
     target: str
     args: tuple[str, ...]
@@ -48,11 +48,13 @@ class Order:
     is_recorded: bool = False
 
     def again(self) -> str:
-        """The command that goes on with this run, once its arguments are in the store."""
+        """Return the command that continues this run once its arguments are in the store."""
         return command("run", self.target, "--id", self.id, store=self.store)
 
     def to_go_on(self) -> str:
-        """The same in words: before that, only the user has the arguments."""
+        """Return how to continue, in words. Until the arguments are recorded, only the user has
+        them.
+        """
         if self.is_recorded or not (self.args or self.kwargs):
             return self.again()
         return f"the same command again, with --id {shlex.quote(self.id)}."
@@ -80,7 +82,8 @@ def run(
         with redirect_stdout(sys.stderr):
             workflow = load(target)
             if args or kwargs is not None or id is None or is_missing(opened):
-                call_of(workflow, order.args, kwargs)  # a wrong command line makes no store
+                # A wrong command line must not create a store.
+                call_of(workflow, order.args, kwargs)
             if id is None:
                 say(f"run {chosen}. If it is interrupted: {order.again()}")
             row = _execute(workflow, order, opened)
@@ -105,7 +108,7 @@ def _interrupted(code: int, order: Order, as_json: bool) -> NoReturn:
 
 
 def _execute(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow | int:
-    """The run as it ended; if it was interrupted, 75 or 130."""
+    """Return the row of the ended run, or exit code 75 or 130 if the run was interrupted."""
     try:
         return asyncio.run(_execution(workflow, order, store))
     except KeyboardInterrupt:
@@ -149,10 +152,12 @@ async def _until_ended(
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        failure = error  # a workflow that raised it
+        # The workflow itself raised CancelledError.
+        failure = error
     except Exception as error:
         failure = error
-    # A failed run raises its workflow's exception, which may be of any type: only the status tells how it ended.
+    # A failed run raises its workflow's exception, which may be of any type. Only the status tells
+    # how the run ended.
     row = store.run(order.id)
     if row is not None and (row.status in ENDED or row.status == "parked"):
         return row
@@ -162,7 +167,7 @@ async def _until_ended(
 
 
 def _not_due(row: RunRow, now: float) -> str | None:
-    """Say what an unheld run waits for; None if it can be executed at once."""
+    """Return what an unheld run waits for, or None if it can be executed at once."""
     if row.worker is not None or row.due <= now or row.status not in ("queued", "waiting"):
         return None
     if row.due < NEVER:

@@ -1,4 +1,7 @@
-"""`outlast sessions`: what programs and runs keep in sessions and checkpoints. Looking moves no expiry."""
+"""`outlast sessions`: show what programs and runs keep in sessions and checkpoints.
+
+Reading does not extend an expiry.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ SHORT = 100
 FIELDS_LENGTH = 60
 LIMIT = 100
 ITEMS = 10
-"""Of each list, unless said otherwise."""
+"""How many items of each list are shown by default."""
 
 
 class UnknownSession(UnknownRun):

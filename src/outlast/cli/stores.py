@@ -22,13 +22,13 @@ AGAIN_SECONDS = 0.2
 
 
 def store_of(address: str | None) -> Store:
-    """The store of --store, OUTLAST_STORE or the default, not opened yet."""
+    """Return the unopened store of --store, OUTLAST_STORE or the default."""
     loaded = load({"store": address})
     return store_at(loaded.address(), heartbeat=loaded.settings.heartbeat)
 
 
 def shared(address: str | None) -> Store:
-    """The same, but NoStore for one that other processes cannot see."""
+    """Return the store as `store_of` does. Raise NoStore if other processes cannot see it."""
     if load({"store": address}).settings.store.startswith("memory:"):
         raise NoStore(
             "memory: lives and ends with the process that opened it: there is nothing to see from here."
@@ -37,8 +37,12 @@ def shared(address: str | None) -> Store:
 
 
 def existing(address: str | None) -> Store:
-    """The same, but NoStore unless it is there, and OlderStore unless this release may open it as it is: whoever looks for a run must neither leave an empty
-    store behind nor lock out the workers of the release before. One that does not say so now says it when it is opened."""
+    """Return the store as `shared` does, for commands that must neither create nor migrate it.
+
+    A command that looks for a run must not leave an empty store behind, nor lock out workers of the
+    previous release. Raise NoStore if the store does not exist and OlderStore if this release would
+    have to migrate it. A store that cannot tell now raises when it is opened.
+    """
     store = shared(address)
     store.migrates = False
     there, ours = _versions(store)
@@ -49,13 +53,13 @@ def existing(address: str | None) -> Store:
 
 
 def _where(store: Store) -> str:
-    """Of a file or folder, which a relative address does not say."""
+    """Return the resolved path of a file or folder store, which a relative address does not show."""
     found = getattr(store, "path", None) or getattr(store, "folder", None)
     return "" if found is None else f" ({found})"
 
 
 class _Saying(logging.Handler):
-    """What a store warns of, as everything else is said here."""
+    """Print a store's warnings the way the command line prints everything else."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage())
@@ -63,7 +67,10 @@ class _Saying(logging.Handler):
 
 @contextmanager
 def reading(address: str | None, *, patient: bool = False) -> Iterator[Store]:
-    """A store to look at, or to write to without a worker: none is enlisted. `patient`: one that is away is waited for."""
+    """Open a store for reading, or for writing without registering a worker.
+
+    With `patient`, wait for a store that is unavailable.
+    """
     store = existing(address)
     warnings, saying = logging.getLogger("outlast.store"), _Saying(logging.WARNING)
     warnings.addHandler(saying)
@@ -81,7 +88,10 @@ def reading(address: str | None, *, patient: bool = False) -> Iterator[Store]:
 
 
 def patiently(store: Store, action: Callable[[], T]) -> T:
-    """What an app does when it opens or writes: again while the store is unavailable, for `store_patience` seconds. A repeat must be harmless."""
+    """Repeat `action` while the store is unavailable, for `store_patience` seconds, as an app does.
+
+    The action must be safe to repeat.
+    """
     patience = load({}).settings.store_patience
     deadline, told, unknown = time.monotonic() + patience, False, False
     while True:
@@ -104,21 +114,24 @@ def patiently(store: Store, action: Callable[[], T]) -> T:
 
 
 def acting(address: str | None, action: Callable[[Outlast, Store], Awaitable[T]]) -> T:
-    """Do something with an open Outlast on a store that is there."""
+    """Run `action` with an open Outlast on an existing store."""
     return doing(existing(address), action)
 
 
 def doing(
     store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: Outlast | None = None
 ) -> T:
-    """The same on any store, which is made if it is not there; with the settings of another Outlast, if given. It serves no HTTP: in a container
-    `OUTLAST_HTTP` is the worker's, which has the port."""
+    """Run `action` with an open Outlast on any store, which is created if it does not exist.
+
+    `like` is another Outlast whose settings to use. The app serves no HTTP: in a container the port
+    of `OUTLAST_HTTP` belongs to the worker.
+    """
     given = (
         {name: value for name, value in like._given.items() if name != "store"}
         if like is not None
         else {}
     )
-    # What it would warn of ends as the error that this command reports.
+    # Whatever the app would warn about ends as the error that this command reports.
     logging.getLogger("outlast").addHandler(logging.NullHandler())
 
     async def main() -> T:
@@ -131,12 +144,15 @@ def doing(
 
 
 def is_missing(store: Store) -> bool:
-    """Whether opening the store would make it."""
+    """Return whether opening the store would create it."""
     return _versions(store)[0] == 0
 
 
 def _versions(store: Store) -> tuple[int, int]:
-    """Of the store and of this release; equal where the store does not say: it may be there, and opening it says what is wrong."""
+    """Return the schema versions of the store and of this release.
+
+    They are equal if the store does not say: it may exist, and opening it reports what is wrong.
+    """
     try:
         return store.versions()
     except StoreError:

@@ -1,4 +1,7 @@
-"""`outlast submit`: queue a run for the workers. Its file is imported; nothing of the run is executed here."""
+"""`outlast submit`: queue a run for the workers.
+
+The command imports the run's file but executes nothing of the run.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,8 @@ def submit(
         settings = Settings.load({})
         chosen = new_ids(1)[0] if id is None else check_id(id, settings.id_length_max, "run id")
         check_name(queue, settings.name_length_max, "queue name")
-        with redirect_stdout(sys.stderr):  # what the program prints when it is imported
+        # Importing the program may print something.
+        with redirect_stdout(sys.stderr):
             call = call_of(load(target), tuple(args or ()), kwargs)
             theirs = app_beside(target)
         opened = shared(store or (theirs._loaded.address() if theirs is not None else None))

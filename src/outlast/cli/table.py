@@ -1,4 +1,6 @@
-"""`outlast runs` for people: one line a run, never broken, so that ids can be copied and grepped."""
+"""Print `outlast runs` for people: one line per run, never wrapped, so ids can be copied and
+grepped.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ def _unreadable(row: RunRow, why: str) -> tuple[str, ...]:
 
 
 def status_shown(row: RunRow, now: float) -> str:
-    """Return its status, or "undoing" as long as that goes on by itself, or "delayed" if it is queued and not due yet."""
+    """Return the status to show: "undoing", "delayed" or the row's own.
+
+    "undoing" applies while compensation proceeds by itself, "delayed" while a queued run is not
+    due.
+    """
     is_moving = row.status in ("queued", "running", "waiting")
     if row.undoing is not None and is_moving:
         return "undoing"
@@ -71,7 +77,7 @@ def status_shown(row: RunRow, now: float) -> str:
 
 
 def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
-    """What a person wants to know of it at a glance."""
+    """Return what a person wants to know about a run at a glance."""
     if row.ended is None and row.cancel is not None:
         why = f"asked to end: {one_line(row.cancel)}"
         return f"{short_reason(row)}; {why}" if row.status == "parked" else why
@@ -81,7 +87,8 @@ def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
         return f"to end as {becomes(row)}"
     waits = waits_of(row)
     if waits and row.status == "waiting" and row.due <= now:
-        return "ready to go on"  # what it waited for has come, or its time-out
+        # What the run waited for has arrived, or its time-out has passed.
+        return "ready to go on"
     if waits:
         return f"waits for {safe(', '.join(waits))}"
     if row.status == "waiting" and now < row.due < NEVER:

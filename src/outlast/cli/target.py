@@ -1,4 +1,4 @@
-"""`FILE:WORKFLOW` and its arguments: from the command line to a `Call`."""
+"""Turn `FILE:WORKFLOW` and its arguments from the command line into a `Call`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from outlast.errors import OutlastError
 
 
 def load(target: str) -> Workflow[..., Any]:
-    """The workflow that `agent.py:report` or `pkg.mod:report` names. A usage error if there is none."""
+    """Return the workflow that `agent.py:report` or `pkg.mod:report` names, or raise a usage error."""
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise refusal(
@@ -33,13 +33,19 @@ def load(target: str) -> Workflow[..., Any]:
 
 
 def imported(place: str, parameter: str = "FILE:WORKFLOW") -> ModuleType:
-    """The module of a file or of a dotted name. A usage error if there is none; exits if it cannot be imported."""
+    """Import and return the module of a file or a dotted name.
+
+    Raise a usage error if it does not exist. Exit with FAILED if importing it fails.
+    """
     is_file = place.endswith(".py") or "/" in place or _looks_like_file(place)
     return _import_file(place, parameter) if is_file else _import_module(place, parameter)
 
 
 def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | None) -> Call[Any]:
-    """Texts of the command line by the workflow's annotations. A usage error if they do not fit."""
+    """Build a call from command-line texts, by the workflow's annotations.
+
+    Raise a usage error if they do not fit.
+    """
     try:
         named = parse_json(kwargs) if kwargs is not None else {}
     except (ValueError, RecursionError) as error:
@@ -57,7 +63,7 @@ def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | Non
 
 
 def recorded_call(workflow: Workflow[..., Any], text: str) -> Call[Any]:
-    """The call whose arguments are these, by name, as a store holds them."""
+    """Build a call from recorded arguments: JSON, by name, as a store holds them."""
     args, kwargs = workflow.signature.decode(text)
     return workflow(*args, **kwargs)
 
@@ -72,7 +78,8 @@ def _values(workflow: Workflow[..., Any], texts: Sequence[str]) -> list[Any]:
     values = [_value(text) for text in texts]
     for number, (parameter, value) in enumerate(zip(positional, values, strict=False)):
         if hints.get(parameter.name) is str and not isinstance(value, str):
-            values[number] = texts[number]  # 2024 for a `topic: str` is the text "2024"
+            # For a `topic: str`, 2024 is the text "2024".
+            values[number] = texts[number]
     return values
 
 
@@ -84,7 +91,10 @@ def _value(text: str) -> Any:
 
 
 def _looks_like_file(place: str) -> bool:
-    """Of a name that may be a module's too: what cannot be looked at here may still be found elsewhere."""
+    """Return whether a name that could also be a module's is a file here.
+
+    A path that cannot be read counts as no file, because the module may still be found elsewhere.
+    """
     try:
         return Path(place).is_file()
     except OSError:
@@ -96,7 +106,8 @@ def _is_there(path: Path, parameter: str) -> bool:
         return S_ISREG(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError as error:  # in a folder that this user may not enter
+    # For example, a folder that this user may not enter.
+    except OSError as error:
         raise refusal(
             f"{safe(str(path))!r} cannot be looked at: {error.strerror}.", parameter
         ) from None
@@ -149,7 +160,11 @@ def _import_module(place: str, parameter: str) -> ModuleType:
 
 
 def _could_not_import(place: str, error: BaseException) -> NoReturn:
-    """What is wrong is in the user's code: show where. An error of Outlast says it without."""
+    """Report a failed import and exit with FAILED.
+
+    The fault is in the user's code, so the traceback shows where. An OutlastError needs no
+    traceback.
+    """
     if not isinstance(error, (OutlastError, SystemExit)):
         frames = traceback.TracebackException.from_exception(error)
         while frames.stack and _is_ours(frames.stack[0].filename):

@@ -1,4 +1,4 @@
-"""Text for people. Whatever comes from a store may hold anything: here it loses its power over a terminal."""
+"""Format text for people, and escape control characters: text from a store may hold anything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 DECODED_MAX = 4_000
-"""Characters of recorded JSON that are decoded to be shown short; of longer ones the raw text is cut."""
+"""The longest recorded JSON that is decoded before it is shortened. Longer text is cut raw."""
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.ASCII)
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -38,16 +38,16 @@ def short(text: str, length: int) -> str:
 
 
 def readable(value: Any, indent: int | None = None) -> str:
-    """A value as JSON that people can read and no terminal obeys: still JSON, still the same value."""
+    """Return a value as printable JSON: the same value, without terminal control characters."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isprintable():
         return text
-    # A line end can only come from the indentation: those in strings are escaped already.
+    # Line ends only come from the indentation, because those in strings are escaped already.
     return "".join(c if c == "\n" or c.isprintable() else _json_escape(c) for c in text)
 
 
 def recorded(text: str | None, length: int | None) -> str:
-    """Recorded JSON for people, cut at `length` characters unless that is None."""
+    """Return recorded JSON for people, cut to `length` characters unless that is None."""
     if text is None:
         return ""
     if length is not None and len(text) > max(DECODED_MAX, 12 * length):
@@ -60,18 +60,21 @@ def recorded(text: str | None, length: int | None) -> str:
 
 
 def recorded_error(text: str, length: int | None) -> str:
-    """A recorded exception as `type: message`."""
+    """Return a recorded exception as `type: message`."""
     shown = one_line(describe_error(text))
     return shown if length is None else short(shown, length)
 
 
 def parse_json(text: str) -> Any:
-    """What somebody has typed, as JSON: without NaN and the infinities, which are none. ValueError or RecursionError otherwise."""
+    """Parse JSON that a user typed. NaN and the infinities are not JSON.
+
+    Raise ValueError or RecursionError if it cannot be parsed.
+    """
     return json.loads(text, parse_constant=_no_constant)
 
 
 def parse_age(text: str) -> float:
-    """`30s`, `5m`, `2h`, `7d`, `1w`, or several together (`1h30m`), in seconds. ValueError otherwise."""
+    """Return the seconds of `30s`, `5m`, `2h`, `7d`, `1w` or a sum (`1h30m`), or raise ValueError."""
     compact = text.strip().lower()
     parts = _AGE.findall(compact)
     if not parts or _AGE.sub("", compact).strip():
@@ -80,7 +83,7 @@ def parse_age(text: str) -> float:
 
 
 def span(seconds: float) -> str:
-    """A length of time, as exactly as a person wants it."""
+    """Format a duration, rounded for people."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 0:
@@ -102,7 +105,7 @@ def span(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A point in time, UTC, to the second."""
+    """Format a point in time in UTC, to the second."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""`outlast show` for people: who the run is, what happened to it, and where it stands now."""
+"""Print `outlast show` for people: the run's identity, its history and its current state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT = 100
 SHORT_MIN = 40
 KEY_WIDTH_MAX = 48
 SUSPECT = 2
-"""Of `RunRow.ready`."""
+"""The value of `RunRow.ready` for a suspect."""
 
 BAD = "red"
 HISTORY = "yellow"
@@ -144,7 +144,7 @@ def _lines(history: History, room: int | None) -> Iterator[Text]:
 
 
 def _happened(entry: Entry, history: History, room: int | None, began: float) -> tuple[str, str]:
-    """What an entry says, and its style."""
+    """Return what an entry says, and its style."""
     value = value_of(entry.value) if entry.kind not in ("step", "child", "inner") else None
     facts = value if isinstance(value, dict) else {}
     if (of_effect := told(entry, facts, history, room)) is not None:
@@ -188,7 +188,7 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
 
 
 def _session(entry: Entry, facts: Mapping[str, object], room: int | None) -> tuple[str, str]:
-    """With which session, and what came of it."""
+    """Return which session an entry is about and what came of it, and its style."""
     of = safe(entry.args or "")
     of = of if room is None else short(of, room)
     if "conflict" in facts:
@@ -197,7 +197,7 @@ def _session(entry: Entry, facts: Mapping[str, object], room: int | None) -> tup
 
 
 def _standing(history: History, fleet: Fleet, store: str | None, room: int | None) -> Iterator[str]:
-    """Where it stopped, or what it waits for now, and what to do."""
+    """Yield where the run stopped or what it waits for now, and what to do."""
     row = history.row
     yield from _status(row, fleet, store, room)
     if (name := explained(row)) is not None:
@@ -211,7 +211,8 @@ def _standing(history: History, fleet: Fleet, store: str | None, room: int | Non
         yield f"It was asked to end: {one_line(row.cancel)}"
     for key, entry in history.retrying.items():
         if key in history.effects:
-            continue  # the table has them
+            # The effects table already lists them.
+            continue
         yield f"It tries {safe(key)} again: attempt {(entry.attempt or 0) + 1}."
     sent = {message.name for message in history.unread}
     for name in waits_of(row):
@@ -244,7 +245,8 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         yield f"Parked: {short_reason(row)}"
         if waits_for_a_person(row) and not (row.reason or "").startswith(STUCK):
             yield f"Somebody has to decide. To have verify asked anew, if it has one: {command('resume', row.id, store=store)}."
-        else:  # what a unit could not undo stops a run that has not ended
+        # A unit's failed compensation stops a run that has not ended.
+        else:
             again = "retry" if row.undoing is not None else "resume"
             yield f"After fixing the cause: {command(again, row.id, store=store)}."
     elif row.status == "running":

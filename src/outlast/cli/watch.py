@@ -1,4 +1,4 @@
-"""Showing something once, or again and again (`--watch`) until Ctrl-C."""
+"""Show a view once, or repeatedly (`--watch`) until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ T = TypeVar("T")
 
 
 class View(NamedTuple, Generic[T]):
-    """What a command shows of a store."""
+    """Define what a command reads from a store and how it shows it."""
 
     look: Callable[[Store], T]
     lines: Callable[[T], list[Text]]
     document: Callable[[T], Any]
     nothing: str
-    """What is said where there is no line to show."""
+    """The message for a view without lines."""
 
 
 def shown(address: str | None, view: View[T], *, watch: bool, as_json: bool) -> None:
-    """Look at a store that is there and show what was found: as text, or as a document (a line each while watching)."""
+    """Read an existing store and show the view as text or as a JSON document.
+
+    While watching, each document is one line.
+    """
     with reading(address) as store:
         if not watch:
             _once(view, _look(view, store), as_json=as_json)
@@ -72,7 +75,7 @@ def _print(lines: list[Text]) -> None:
 
 
 def _redraw(lines: list[Text]) -> None:
-    """One frame in one write, over the last one: nothing flickers, nothing scrolls away."""
+    """Draw one frame over the last one, in one write, so that nothing flickers or scrolls away."""
     from outlast.cli.grid import fitted
 
     out = console()

@@ -1,4 +1,4 @@
-"""`outlast worker`: claim and execute runs until told to stop. Any number of them may share a store."""
+"""`outlast worker`: claim and execute runs until told to stop. Workers can share a store."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def worker(
             code = asyncio.run(_work(app, place))
         except OutlastError:
             raise
-        except Exception:  # of the program's own: a lifespan
+        # The program's own exception, for example from its lifespan.
+        except Exception:
             log.exception("this worker ends: the program failed", extra={"event": "failed"})
             code = FAILED
     if code != OK:
@@ -85,7 +86,7 @@ def worker(
 def _app(
     place: WorkerTarget, queues: Sequence[str], concurrency: int | None, store: str | None
 ) -> Outlast:
-    # Without a workflow it is there for what its lifespan consumes.
+    # A worker without workflows exists for the queues its lifespan consumes.
     chosen: dict[str, Any] = {"worker": bool(place.workflows), "workflows": place.workflows}
     if queues:
         chosen["queues"] = list(dict.fromkeys(queues))
@@ -100,12 +101,15 @@ def _app(
 
 
 def _place(app: Outlast) -> str:
-    """Where its store is, without what may be secret."""
+    """Return the location of the app's store, with secrets masked."""
     return masked(str(getattr(app._open.store, "place", type(app._open.store).__name__)))
 
 
 async def _drain_or_loss(app: Outlast) -> None:
-    """Until a drain begins. StoreBroken when its store was removed: whoever starts it again starts it on what is there now."""
+    """Wait until a drain begins. Raise StoreBroken if the store was removed.
+
+    A supervisor then restarts the worker on the store that exists now.
+    """
     drain, lost = asyncio.ensure_future(app.wait_drain()), app._open.sweeper.lost
     try:
         await asyncio.wait((drain, lost), return_when=asyncio.FIRST_COMPLETED)
@@ -116,12 +120,13 @@ async def _drain_or_loss(app: Outlast) -> None:
 
 
 async def _work(app: Outlast, place: WorkerTarget) -> int:
-    """Until it has drained; what to exit with."""
+    """Work until the app has drained, and return the exit code."""
     app._lifecycle.own_process_exit_code = OK
     try:
         await _until_told(app, place)
     except StoreBroken as error:
-        if error.gone and app._lifecycle.hung:  # the loop would wait for what refuses to end
+        # The event loop would wait for tasks that refuse to end.
+        if error.gone and app._lifecycle.hung:
             tell(error)
             end_now(code_of(error))
         raise

@@ -1,4 +1,4 @@
-"""`MODULE[:APP]...`: what a worker is to work on, from the modules that it is given."""
+"""Turn `MODULE[:APP]...` into what a worker executes: workflows and an app."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outlast.sync.app import Outlast as SyncOutlast
 
 PARAMETER = "MODULE[:APP]"
 APP = "app"
-"""What an Outlast object is called that is taken without being named."""
+"""The name of the Outlast object that is used when the command line names none."""
 
 
 class WorkerTarget(NamedTuple):
@@ -23,7 +23,10 @@ class WorkerTarget(NamedTuple):
 
 
 def worker_target(targets: Sequence[str]) -> WorkerTarget:
-    """Import the modules, and find their workflows and the app. A usage error if there is nothing to work on."""
+    """Import the modules and collect their workflows and the app.
+
+    Raise a usage error if there is nothing to work on.
+    """
     workflows: dict[str, Workflow[..., Any]] = {}
     apps: dict[str, Outlast] = {}
     for target in targets:
@@ -49,7 +52,10 @@ def worker_target(targets: Sequence[str]) -> WorkerTarget:
 
 
 def app_beside(target: str) -> Outlast | None:
-    """The Outlast object named `app` in the module of FILE:WORKFLOW, if there is one and its store has an address."""
+    """Return the `app` in the module of FILE:WORKFLOW.
+
+    Return None if there is none, or if it was given a store object instead of an address.
+    """
     found = getattr(imported(target.rpartition(":")[0]), APP, None)
     return found if isinstance(found, Outlast) and found._store is None else None
 
@@ -94,7 +100,7 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> Outlast | None:
 
 
 def _workflows_of(module: ModuleType) -> Iterator[Workflow[..., Any]]:
-    """Those it defines and those it has imported; and those in its own classes."""
+    """Yield the workflows a module defines or imports, and those in its own classes."""
     for value in list(vars(module).values()):
         if isinstance(value, Workflow):
             yield value

@@ -1,7 +1,8 @@
-"""Tests of your own workflows: an app in memory on a virtual clock, stubs, and a crash at every single write.
+"""Test your own workflows: an app in memory on a virtual clock, stubs, and a crash at every write.
 
-The pytest plugin `outlast.testing.plugin` brings the fixtures `outlast_app` and `outlast_clock`. `outlast.testing.conformance`
-states what a store promises; it needs pytest and is imported by its name.
+The pytest plugin `outlast.testing.plugin` provides the fixtures `outlast_app` and `outlast_clock`.
+`outlast.testing.conformance` states what a store promises. It needs pytest, so import it by its
+name.
 """
 
 from outlast.testing.app import App

@@ -1,4 +1,6 @@
-"""An `Outlast` for tests: in memory, on a virtual clock, without threads of its own, with steps that can be stubbed."""
+"""Provide an `Outlast` for tests: in memory, on a virtual clock, inline, with steps that can be
+stubbed.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,20 @@ R = TypeVar("R")
 _UNSET: Any = object()
 
 opened: list[App] = []
-"""The apps that the current test has opened, if the pytest plugin is loaded. It forgets them after each test."""
+"""The apps that the current test has opened, if the pytest plugin is loaded. The plugin clears the
+list after each test.
+"""
 
 
 class App(Outlast):
-    """Call `app.run(report("tides"))` in a plain test, or use it as `async with App() as app:` in an async one. There the test's own loop
-    has the time: a sleep takes as long as it says. On the virtual clock it takes none; `app.do(coroutine_function)` executes on that.
+    """Run workflows in a test: in memory, and on a virtual clock.
 
-    Its store lives as long as the object: run again under the same id, and the run goes on from its journal.
+    Call `app.run(report("tides"))` in a plain test, or use `async with App() as app:` in an async
+    one. An async test runs on its own loop in real time, so a sleep takes as long as it says. On
+    the virtual clock a sleep takes no time; `app.do(coroutine_function)` executes on that clock.
+
+    The store lives as long as the object. Run again under the same id, and the run continues from
+    its journal.
     """
 
     def __init__(
@@ -45,7 +53,8 @@ class App(Outlast):
         if store is None:
             store = EmptyStore(None, clock=self.clock)
             weakref.finalize(self, store.close)
-            # Nobody else has it, so nothing is missed: looking now and then would only fill the time of a virtual clock.
+            # No other process has the store, so polling and heartbeats find nothing. They would
+            # only fill the time of a virtual clock.
             settings.setdefault("poll", 1e6)
             settings.setdefault("heartbeat", 1e6)
             settings.setdefault("lease", 1e7)
@@ -54,9 +63,9 @@ class App(Outlast):
         self._inline = True
         self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}
         self.executed: Counter[str] = Counter()
-        """How often each step was executed, by its name; several attempts of one call count once."""
+        """How often each step was executed, by name. Several attempts of one call count once."""
         self._known: list[dict[str, Workflow[..., Any]]] = []
-        """The workflows that it knew, each time it was open."""
+        """The workflows the app knew, for each time it was open."""
         self._is_replay = False
 
     def stub(
@@ -67,9 +76,13 @@ class App(Outlast):
         raises: BaseException | None = None,
         calls: Callable[..., R | Awaitable[R]] | None = None,
     ) -> None:
-        """Let a step or an effect return or raise this instead of executing its function; or call this function, with its arguments, as for a model
-        that is asked in a loop. What a stubbed effect raises did not happen; its `verify` is not asked, and its compensation does nothing,
-        unless that has a stub of its own."""
+        """Replace a step or an effect: return or raise a value, or call a function with its
+        arguments.
+
+        Pass a function for a step that is called in a loop, such as a model. An effect whose stub
+        raises did not happen. The `verify` of a stubbed effect is not called, and its compensation
+        does nothing unless it has a stub of its own.
+        """
         if not isinstance(step, StepBase):
             raise TypeError(f"stub() takes a step, not {step!r}.")
         if (returns is not _UNSET) + (raises is not None) + (calls is not None) != 1:
@@ -114,7 +127,8 @@ class App(Outlast):
                     for execution in engine.executions.values()
                 )
             )
-        else:  # else nothing that waits would ever end: nobody moves the clock
+        # On another loop nobody moves the clock, so nothing that waits would ever end.
+        else:
             self.clock._follow(loop.time)
         return self
 
@@ -128,7 +142,7 @@ class App(Outlast):
         self.executed[key.rpartition("/")[2].rpartition("#")[0]] += 1
 
     def run(self, call: Call[R], *, id: str | None = None) -> R:
-        """Execute a workflow to its end and return its result, on the virtual clock."""
+        """Execute a workflow to its end on the virtual clock, and return its result."""
 
         async def main(app: Outlast) -> R:
             return await (await app.start(call, id=id)).result()
@@ -136,7 +150,7 @@ class App(Outlast):
         return self.do(main)
 
     def do(self, action: Callable[[Outlast], Awaitable[R]]) -> R:
-        """Open the app on a loop of the virtual clock, and do something with it."""
+        """Open the app on a loop of the virtual clock, and return what `action` returns."""
 
         async def main() -> R:
             async with self:
@@ -145,10 +159,13 @@ class App(Outlast):
         return self.clock.run(main(), seed=self.seed)
 
     def check_replay(self) -> None:
-        """Replay every run of its memory that is done or failed. AssertionError if one ends otherwise, or asks for a step
-        that is not recorded, with the call, what the journal has, and the line of the code. No step is executed. The pytest plugin calls this after each test.
+        """Replay every run in memory that is done or failed. Executes no step.
 
-        Workflows whose name stood for several functions are left out, and so is a store that is not in memory.
+        Raise AssertionError if a run ends differently or calls a step that is not recorded. The
+        error names the call, what the journal has, and the line of the code. The pytest plugin
+        calls this after each test.
+
+        Skips workflows whose name stood for several functions, and stores that are not in memory.
         """
         from outlast.testing.replay import ReplayDiffers, differences
 
@@ -166,7 +183,7 @@ class App(Outlast):
 
 
 class _Kept:
-    """A store that opens once and is not closed: what is in memory must outlive the loops of a test."""
+    """Keep a store open across the loops of a test: close() does nothing."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

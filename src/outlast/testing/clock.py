@@ -1,7 +1,8 @@
-"""A clock that jumps: an hour's sleep takes no time, and every test takes the same way.
+"""Provide a clock that jumps: an hour's sleep takes no time, and every test is reproducible.
 
-`VirtualClock.loop()` makes event loops whose time is the clock's. When nothing is ready, time jumps to the next timer. With a
-seed, ready callbacks are shuffled: the same seed gives the same order, another seed another one.
+`VirtualClock.loop()` creates event loops that run on the clock's time. When nothing is ready, time
+jumps to the next timer. With a seed, ready callbacks are shuffled: the same seed gives the same
+order, another seed another one.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ START = 1_800_000_000.0
 PATIENCE = 100 * 365 * 86_400.0
 """Virtual seconds after which a loop that only waits gives up."""
 REAL_PATIENCE = 10.0
-"""Real seconds that it waits for what is neither ready nor timed."""
+"""Real seconds a loop waits for something that is neither ready nor timed."""
 
 
 class VirtualClock:
-    """Seconds since the epoch, for a store and for any number of loops, one after the other."""
+    """Tell the time in seconds since the epoch, for a store and any number of loops in turn."""
 
     def __init__(self, start: float = START) -> None:
         self.start = start
@@ -42,38 +43,42 @@ class VirtualClock:
         self._ahead += seconds
 
     def _follow(self, time: Callable[[], float] | None) -> None:
-        """From now on go with this time, that of a loop which is not the clock's; None: only as loops of its own make it."""
+        """Follow the time of a loop that is not the clock's own. With None, only its own loops move
+        it.
+        """
         self()
         self._followed = time
         if time is not None:
             self._ahead = self.elapsed - time()
 
     def loop(self, seed: int | None = None) -> VirtualLoop:
-        """An event loop on this clock; a seed shuffles, the same way each time, the order of what is ready at once."""
+        """Create an event loop on this clock. A seed shuffles ready callbacks reproducibly."""
         return VirtualLoop(self, seed)
 
     def run(self, main: Coroutine[Any, Any, T], *, seed: int | None = None) -> T:
-        """Like asyncio.run, on this clock."""
+        """Run a coroutine on this clock, like asyncio.run."""
         with asyncio.Runner(loop_factory=lambda: self.loop(seed)) as runner:
             return runner.run(main)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop on a `VirtualClock`, whose `loop()` makes it: when nothing is ready, time jumps to the next timer."""
+    """Run on a `VirtualClock`, whose `loop()` creates it. When nothing is ready, time jumps to the
+    next timer.
+    """
 
     def __init__(self, clock: VirtualClock, seed: int | None = None) -> None:
         self._clock = clock
         self._chance = None if seed is None else random.Random(seed)  # noqa: S311 - to be repeatable
         self._began, self._given_up = clock.elapsed, False
         self.busy: Callable[[], bool] = lambda: False
-        """Whether a thread is at work whose end must be awaited in real time."""
+        """Return whether a thread is working whose end must be awaited in real time."""
         super().__init__(selectors.DefaultSelector())
 
     def time(self) -> float:
         return self._clock.elapsed
 
     def forget(self) -> None:
-        """Drop everything that was to be called, as a crash does."""
+        """Drop every scheduled callback, as a crash does."""
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
 
@@ -87,7 +92,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             live = [handle.when() for handle in scheduled if not handle.cancelled()]
             if not ready and live:
                 self._clock.elapsed = max(self._clock.elapsed, min(live))
-            elif not ready:  # only a thread that is not ours, or a socket, can bring anything
+            # Only a foreign thread or a socket can bring anything now.
+            elif not ready:
                 self._process_events(self._selector.select(REAL_PATIENCE))  # type: ignore[attr-defined]
             if (
                 not ready

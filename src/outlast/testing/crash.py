@@ -1,8 +1,9 @@
-"""`crash_everywhere`: the process dies at its Nth write, before and after it, for every N, and the same in the Nth act of an effect; the
-run must end as if nothing had happened.
+"""Crash a run at every write and in every act, and check that it ends as if undisturbed.
 
-Each life has a fresh event loop, a fresh app and a store opened anew: from bytes for `memory:`, from its file or its server otherwise. No
-Python object survives into the next life. With `crash_processes` each life is a process that kills itself with SIGKILL.
+`crash_everywhere` lets the process die before and after its Nth write, for every N, and likewise in
+the Nth act of an effect. Each life has a fresh event loop, a fresh app and a reopened store: from
+bytes for `memory:`, from its file or server otherwise. No Python object survives into the next
+life. With `crash_processes` each life is a process that kills itself with SIGKILL.
 """
 
 from __future__ import annotations
@@ -46,50 +47,52 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 class MortalStore(Store, Protocol):
-    """A store that tests can kill, and whose ended runs they can replay."""
+    """Define a store that tests can kill, and whose ended runs they can replay."""
 
     def die(self) -> None:
-        """Close it as a killed process does, which lets go of its locks and cleans nothing up."""
+        """Close the store as a killed process does, which drops its locks and cleans nothing up."""
 
     def reopen(self, id: str) -> None:
-        """Make an ended run claimable as it stands; of one that was undone, the undo."""
+        """Make an ended run claimable as it stands. For a compensated run, that is its
+        compensation.
+        """
 
 
 Place: TypeAlias = Callable[[Callable[[], float]], MortalStore]
-"""Makes the store of one place, not opened yet, that goes by the given clock."""
+"""Creates the unopened store of one location on the given clock."""
 
 LIVES_MAX = 50
 HEARTBEAT = 0.001
 ADDRESS = "OUTLAST_TEST_CRASH_STORE"
-"""In the environment of a life that is a process: where its store is."""
+"""The environment variable with the store's address, for a life that is a process."""
 
 
 class Crash(SystemExit):
-    """The pulled plug. Of all exceptions, only an exit leaves an event loop at once."""
+    """Stop a life at once. Of all exceptions, only an exit leaves an event loop immediately."""
 
 
 class Broke(AssertionError):
-    """A promise was broken: what, and how to see it again."""
+    """A promise was broken. The message says which, and how to see it again."""
 
 
 @dataclass
 class CrashReport(Generic[R]):
-    """What `crash_everywhere` did. `result` is the undisturbed one."""
+    """Report what `crash_everywhere` did. `result` is the undisturbed one."""
 
     result: R | None = None
     error: str | None = None
     writes: int = 0
     acts: int = 0
-    """How many acts of effects there are to die in; a compensation's is one too."""
+    """How many acts of effects a crash can hit, including those of compensations."""
     crashes: int = 0
     lives: int = 0
     redone: list[str] = field(default_factory=list)
-    """Steps that were executed again: under way at a crash, and not recorded."""
+    """Steps that were executed again because a crash hit them before they were recorded."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a life dies: before or after its Nth write, or its Nth act."""
+    """Name where a life dies: before or after its Nth write, or its Nth act."""
 
     where: Where
     at: int
@@ -100,14 +103,14 @@ class Point:
 
 
 class CrashingStore:
-    """A store whose plug is pulled at the Nth commit, before or after it. After that it takes nothing more."""
+    """Crash at the Nth commit, before or after it. After that the store refuses every commit."""
 
     def __init__(self, store: Store, at: int | None, when: When, pull: Callable[[], None]) -> None:
         self._store, self._at, self._when, self._pull = store, at, when, pull
         self.writes = 0
         self.pulled = False
         self.hit = ""
-        """What was written, or acted, when the plug was pulled."""
+        """What was written, or which effect acted, at the crash."""
 
     def commit(self, commands: Sequence[Command]) -> list[Any]:
         if self.pulled:
@@ -145,8 +148,10 @@ def _described(command: Command) -> str:
 
 
 class _Acts(dict[Any, Callable[..., Any]]):
-    """Stand-ins for effects that are the effects themselves, but that die in their Nth act: before anything of it has happened, or when it
-    all has and nobody knows yet."""
+    """Wrap effects so that they crash in their Nth act.
+
+    The crash comes before anything has happened, or when all has happened and nothing is recorded.
+    """
 
     def __init__(
         self, plug: CrashingStore, point: Point | None, loop: asyncio.AbstractEventLoop
@@ -180,12 +185,13 @@ class _Acts(dict[Any, Callable[..., Any]]):
             if self._when == "after":
                 fn(*args, **kwargs)
             self._die(step.name)
-            raise Crash  # this thread ends with its process
+            # This thread ends with its process.
+            raise Crash
 
         return act if inspect.iscoroutinefunction(fn) else sync_act
 
     def _die(self, name: str) -> None:
-        """From any thread. Not in the effect's own task, which would be to blame."""
+        """Crash from any thread, but not in the effect's own task, which would take the blame."""
         self._plug.pulled, self._plug.hit = True, f"effect {name}"
         self._loop.call_soon_threadsafe(_crash)
 
@@ -195,7 +201,7 @@ def _crash() -> None:
 
 
 class _SurvivingState:
-    """What survives a crash: bytes or a place, and the clock."""
+    """Hold what survives a crash: bytes or a store location, and the clock."""
 
     def __init__(self, place: Place | None, seed: int | None, loop: LoopFactory | None) -> None:
         self.place, self.seed = place, seed
@@ -223,7 +229,7 @@ class _SurvivingState:
 
 @contextmanager
 def _new_place(store: str | Callable[[], Place]) -> Iterator[Place | None]:
-    """A place for one story; None for memory."""
+    """Yield a new store location for one story, or None for memory."""
     if store == "memory:":
         yield None
     elif not isinstance(store, str):
@@ -249,26 +255,39 @@ def crash_everywhere(
     stubs: Mapping[StepBase[..., Any], Callable[..., Any]] | None = None,
     **settings: Unpack[SettingsOptions],
 ) -> CrashReport[R]:
-    """Execute a call undisturbed, then again with a crash at every single write, and compare the ends. If it has effects, then again with
-    a crash in every single act: before anything of it has happened, and when it has, and is not recorded.
+    """Execute a call undisturbed, then again with a crash at every write, and compare the outcomes.
 
-    `store` may be a function that finds a new, empty place for each of these stories, and gives what makes its store; see `MortalStore`.
-    `outside` is what people do in every life (`await app.send(...)`, with message ids so that a repeat is harmless). With
-    `every_life`, each life crashes at its Nth write or act, not only the first. `writes` and `acts` pick the Ns, otherwise N grows until none
-    is left to crash at. `fresh` is called before each of these stories, to forget what the effects have done to a world outside that the
-    test has in memory; `check` after it, to look at that: an AssertionError says at which crash it was. `stubs` are functions to call in
-    place of steps and effects, as `app.stub(step, calls=…)` has one called. A stubbed effect is taken to have touched nothing: after a crash in
-    its act it is called again, its `verify` is not asked, and its compensation does nothing unless it has a stub too.
-    `loop` makes event loops for real time (`uvloop.new_event_loop`); without it, time is virtual and `seed` shuffles what is ready at once.
-    Raises `Broke` if a result differs, if a step that was recorded is executed again, or if replaying the finished journal would execute
-    anything or end otherwise.
+    If the call has effects, it is executed again with a crash in every act: before anything has
+    happened, and after it has happened but is not recorded. Each of these executions, from the
+    first life to the end of the run, is one story.
+
+    Time is virtual, and `seed` shuffles what is ready at once. `loop` creates event loops for real
+    time instead (`uvloop.new_event_loop`).
+
+    `store` may be a function that finds a new, empty location for each story, and returns what
+    creates its store; see `MortalStore`. `outside` is what people do in every life (`await
+    app.send(...)`, with message ids so that a repeat is harmless).
+
+    With `every_life`, each life crashes at its Nth write or act, not only the first. `writes` and
+    `acts` pick the Ns. Without them, N grows until there is nothing left to crash at.
+
+    `fresh` is called before each story, to reset the outside world that the test keeps in memory.
+    `check` is called after it, to inspect that world; its AssertionError is reported with the
+    crash.
+
+    `stubs` maps steps and effects to functions to call instead, as `app.stub(step, calls=…)` does.
+    A stubbed effect counts as having touched nothing. After a crash in its act it is called again,
+    its `verify` is not called, and its compensation does nothing unless it has a stub too.
+
+    Raise `Broke` if a result differs, if a recorded step is executed again, or if replaying the
+    finished journal would execute anything or end differently.
     """
     if not isinstance(call, Call):
         raise TypeError(
             f"crash_everywhere() takes a call of a workflow, like crash_everywhere(report('tides')), not {call!r}."
         )
     report: CrashReport[R] = CrashReport()
-    # It is no fault of the run's that it dies so often.
+    # The run is not to blame for dying so often.
     patient = {"max_attempts": 1_000, "death_backoff": 0.001, "death_backoff_max": 0.01}
     options: dict[str, Any] = {**patient, **settings}
     setting = _Setting(call, store, outside, seed, loop, options, report, fresh, check, stubs or {})
@@ -282,7 +301,7 @@ def crash_everywhere(
 
 @dataclass
 class _Setting:
-    """One call under one set of circumstances."""
+    """Hold one call and the circumstances it is tested under."""
 
     call: Call[Any]
     store: str | Callable[[], Place]
@@ -299,7 +318,7 @@ class _Setting:
     """What the last crash hit: the entries or commands of the write, or the effect that acted."""
 
     def _place(self, point: Point | None) -> str:
-        """Name a point for a message: `a crash after write 4 (step price#1)`."""
+        """Describe a point for a message: `a crash after write 4 (step price#1)`."""
         if point is None:
             return "no crash"
         return f"{point} ({self.hit})" if self.hit else str(point)
@@ -312,7 +331,7 @@ class _Setting:
         *,
         every_life: bool,
     ) -> int:
-        """A story for each point, as long as there are any. The last of them."""
+        """Execute a story for each point until none is left, and return the last N."""
         last = 0
         for at in chosen if chosen is not None else itertools.count(1):
             hit = False
@@ -330,7 +349,7 @@ class _Setting:
         return last
 
     def story(self, point: Point | None, *, every_life: bool) -> tuple[Any, str | None]:
-        """Life after life until the run has ended, and its journal once more."""
+        """Execute life after life until the run has ended, then replay its journal."""
         self.hit = ""
         if self.fresh is not None:
             self.fresh()
@@ -359,7 +378,7 @@ class _Setting:
     def execution(
         self, power: _SurvivingState, point: Point | None, recorded: set[str]
     ) -> tuple[Any, str | None] | None:
-        """One life. Its end, or None if the plug was pulled."""
+        """Execute one life. Return the run's outcome, or None if it crashed."""
         self.report.lives += 1
         store = power.open()
         at = point.at if point is not None and point.where == "write" else None
@@ -409,7 +428,7 @@ class _Setting:
     def _replay(
         self, power: _SurvivingState, ended: tuple[Any, str | None], recorded: set[str]
     ) -> None:
-        """The finished journal once more: it must lead to the same end, and nothing may be executed."""
+        """Replay the finished journal. It must lead to the same outcome without executing anything."""
         store = power.open()
         left = _left_undone(store)
         if left and ended[1] is not None:
@@ -426,7 +445,7 @@ class _Setting:
 
 
 def _left_undone(store: Store) -> list[str]:
-    """Of a run that has ended: those below it that have not, or that are not undone yet."""
+    """Return the descendants of an ended run that have not ended or are not compensated yet."""
     rows = {row.id: row for row in store.runs(RunQuery(limit=10_000))}
     if rows["crash"].status not in ENDED:
         return []
@@ -443,8 +462,11 @@ def _entries(store: Store) -> list[tuple[str, Entry]]:
 
 
 def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
-    """End what a dead process's objects would still do. Their `finally` blocks may execute; whatever they ask of Outlast
-    raises, and the store takes nothing more."""
+    """Stop what the objects of a dead process would still do.
+
+    Their `finally` blocks may execute. Every call they make to Outlast raises, and the store
+    refuses their writes.
+    """
     tasks = list(tasks_of(loop))
     engine = app._engine
     if engine is not None:
@@ -455,7 +477,8 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
         loop.forget()
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
-        with suppress(BaseException):  # code that awaits in a `finally` cannot: its loop is gone
+        # Code that awaits in a `finally` cannot: its loop is gone.
+        with suppress(BaseException):
             task.get_coro().close()
 
 
@@ -468,11 +491,14 @@ def crash_processes(
     timeout: float = 60.0,
     store: Callable[[str], str] | None = None,
 ) -> CrashReport[Any]:
-    """The same with real processes: `target` is FILE:WORKFLOW, as for `outlast run`, and `args` are JSON texts; each life that is to crash kills
-    itself with SIGKILL at its Nth write. `every` takes only each so-many-th N. The report's `result` is plain JSON.
+    """Crash real processes: each life that is to crash kills itself with SIGKILL at its Nth write.
 
-    Each story has a store of its own: a SQLite file in `folder`, or at the address that `store` gives for the story's name (`before-7`); nothing
-    may be there yet."""
+    `target` is FILE:WORKFLOW, as for `outlast run`, and `args` are JSON texts. `every` is the step
+    between the Ns that are tried. The report's `result` is plain JSON.
+
+    Each story has its own store: a SQLite file in `folder`, or the address that `store` returns for
+    the story's name (`before-7`). Nothing may exist there yet.
+    """
     report: CrashReport[Any] = CrashReport()
     place = store or (lambda name: f"sqlite:///{quote(str(folder.resolve() / name))}.db")
     undisturbed = _process(target, args, place("undisturbed"), None, "after", timeout)
@@ -520,7 +546,7 @@ def _process(
         target,
         *args,
     ]
-    # An address may have a password, which the list of processes would show.
+    # An address may contain a password, which the process list would show.
     environment = {**os.environ, ADDRESS: address}
     return subprocess.run(  # noqa: S603 - our own
         command, capture_output=True, text=True, timeout=timeout, check=False, env=environment

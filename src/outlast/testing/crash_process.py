@@ -1,9 +1,10 @@
-"""One life of a workflow in a process of its own, which kills itself with SIGKILL at its Nth write.
+"""Execute a workflow in a process of its own that kills itself with SIGKILL at its Nth write.
 
-python -m outlast.testing.crash_process DB N before|after FILE:WORKFLOW [JSON ARGS]
+    python -m outlast.testing.crash_process DB N before|after FILE:WORKFLOW [JSON ARGS]
 
-DB is a SQLite file, or `-`: then the variable OUTLAST_TEST_CRASH_STORE has the address of a store, which the list of processes does not show.
-How the run ended is one JSON document on stdout; what the workflow prints goes to stderr.
+DB is a SQLite file, or `-`. With `-`, the variable OUTLAST_TEST_CRASH_STORE holds the address of a
+store, which then does not appear in the process list. The outcome of the run is one JSON document
+on stdout; what the workflow prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def main() -> None:
     db, at, when, target, *args = sys.argv[1:]
     answer = os.dup(1)
     os.dup2(2, 1)
-    workflow = load(target)  # as `outlast run` does: its neighbours can be imported
+    # Load as `outlast run` does, so that the file can import its neighbours.
+    workflow = load(target)
     store: Store = (
         store_at(os.environ[ADDRESS], heartbeat=HEARTBEAT)
         if db == "-"
@@ -48,9 +50,8 @@ def main() -> None:
 
     try:
         end = {"result": json.loads(workflow.signature.returns().encode(asyncio.run(live())))}
-    except (
-        StoreError
-    ):  # no end of the run: it would be the same at every crash, as if nothing were wrong
+    except StoreError:
+        # Not an outcome of the run. It would be the same at every crash, as if nothing were wrong.
         raise
     except Exception as error:
         end = {"error": f"{type(error).__name__}: {error}"}

@@ -1,4 +1,8 @@
-"""Empty stores at once. To make the schema takes several times as long as a short test on it: it is made once a process, and copied."""
+"""Create empty stores quickly.
+
+Creating the schema takes several times as long as a short test, so each process creates it once and
+copies it.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +23,16 @@ def _image() -> bytes:
 
 
 class EmptyStore(SQLiteStore):
-    """A store in memory that is opened with its schema in it."""
+    """Open a store in memory with its schema already in it."""
 
     def _open_memory(self, image: bytes | None) -> None:
         super()._open_memory(_image() if image is None else image)
 
 
 def empty_file(path: Path) -> Path:
-    """A new file for a store, as the first process to open it would leave it; only its owner may read it."""
+    """Create a store file as the first process to open it would leave it, readable only by its
+    owner.
+    """
     path.touch(mode=0o600, exist_ok=False)
     path.write_bytes(_image())
     return path

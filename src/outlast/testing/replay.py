@@ -1,4 +1,4 @@
-"""Replay the runs that ended in a test, to find workflow code that does not make the same calls again."""
+"""Replay the runs that ended in a test, to find workflow code that makes different calls."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 RUNS_MAX = 10_000
 PATIENCE = 1e7
-"""Virtual seconds after which a replay that waits for something is given up."""
+"""Virtual seconds after which a waiting replay is given up."""
 SHOWN_MAX = 3
-"""Runs that are shown."""
+"""The number of differing runs that are shown."""
 TEXT_MAX = 200
-"""Characters of a call or an end that are shown."""
+"""The number of characters shown of a call or an outcome."""
 
 
 HINT = (
@@ -38,7 +38,7 @@ HINT = (
 
 
 class ReplayDiffers(AssertionError):
-    """The code of a workflow did something else in a replay than what its journal has."""
+    """Workflow code behaved differently in a replay than its journal records."""
 
     def __init__(self, found: list[Difference]) -> None:
         more = [f"and {len(found) - SHOWN_MAX} more runs"] if len(found) > SHOWN_MAX else []
@@ -46,12 +46,12 @@ class ReplayDiffers(AssertionError):
 
 
 class Difference(NamedTuple):
-    """How the replay of one run differs from its journal."""
+    """Describe how the replay of one run differs from its journal."""
 
     run: str
     workflow: str
     code: str
-    """What the code asked for, or ended with, in the replay."""
+    """What the code called, or ended with, in the replay."""
     journal: str
     """What the journal has there."""
     line: str
@@ -67,7 +67,7 @@ class Difference(NamedTuple):
 
 
 class _Lives(dict[str, "RunExecution"]):
-    """Remember the last life of each run, also after it has ended."""
+    """Remember the last execution of each run, even after it has ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class _Lives(dict[str, "RunExecution"]):
 
 
 class _NoBodies(dict[Any, Callable[..., Any]]):
-    """Stand for every step: a replay executes none."""
+    """Stand in for every step, because a replay executes none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class _NoBodies(dict[Any, Callable[..., Any]]):
 
 
 def _call_of(body: StepExecution | None, name: str) -> tuple[str, str | None]:
-    """Return the call that a body executes, and the line that made it."""
+    """Return the call that a step execution belongs to, and the line that made it."""
     call_site = None if body is None else body.execution.call_sites.get(body.outer.key)
     if call_site is None:
         return f"step {name}", None
@@ -109,9 +109,10 @@ def _call_of(body: StepExecution | None, name: str) -> tuple[str, str | None]:
 
 
 def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[Difference]:
-    """Replay the runs in an app's memory that are done or failed; return how each that ended otherwise did.
+    """Replay the done and failed runs in an app's memory, and return those that ended differently.
 
-    Each is replayed from its journal in a copy of the store. Runs that were cancelled or undone are left out.
+    Each run is replayed from its journal in a copy of the store. Cancelled and compensated runs are
+    left out.
     """
     from outlast.testing.app import App
 
@@ -151,7 +152,7 @@ def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[D
 
 @contextmanager
 def _no_logs() -> Iterator[None]:
-    """Log nothing meanwhile: a run that parks in a replay concerns nobody."""
+    """Silence logging: a run that parks in a replay is of no interest."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -174,7 +175,7 @@ async def _difference(
     bodies: _NoBodies,
     lives: _Lives,
 ) -> Difference | None:
-    """Return how the replay of one run differs from what is recorded, None if it does not."""
+    """Return how the replay of one run differs from its record, or None if it does not."""
     recorded = await _end(app, row, workflow)
     bodies.asked.clear()
     store.reopen(row.id)
@@ -195,7 +196,8 @@ async def _difference(
         return None
     after = store.run(row.id)
     if replayed[0] == recorded[0] == "returns" and after is not None and after.value == row.value:
-        return None  # a result that knows no equality
+        # A result whose type defines no equality.
+        return None
     if execution is not None and execution.main is not None and execution.end_reason is None:
         return differs(
             "waits", _shown(recorded), users_line(workflow.fn.__module__, [execution.main])

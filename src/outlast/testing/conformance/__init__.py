@@ -1,4 +1,4 @@
-"""What every store promises, as a pytest suite that anyone can run on a store of their own.
+"""Check what every store promises: a pytest suite that you can run on your own store.
 
     from outlast.testing.conformance import DurableStoreConformance, MakeStore
 
@@ -7,13 +7,15 @@
         def make_store(self, tmp_path) -> MakeStore:
             return lambda clock: MyStore(tmp_path / "store", clock=clock)
 
-`make_store(clock)` makes a store that is not opened yet. In one test every call names the same place, in another test a
-new one. A store that lives and dies with its object, like `memory:`, takes `StoreConformance` instead.
+`make_store(clock)` creates an unopened store. All calls in one test name the same location, and
+every test has a new one. A store that lives only as long as its object, like `memory:`, uses
+`StoreConformance` instead.
 """
 
 import pytest
 
-pytest.register_assert_rewrite(__name__)  # and everything in it: before it is imported
+# Covers every submodule, and must come before they are imported.
+pytest.register_assert_rewrite(__name__)
 
 from outlast.testing.conformance.harness import MakeStore, ManualClock, StoreDriver  # noqa: E402
 from outlast.testing.conformance.suite import DurableStoreConformance, StoreConformance  # noqa: E402

@@ -1,4 +1,4 @@
-"""Claim of a run that nobody took for too long: it is undone."""
+"""Check that a claim compensates a run that no worker took for too long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def register_worker(
 
 
 def time_goes_by(driver: StoreDriver, seconds: float, *alive: str) -> None:
-    """In small steps, with these workers renewing."""
+    """Let time pass in small steps while the workers in `alive` renew."""
     steps = int(seconds // (LEASE / 4))
     for step in range(steps + 1):
         driver.clock.forward(LEASE / 4 if step < steps else seconds % (LEASE / 4))
@@ -32,7 +32,7 @@ def time_goes_by(driver: StoreDriver, seconds: float, *alive: str) -> None:
 
 
 def left(driver: StoreDriver, id: str = "r", **fields: Any) -> RunRow:
-    """A run that had begun and is claimable now."""
+    """Return a run that has started and is claimable now."""
     driver.release(dealt(driver, id, worker="starter", **({"abandon_after": 100.0} | fields)))
     return driver.row(id)
 
@@ -63,11 +63,12 @@ class AbandonmentContract(Contract):
         assert counts(driver) == (0, 1)
         assert driver.kinds(row) == ["intent", "interruption", "undoing"]
         assert driver.store.journal(row.pk)[-1].value == claimed.undoing
+        # The `undoing` entry carries the void fence, not the claim's.
         assert [e.fence for e in driver.store.journal(row.pk)] == [
             -row.fence,
             row.fence,
             row.fence,
-        ]  # not the claim's
+        ]
         verdict = json.loads(claimed.undoing or "")
         assert (verdict["status"], verdict["value"], verdict["reason"], verdict["failed_at"]) == (
             "failed", None, None, None
@@ -85,7 +86,8 @@ class AbandonmentContract(Contract):
         left(driver)
         time_goes_by(driver, 101, "busy")
         (claimed,) = driver.claim("w2")
-        assert driver.record(claimed, 3) is not None  # taken: it is the `undoing` entry's
+        # The claim's `undoing` entry took this number.
+        assert driver.record(claimed, 3) is not None
         assert driver.record(claimed, 4) is None
         driver.settle(claimed, "failed")
         assert (driver.row().status, driver.row().undoing) == ("failed", None)
@@ -165,7 +167,7 @@ class AbandonmentContract(Contract):
         assert self._claimed(driver, ids=("r",)) is None
 
     def test_a_run_that_is_to_be_cancelled_is_not_abandoned(self, driver: StoreDriver) -> None:
-        """It ends as its person asked."""
+        """Cancellation wins: the run ends as the person asked."""
         register_worker(driver, "busy")
         left(driver)
         driver.one(Cancel("r", "stop"))
@@ -191,7 +193,9 @@ class AbandonmentContract(Contract):
         assert self._claimed(driver) is not None
 
     def test_a_worker_that_came_later_does_not_count(self, driver: StoreDriver) -> None:
-        """Everybody was away, over a weekend: who comes back takes the run as it is."""
+        """Cover a fleet that was down over a weekend: the worker that returns takes the run as it
+        is.
+        """
         left(driver)
         driver.clock.forward(1)
         register_worker(driver, "late")
@@ -213,7 +217,9 @@ class AbandonmentContract(Contract):
         assert self._claimed(driver) is None
 
     def test_a_time_in_which_nobody_was_awake_does_not_count(self, driver: StoreDriver) -> None:
-        """A machine slept, or a clock jumped: its worker is the same, but nobody could have taken anything."""
+        """Cover a suspended machine and a clock jump: the worker is the same, but it could not
+        claim.
+        """
         register_worker(driver, "busy")
         left(driver)
         time_goes_by(driver, 90, "busy")
@@ -232,6 +238,7 @@ class AbandonmentContract(Contract):
     def test_a_gap_that_nobody_has_noticed_yet_does_not_count(self, driver: StoreDriver) -> None:
         register_worker(driver, "busy")
         left(driver, abandon_after=10.0)
-        driver.clock.forward(LEASE - 1)  # its lease still holds
+        # Within the lease.
+        driver.clock.forward(LEASE - 1)
         (found,) = driver.one(Claim("busy", "t", queues=("default",)))
         assert found.undoing is None

@@ -1,4 +1,4 @@
-"""Runs that are an `each`: what of it is done, who may claim it, and that it can go on after its end."""
+"""Check `each` runs: which items are done, who may claim the run, and continuing after its end."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class EachContract(Contract):
         driver.commit(*(entry(row, seq) for seq in (1, 2, 3)))
         assert driver.store.last_seq(row.pk) == 3
         driver.release(row)
-        assert driver.store.last_seq(row.pk) == 4  # the interruption
+        # The interruption's entry.
+        assert driver.store.last_seq(row.pk) == 4
 
     def test_an_item_that_is_done_is_progress(self, driver: StoreDriver) -> None:
         row = driver.held(workflow=EACH, interruptions_max=2)

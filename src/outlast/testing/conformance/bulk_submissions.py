@@ -1,4 +1,4 @@
-"""SubmitMany: several runs at once, all of them or none."""
+"""Check SubmitMany: it submits several runs at once, all or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claim: which runs a worker gets, in which order, and once each."""
+"""Check Claim: which runs a worker gets, in which order, and each only once."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class ClaimContract(Contract):
     def test_runs_that_are_named_are_claimed_whatever_their_queue_and_workflow(
         self, driver: StoreDriver
     ) -> None:
-        """And whether they are suspects or were interrupted: who names a run wants that run."""
+        """Suspects and interrupted runs are included, because a claim by id wants exactly that run."""
         driver.submit("a", queue="one", workflow="x")
         driver.release(driver.held("b", queue="two", worker="w2"))
         driver.die(driver.held("c"))
@@ -158,7 +158,9 @@ class ClaimContract(Contract):
     # -- in which order
 
     def test_what_was_due_earlier_goes_first(self, driver: StoreDriver) -> None:
-        """Older before younger; but a run that came to sleep ten minutes ago is not older than one due before it."""
+        """Order by due time, not by age: a run that woke from a sleep is not older than one due
+        before it.
+        """
         driver.submit("late", delay=20.0)
         driver.submit("early", delay=10.0)
         driver.wait(driver.held("slept"), due=driver.clock.now + 15.0)
@@ -169,7 +171,7 @@ class ClaimContract(Contract):
         assert ids(driver.claim(limit=10)) == ["now", "just after", "early", "slept", "late"]
 
     def test_the_whole_order(self, driver: StoreDriver) -> None:
-        """Priority, then interrupted before new, then the older interruption, then what was due earlier."""
+        """Order by priority, interrupted before new, older interruption, then earlier due time."""
         for priority in (0, 7, -7):
             for age, id in enumerate(("new", "newer")):
                 driver.submit(

@@ -1,4 +1,4 @@
-"""Many at once: threads of one store object, and several objects at one place."""
+"""Check concurrent use: threads of one store object, and several objects at one location."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 class CrowdContract(Contract):
     @pytest.fixture
     def crowd(self, driver: StoreDriver, opened: Opened, clock: ManualClock) -> list[StoreDriver]:
-        """Desks for as many threads: on stores of their own if the store may be shared."""
+        """Return one driver per thread, each on its own store if the store may be shared."""
         if not self.shared:
             return [driver] * CROWD
         return [driver, *(StoreDriver(opened(), clock) for _ in range(CROWD - 1))]
@@ -66,7 +66,9 @@ class CrowdContract(Contract):
     def test_a_queue_never_executes_more_than_it_may_over_all_workers(
         self, driver: StoreDriver, crowd: list[StoreDriver]
     ) -> None:
-        """Each claims as much as it can get and counts, between its claim and its settle, what is under way."""
+        """Let every worker claim as much as it can, and count the runs in flight before each
+        settle.
+        """
         driver.one(SetQueueLimits("default", None, 3))
         driver.commit(*(Submit(f"r{n}", "flow", "[]", f"s{n}", "seed") for n in range(60)))
         driver.commit(
@@ -201,7 +203,9 @@ class CrowdContract(Contract):
     def test_a_stale_writer_never_gets_between_a_claim_and_its_entries(
         self, driver: StoreDriver, crowd: list[StoreDriver]
     ) -> None:
-        """Each life records two entries with its fence; another takes the run from it at any moment."""
+        """Let every life record two entries under its fence while others may take the run at any
+        moment.
+        """
         driver.submit()
         workers = [mine.register_worker(f"w{number}") for number, mine in enumerate(crowd)]
         lives: list[tuple[int, int]] = []
@@ -260,7 +264,7 @@ class CrowdContract(Contract):
         assert len(driver.store.journal(row.pk)) == 500
 
     def _together(self, work: Callable[[int], T]) -> list[T]:
-        """One thread each, all starting at the same moment."""
+        """Run `work` in one thread per driver, all starting at the same moment."""
         start = threading.Barrier(CROWD)
 
         def begin(number: int) -> T:

@@ -1,4 +1,4 @@
-"""Dead letters: runs that nobody executes any more until a person says so."""
+"""Check dead letters: runs that no worker executes until a person asks for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outlast.testing.conformance.harness import Contract, StoreDriver
 
 
 def dead_letter(driver: StoreDriver, id: str = "r") -> RunRow:
-    """A run that died alone at its first start. The row of its last life."""
+    """Return the row of the last life of a run that died alone at its first start."""
     row = driver.held(id, attempts_max=1)
     assert driver.lease_over().dead == (id,)
     return row
@@ -139,7 +139,10 @@ class LetterContract(Contract):
     def test_the_stale_life_of_a_cancelled_dead_letter_has_settled_nothing(
         self, driver: StoreDriver
     ) -> None:
-        """It was stopped past its lease and comes back: told that its result was taken, it would lose it."""
+        """Cover a life that was suspended past its lease.
+
+        If the store accepted its settle, the result would be lost.
+        """
         stale = dead_letter(driver)
         driver.one(Cancel("r", "no use"))
         for status in ("done", "cancelled"):
@@ -194,7 +197,9 @@ class LetterContract(Contract):
     def test_a_run_that_was_cancelled_before_it_started_has_a_journal_when_it_is_retried(
         self, driver: StoreDriver
     ) -> None:
-        """A life that took it for its first would number its entries over the `retry`."""
+        """Otherwise a life would take itself for the first and reuse the number of the `retry`
+        entry.
+        """
         driver.submit()
         driver.commit(Cancel("r", "no"), Retry("r", "t"))
         row = driver.take()

@@ -1,4 +1,4 @@
-"""Sweep: what becomes of a run whose worker died, and who is to blame."""
+"""Check Sweep: what becomes of a run whose worker died, and which run is to blame."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class DeathContract(Contract):
         assert seen_of(driver, released) == (None, None)
 
     def test_a_worker_is_never_seen_in_the_future(self, driver: StoreDriver) -> None:
-        """The clock was set back, by more than a lease."""
+        """Set the clock back by more than a lease."""
         driver.register_worker("w2")
         row = driver.held()
         driver.clock.forward(-1000)
@@ -154,7 +154,7 @@ class DeathContract(Contract):
         driver.die(row)
         assert driver.take("r", "w2").cancel == "stop"
 
-    # -- who had got somewhere, and who is a suspect
+    # -- progress and suspects
 
     @pytest.mark.parametrize("kind", ["step", "attempt", "inner", "child"])
     def test_a_run_that_recorded_something_of_its_own_goes_ahead_of_new_work(
@@ -177,7 +177,9 @@ class DeathContract(Contract):
     def test_a_run_that_recorded_nothing_of_its_own_is_a_suspect_the_second_time(
         self, driver: StoreDriver, kinds: tuple[str, ...]
     ) -> None:
-        """Whoever kills a worker, it is seldom what it executes: the first time it goes ahead of new work like any other."""
+        """Queue the run ahead of new work after its first death, because the run is rarely the
+        cause.
+        """
         driver.submit("new")
         row = driver.held()
         for seq, kind in enumerate(kinds, 1):
@@ -229,7 +231,7 @@ class DeathContract(Contract):
         assert driver.die(driver.take()).deaths_in_a_row == 1
 
     def test_a_suspect_is_due_later_with_each_death_alone(self, driver: StoreDriver) -> None:
-        """At once after the first, then after the back-off, doubled, and no longer than its maximum."""
+        """Delay by nothing after the first death, then by the back-off, doubled up to its maximum."""
         driver.submit(attempts_max=100)
         waits = []
         for turn in range(7):
@@ -287,7 +289,7 @@ class DeathContract(Contract):
         now = driver.die(driver.take(worker="w3"), backoff=0.0)
         assert (now.deaths_in_a_row, now.ready) == (2, 2)
 
-    # -- alone
+    # -- isolation
 
     def test_a_run_that_dies_alone_too_often_is_a_dead_letter(self, driver: StoreDriver) -> None:
         driver.submit(attempts_max=3)
@@ -335,7 +337,7 @@ class DeathContract(Contract):
         assert driver.lease_over().dead == ("one",)
 
     def test_one_poison_among_many_is_found_and_only_it_dies(self, driver: StoreDriver) -> None:
-        """The others record something as soon as they are alone."""
+        """Let every other run record something as soon as it is alone."""
         for number in range(10):
             driver.submit(f"r{number}", attempts_max=4)
         for crowd in ("first", "second"):

@@ -1,4 +1,4 @@
-"""Decide: what a person says of an effect that nobody knows the outcome of."""
+"""Check Decide: a person's decision on an effect whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HAPPENED = '{"what":"happened","value":{"id":7},"intent":1}'
 
 
 def parked(driver: StoreDriver, id: str = "r", **fields: Any) -> RunRow:
-    """A run that waits for a decision; its row of the life that parked it."""
+    """Return a run that waits for a decision, as the row of the life that parked it."""
     row = dealt(driver, id, **fields)
     driver.settle(row, "parked", reason="unknown")
     return row
@@ -145,7 +145,8 @@ class DecisionContract(Contract):
     ) -> None:
         row = parked(driver)
         driver.one(decision())
-        assert driver.record(row, 2) == Refused(FENCE)  # the number of the store's own entry
+        # The store's own entry has this number.
+        assert driver.record(row, 2) == Refused(FENCE)
         assert driver.one(Settle(row.pk, row.fence, "parked")) == Refused(FENCE)
         assert driver.row().status == "queued"
 

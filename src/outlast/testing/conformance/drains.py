@@ -1,4 +1,4 @@
-"""Drain and AskDrain: a worker that takes nothing more, and gives back what had not begun."""
+"""Check Drain and RequestDrain: a worker takes nothing more and releases what had not started."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def own(id: str, worker: str = "w1") -> Submit:
 
 
 class DrainContract(Contract):
-    # -- giving back
+    # -- releasing
 
     def test_what_has_not_begun_goes_back_free_and_what_has_begun_stays(
         self, driver: StoreDriver
@@ -152,7 +152,8 @@ class DrainContract(Contract):
         driver.one(Drain("w1", "SIGTERM", (begun.fence,)))
         (queue,) = driver.store.queues()
         assert (queue.queued, queue.running) == (3, 1)
-        assert len(driver.claim("w2", limit=9)) == 2  # one slot, and the child
+        # One slot, and the child.
+        assert len(driver.claim("w2", limit=9)) == 2
         driver.check()
 
     def test_a_drain_counts_within_its_batch(self, driver: StoreDriver) -> None:
@@ -275,7 +276,7 @@ class DrainContract(Contract):
         (drain,) = driver.store.drains()
         assert (drain.reason, drain.began, drain.held) == ("second", driver.clock.now, 1)
 
-    # -- requests and bells
+    # -- requests and notifications
 
     def test_a_drain_that_gives_something_back_rings(self, driver: StoreDriver) -> None:
         driver.held()

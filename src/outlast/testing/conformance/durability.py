@@ -1,4 +1,4 @@
-"""Opening, closing, opening again; and the bell."""
+"""Check opening, closing and reopening a store, and its notifications."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class DurabilityContract(Contract):
         assert self._rings(notified, driver)
 
     def _rings(self, notified: threading.Event, driver: StoreDriver) -> bool:
-        """A ring may be lost, so it is given a few chances."""
+        """Return whether a commit notifies. A notification may be lost, so try several times."""
         for turn in range(int(WAIT_SECONDS)):
             driver.commit(Send("r", "m", str(turn), "1"), Cancel("r", "why"))
             if notified.wait(1.0):
@@ -71,7 +71,7 @@ class DurabilityContract(Contract):
 
 
 class ReopeningContract(DurabilityContract):
-    """For a store that outlives its objects and that several may have open at once."""
+    """Check a store that outlives its objects and may be open several times at once."""
 
     shared = True
 

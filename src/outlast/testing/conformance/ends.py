@@ -1,4 +1,4 @@
-"""Settle, Release and Wait: how a life lets go of its run."""
+"""Check Settle, Release and SetWaiting: how a life ends its hold on a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record and journal: what was recorded comes back, once, in order."""
+"""Check Record and the journal: what was recorded comes back once, in order."""
 
 from __future__ import annotations
 

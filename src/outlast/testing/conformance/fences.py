@@ -1,4 +1,4 @@
-"""Fences: no stale writer, and a number that only grows."""
+"""Check fences: no stale writer gets in, and the number only grows."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class FenceContract(Contract):
     def test_the_stores_own_entry_does_not_pass_for_the_one_a_stale_life_wanted_to_record(
         self, driver: StoreDriver, lose: Callable[[StoreDriver, RunRow], None]
     ) -> None:
-        """The store took the number that the life is about to use: a result told to be recorded would be lost."""
+        """Refuse the record: the store has used that number, so accepting it would lose the result."""
         stale = driver.held()
         driver.record(stale, 1)
         lose(driver, stale)
@@ -122,7 +122,9 @@ class FenceContract(Contract):
     def test_an_entry_tells_under_which_fence_it_was_written(
         self, driver: StoreDriver, lose: Callable[[StoreDriver, RunRow], None]
     ) -> None:
-        """Of a life's its own, also of a `done`; the store's own have the negative of the one that is void."""
+        """Entries of a life, including `done`, carry its fence. The store's own carry the negated
+        void fence.
+        """
         first = driver.held()
         driver.commit(entry(first, 1), entry(first, 2, kind="done", key="item"))
         lose(driver, first)
@@ -152,7 +154,8 @@ class FenceContract(Contract):
         driver.settle(row, status, value="1", reason="why")
         before = (driver.row(), driver.store.journal(row.pk))
         outcome = driver.one(FENCED[command](row))
-        assert outcome == (None if command == "settle" else Refused(FENCE))  # a settle is a repeat
+        # For a settle this is a repeat.
+        assert outcome == (None if command == "settle" else Refused(FENCE))
         assert (driver.row(), driver.store.journal(row.pk)) == before
 
     @pytest.mark.parametrize("command", FENCED)
@@ -163,7 +166,8 @@ class FenceContract(Contract):
         voided = driver.ended("voided")
         current = driver.held("current")
         impostors = [
-            driver.row("queued"),  # as it stands in the store: nobody's
+            # The row as stored, which no worker holds.
+            driver.row("queued"),
             driver.row("voided"),
             driver.row("queued")._replace(fence=0),
             current._replace(fence=current.fence + 1),
@@ -231,7 +235,7 @@ class FenceContract(Contract):
         assert fences == sorted(set(fences))
 
     def test_the_fence_of_another_run_is_none(self, driver: StoreDriver) -> None:
-        """Also where all fences of a batch are good, each for another run."""
+        """Refuse swapped fences too, where every fence of a batch is valid for another run."""
         one, other = driver.held("one"), driver.held("other")
         swapped = [
             entry(one, 1)._replace(fence=other.fence),

@@ -1,4 +1,4 @@
-"""What the promises are written with: a clock moved by hand, and a desk with short words for the commands."""
+"""Provide what the contracts are written with: a manual clock, and short helpers for the commands."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from outlast.store.rows import ENDED, NEVER, Entry, QueueRow, RunQuery, RunRow
 
 LEASE = 60.0
 WAIT_SECONDS = 60.0
-"""How long a test waits for what must happen. It only matters when the test fails."""
+"""How long a test waits for something that must happen. Matters only when the test fails."""
 EVERYTHING = RunQuery(limit=1_000_000)
 NOBODY = Swept((), (), ())
 
 
 class ManualClock:
-    """A clock that stands still until it is moved."""
+    """Stand still until the test moves the clock."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.now = now
@@ -45,17 +45,20 @@ class ManualClock:
         return self.now
 
     def forward(self, seconds: float) -> None:
-        """Or back, as clocks do."""
+        """Move the clock forward, or back with a negative number, as real clocks do."""
         self.now += seconds
 
 
 MakeStore: TypeAlias = Callable[[Callable[[], float]], Store]
-"""Makes a store on a clock, at the same place each time, and does not open it."""
+"""Creates an unopened store on a clock, at the same location each time."""
 Opened: TypeAlias = Callable[[], Store]
 
 
 class StoreDriver:
-    """One open store. Each helper does one command and insists that it was not refused, except `one` and `record`."""
+    """Drive one open store.
+
+    Each helper issues one command and asserts that it was not refused, except `one` and `record`.
+    """
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
@@ -77,7 +80,7 @@ class StoreDriver:
         return worker
 
     def submit(self, id: str = "r", **fields: Any) -> RunRow:
-        """A new run; its row as it is read back."""
+        """Submit a new run, and return its row as read back."""
         fields = {"workflow": "flow", "args": "[]", "token": self.token(), "seed": "seed"} | fields
         outcome = self.one(Submit(id=id, **fields))
         assert isinstance(outcome, Submitted), outcome
@@ -88,11 +91,11 @@ class StoreDriver:
         return row
 
     def put(self, id: str = "i", queue: str = "items", **fields: Any) -> RunRow:
-        """A new item."""
+        """Submit a new item, and return its row."""
         return self.submit(id, queue=queue, workflow=ITEM, **fields)
 
     def held(self, id: str = "r", worker: str = "w1", **fields: Any) -> RunRow:
-        """A new run that the worker executes."""
+        """Submit a new run that the worker executes, and return its row."""
         if worker not in [known.id for known in self.store.workers()]:
             self.register_worker(worker)
         return self.submit(id, worker=worker, **fields)
@@ -114,7 +117,7 @@ class StoreDriver:
         return status
 
     def wait(self, row: RunRow, due: float = NEVER, **fields: Any) -> RunRow:
-        """Give a run back that waits; its row after."""
+        """Release a run that waits, and return its row afterwards."""
         assert self.release(row, "waits", waiting=True, due=due, **fields) == "waiting"
         return self.row(row.id)
 
@@ -127,7 +130,10 @@ class StoreDriver:
         return swept
 
     def lease_over(self, *alive: str, lease: float = LEASE, **fields: Any) -> Swept:
-        """A whole lease goes by while the store is awake: somebody sweeps, `alive` renew. What was swept in all."""
+        """Let a whole lease pass with regular sweeps, while the workers in `alive` renew.
+
+        Return everything that was swept.
+        """
         swept = [self.sweep(**fields)]
         for _ in range(4):
             self.clock.forward(lease / 4)
@@ -137,13 +143,13 @@ class StoreDriver:
         return Swept(*(sum(parts, ()) for parts in zip(*swept, strict=True)))
 
     def die(self, row: RunRow, **fields: Any) -> RunRow:
-        """The worker of a held run dies; the run's row after the sweep."""
+        """Let the worker of a held run die, and return the run's row after the sweep."""
         assert row.worker is not None
         assert row.id in self.lease_over(**fields).runs
         return self.row(row.id)
 
     def suspect(self, id: str = "r", **fields: Any) -> RunRow:
-        """A new run that died twice and recorded nothing; nobody has it."""
+        """Return a new, unheld run that died twice without recording anything."""
         self.die(self.held(id, "first", **fields))
         row = self.die(self.take(id, "second"), backoff=0.0)
         assert (row.deaths_in_a_row, row.ready) == (2, 2)
@@ -156,7 +162,7 @@ class StoreDriver:
         assert self.one(Settle(row.pk, row.fence, status, **fields)) is None
 
     def ended(self, id: str = "r", status: str = "done", **fields: Any) -> RunRow:
-        """A new run that has ended so (or was parked)."""
+        """Return a new run that has ended with this status, or was parked."""
         self.settle(self.held(id, **fields), status, reason="because")
         return self.row(id)
 
@@ -169,7 +175,9 @@ class StoreDriver:
         return [entry.kind for entry in self.store.journal(row.pk)]
 
     def check(self) -> None:
-        """What must be true of any store at any time, after a claim that looked everywhere and took nothing."""
+        """Check what must hold for any store at any time, after a claim that searched and took
+        nothing.
+        """
         assert self.claim("checker", workflows=("a workflow that nobody has",)) == []
         check_rows(self.store)
 
@@ -180,13 +188,17 @@ def entry(row: RunRow, seq: int, **fields: Any) -> Record:
 
 
 def seen_of(driver: StoreDriver, row: RunRow) -> tuple[float | None, str | None]:
-    """When the run's last worker was last seen, and by what, as the last entry of its journal tells."""
+    """Return when the run's last worker was last seen, and how, from the journal's last entry."""
     facts = json.loads(driver.store.journal(row.pk)[-1].value or "{}")
     return facts.get("seen"), facts.get("by")
 
 
 def check_rows(store: Store) -> None:
-    """Counts are what the rows say; `ready` is what a claim finds; a run has a holder, a worker and a fence, or none of them."""
+    """Check the invariants of the rows.
+
+    Queue counts match the rows, `ready` is what a claim finds, and a run has a worker and a valid
+    fence or neither.
+    """
     now, rows = store.now(), store.runs(EVERYTHING)
     queues = {queue.name: queue for queue in store.queues()}
     assert list(queues) == sorted({row.queue for row in rows} | set(queues))
@@ -215,7 +227,7 @@ def check_rows(store: Store) -> None:
 
 
 def check_apart(queue: QueueRow, rows: Sequence[RunRow], now: float) -> None:
-    """What came back, and what is being undone."""
+    """Check the counts of returned runs and of runs being compensated."""
     returned = [
         row
         for row in rows
@@ -232,7 +244,10 @@ def check_apart(queue: QueueRow, rows: Sequence[RunRow], now: float) -> None:
 
 
 def check_fences(row: RunRow, journal: Sequence[Entry]) -> None:
-    """No stale writer got in: fences never fall, one that is void is not written under again, and none is above the run's own."""
+    """Check that no stale writer got in.
+
+    Fences never decrease, a void fence is not written under again, and none exceeds the run's own.
+    """
     last = 0
     for one in journal:
         assert abs(one.fence) > abs(last) or (abs(one.fence) == abs(last) and one.fence <= last), (
@@ -244,10 +259,10 @@ def check_fences(row: RunRow, journal: Sequence[Entry]) -> None:
 
 
 class Contract:
-    """The fixtures. `make_store` is the only one that a store's own suite must give."""
+    """Provide the fixtures. A store's own suite only has to provide `make_store`."""
 
     shared: ClassVar[bool] = False
-    """Several objects, and processes, may have it open at once."""
+    """Whether several objects and processes may have the store open at once."""
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
@@ -259,7 +274,9 @@ class Contract:
 
     @pytest.fixture
     def opened(self, make_store: MakeStore, clock: ManualClock) -> Iterator[Opened]:
-        """Opens one more store at the test's place; all are closed at the end."""
+        """Return a function that opens another store at the test's location. All are closed at the
+        end.
+        """
         stores: list[Store] = []
 
         def open_one() -> Store:
@@ -274,7 +291,7 @@ class Contract:
 
     @pytest.fixture
     def driver(self, opened: Opened, clock: ManualClock) -> Iterator[StoreDriver]:
-        """Whatever a test did with it, it left the store consistent."""
+        """Yield a driver, and check that the test left the store consistent."""
         driver = StoreDriver(opened(), clock)
         yield driver
         driver.check()

@@ -1,4 +1,7 @@
-"""Sweep: when a lease that ran out counts. An outage, a suspended machine and a clock that jumps charge nobody."""
+"""Check Sweep: when an expired lease counts.
+
+An outage, a suspended machine or a clock jump charges no worker.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,9 @@ class PulseContract(Contract):
         assert driver.sweep().runs == ("r",)
 
     def test_a_longer_pause_puts_it_off_by_a_whole_lease(self, driver: StoreDriver) -> None:
-        """It seems dead all the while: who looks has reason to sweep, the sweep decides."""
+        """Report the worker as dead all the while, which is reason to sweep. Only the sweep
+        decides.
+        """
         driver.held()
         driver.clock.forward(LEASE / 2 + 1)
         for _ in range(4):
@@ -93,7 +98,8 @@ class PulseContract(Contract):
     ) -> None:
         workers = [f"w{number}" for number in range(20)]
         rows = [driver.held(f"r{number}", worker) for number, worker in enumerate(workers)]
-        driver.clock.forward(10 * LEASE)  # the store was away: no sign of life could be written
+        # The store was unavailable, so no heartbeat could be written.
+        driver.clock.forward(10 * LEASE)
         assert sorted(driver.store.dead_workers()) == sorted(workers)
         assert driver.sweep() == NOBODY
         for number, worker in enumerate(workers):
@@ -114,7 +120,8 @@ class PulseContract(Contract):
             driver.clock.forward(LEASE / 4)
             driver.renew("w2")
             assert driver.sweep() == NOBODY
-        driver.clock.forward(jump)  # w1 died; nobody knows
+        # w1 died, and no other worker knows it yet.
+        driver.clock.forward(jump)
         taken: list[str] = []
         for _ in range(8):
             taken += driver.sweep().runs
@@ -147,7 +154,7 @@ class PulseContract(Contract):
         assert driver.lease_over() == Swept(("long run",), (), ("long",))
 
     def test_the_shortest_lease_says_what_a_pause_is(self, driver: StoreDriver) -> None:
-        """Signs that come as often as the long lease asks for are too rare while somebody has a short one."""
+        """Heartbeats that suit a long lease are too rare while another worker has a short one."""
         driver.register_worker("short", lease=LEASE / 4)
         driver.held("long run", "long")
         for _ in range(6):

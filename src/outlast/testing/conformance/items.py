@@ -1,4 +1,4 @@
-"""Plain work items: runs without a workflow, done by an Ack, given back by a Release(failed)."""
+"""Check plain work items: runs without a workflow, ended by Ack, released by Release(failed)."""
 
 from __future__ import annotations
 
@@ -140,7 +140,8 @@ class ItemContract(Contract):
         row = driver.take("i")
         assert driver.store.journal(row.pk) != []
         driver.one(ack(row))
-        assert driver.one(Prune(driver.clock.now, items=True)) == 0  # before, not at
+        # Prune deletes what ended before this time, not at it.
+        assert driver.one(Prune(driver.clock.now, items=True)) == 0
         assert driver.one(Prune(driver.clock.now + 1, items=True)) == 1
         assert driver.store.run("i") is None
         assert driver.store.journal(row.pk) == []

@@ -1,4 +1,4 @@
-"""Limit: how deep a queue may be, and how many of its runs may execute at once, over all workers."""
+"""Check SetQueueLimits: the depth of a queue, and how many of its runs execute at once, fleet-wide."""
 
 from __future__ import annotations
 
@@ -79,9 +79,8 @@ class LimitContract(Contract):
         assert driver.store.depth("default") == 1_150
         driver.register_worker()
         assert len(driver.claim(queues=("default",), workflows=("flow",), limit=5)) == 5
-        deadline = (
-            time.monotonic() + WAIT_SECONDS
-        )  # a count may be a moment old, by the store's own clock
+        # A count may be slightly stale, by the store's own clock.
+        deadline = time.monotonic() + WAIT_SECONDS
         while isinstance(driver.one(new("late")), Refused):
             assert time.monotonic() < deadline
 
@@ -146,7 +145,7 @@ class LimitContract(Contract):
     def test_whatever_stands_before_one_in_its_batch_is_counted_for_its_bound(
         self, driver: StoreDriver, asked: tuple[int | None, ...], full: dict[int, str]
     ) -> None:
-        """Also what has no bound of its own, as children have none."""
+        """Submissions without a bound of their own count too, such as children."""
         batch = [
             new(f"{queue}{n}", bound, queue=queue)
             for n, bound in enumerate(asked)
@@ -249,7 +248,9 @@ class LimitContract(Contract):
         ]
 
     def test_children_take_no_place(self, driver: StoreDriver) -> None:
-        """A child executes with its parent: counted, the two could wait for each other for ever."""
+        """Children execute with their parents. If they counted, the two could wait for each other
+        for ever.
+        """
         driver.one(SetQueueLimits("default", None, 2))
         for number in range(3):
             driver.held(f"child{number}", parent="somebody")

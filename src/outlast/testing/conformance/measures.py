@@ -1,4 +1,4 @@
-"""Measured: how long steps took."""
+"""Check RecordDurations: how long steps took."""
 
 from __future__ import annotations
 

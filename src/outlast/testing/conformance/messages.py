@@ -1,4 +1,4 @@
-"""Send and messages: the mailbox."""
+"""Check Send and messages: the mailbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""look, queues, depth, workers and held: what there is, without taking it."""
+"""Check peek, queues, depth, workers and held: they show what exists without taking it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class LookContract(Contract):
     def test_who_looks_and_claims_what_it_sees_finds_everything_in_time(
         self, driver: StoreDriver
     ) -> None:
-        """The way of a claimer: it sleeps until the next due time, and never sleeps over a run."""
+        """Act like a claimer: sleep until the next due time, and never oversleep a run."""
         for number in range(5):
             driver.submit(f"r{number}", delay=number * 10.0, queue=f"q{number % 2}")
         started: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Prune: what may be forgotten."""
+"""Check Prune: what may be deleted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from outlast.testing.conformance.session_driver import noted
 
 
 def letter(driver: StoreDriver, id: str = "r", **fields: Any) -> RunRow:
-    """A dead letter that has begun to deal with the outside world."""
+    """Return a dead letter that has recorded an intent."""
     row = driver.held(id, interruptions_max=1, **fields)
     assert driver.record(row, 1, kind="intent") is None
     assert driver.release(row, "deploy") == "dead"
@@ -34,7 +34,10 @@ def letter(driver: StoreDriver, id: str = "r", **fields: Any) -> RunRow:
 
 
 def in_batches(driver: StoreDriver, before: float, limit: int) -> list[int]:
-    """How many each batch took. Asked again and again, as `app.prune` does: until less than the limit was found."""
+    """Prune in batches until one finds less than the limit, as `app.prune` does.
+
+    Return how many runs each batch deleted.
+    """
     counts: list[int] = []
     while not counts or counts[-1] == limit:
         counts.append(driver.one(Prune(before, limit=limit)))
@@ -47,7 +50,8 @@ class PruneContract(Contract):
         driver.record(row, 1)
         driver.one(Send("r", "a", "1", "1"))
         driver.settle(row)
-        assert driver.one(Prune(driver.clock.now)) == 0  # before, not at
+        # Prune deletes what ended before this time, not at it.
+        assert driver.one(Prune(driver.clock.now)) == 0
         assert driver.one(Prune(driver.clock.now + 1)) == 1
         assert driver.store.run("r") is None
         assert driver.store.journal(row.pk) == []
@@ -120,7 +124,8 @@ class PruneContract(Contract):
         for id, parent in (("mine", None), ("too", None), ("other", None), ("child", "held")):
             driver.ended(id, parent=parent)
         named = ("mine", "too", "mine", "child", "held", "never was")
-        assert driver.one(Prune(driver.clock.now, ids=named)) == 0  # before, not at
+        # Prune deletes what ended before this time, not at it.
+        assert driver.one(Prune(driver.clock.now, ids=named)) == 0
         driver.clock.forward(1)
         driver.ended("later")
         assert driver.one(Prune(driver.clock.now, ids=(*named, "later"))) == 2
@@ -183,7 +188,8 @@ class PruneContract(Contract):
         row = letter(driver)
         driver.ended("done")
         driver.ended("child", parent="r")
-        assert driver.one(Prune(driver.clock.now, dead=True)) == 0  # before, not at
+        # Prune deletes what ended before this time, not at it.
+        assert driver.one(Prune(driver.clock.now, dead=True)) == 0
         assert driver.one(Prune(driver.clock.now + 1, dead=True)) == 3
         assert driver.store.journal(row.pk) == []
 
@@ -208,7 +214,9 @@ class PruneContract(Contract):
         assert driver.one(Prune(driver.clock.now + 1)) == 3
 
     def test_a_dead_letter_keeps_those_above_it(self, driver: StoreDriver) -> None:
-        """Their ids would be new work, which would find the dead letter in the place of a child of its own."""
+        """If they were pruned, their ids would be new work that finds the dead letter as its own
+        child.
+        """
         driver.ended("grandparent")
         driver.ended("parent", parent="grandparent")
         letter(driver, "dead", parent="parent")
@@ -225,7 +233,7 @@ class PruneContract(Contract):
         assert driver.one(Prune(driver.clock.now + 1)) == 3
 
     def test_what_is_far_below_a_run_that_has_not_ended_stays(self, driver: StoreDriver) -> None:
-        """That may still have to undo it, by its child."""
+        """Keep the descendants: their ancestor may still have to compensate them through its child."""
         above = driver.held("grandparent")
         driver.ended("parent", parent="grandparent")
         driver.ended("child", parent="parent")
@@ -253,7 +261,7 @@ class PruneContract(Contract):
     def test_a_late_record_of_a_run_that_is_pruned_in_the_same_batch_is_refused(
         self, driver: StoreDriver, command: str
     ) -> None:
-        """A life that has not heard of its end yet, and the tidying of the same process."""
+        """Cover a life that does not know of its end yet, and a prune by the same process."""
         late = noted(driver.ended(), 1)
         late = late._replace(fence=abs(late.fence))
         commands: dict[str, Command] = {

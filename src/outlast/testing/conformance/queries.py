@@ -1,4 +1,4 @@
-"""runs: which runs there are."""
+"""Check runs: which runs a query finds."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class QueryContract(Contract):
         assert [row.id for row in driver.store.runs(query)] == ["r2", "r1"]
 
     def test_runs_are_found_by_when_they_ended(self, driver: StoreDriver) -> None:
-        """Whenever they were created; and none that has not."""
+        """Creation time does not matter, and runs that have not ended are never found."""
         rows = [driver.held(f"r{number}") for number in range(4)]
         for row in reversed(rows[1:]):
             driver.clock.forward(10)

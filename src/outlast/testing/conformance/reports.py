@@ -1,4 +1,4 @@
-"""Report and its relatives: what is known of a drain afterwards, and how soon its runs were taken up again."""
+"""Check StoreDrainReport and drains: what is known about a drain, and how soon its runs recovered."""
 
 from __future__ import annotations
 
@@ -131,7 +131,8 @@ class ReportContract(Contract):
         for number in range(25):
             driver.register_worker(f"w{number}")
             driver.one(Drain(f"w{number}", "x"))
-            driver.clock.forward(-1 if number % 2 else 1)  # clocks do
+            # Clocks do go back.
+            driver.clock.forward(-1 if number % 2 else 1)
         assert [drain.worker for drain in driver.store.drains()] == [
             f"w{n}" for n in range(24, 4, -1)
         ]
@@ -193,7 +194,7 @@ class ReportContract(Contract):
     def test_what_was_cut_is_recovered_from_when_its_worker_was_last_seen(
         self, driver: StoreDriver
     ) -> None:
-        """Not from when somebody noticed: that is most of the time for which nobody executed it."""
+        """Most of the time without execution would be missing if the sweep's detection counted."""
         row, given_back = driver.held(), driver.held("given back")
         driver.one(Drain("w1", "x", (row.fence, given_back.fence)))
         driver.clock.forward(10)
@@ -227,7 +228,7 @@ class ReportContract(Contract):
         assert driver.store.drains()[0].recoveries == ()
 
     def test_a_run_that_ended_first_is_never_recovered(self, driver: StoreDriver) -> None:
-        """A dead letter, and an item that was cancelled, wait for somebody who tries again, not for a worker."""
+        """Dead letters and cancelled items wait for a person to retry them, not for a worker."""
         letter, item = (
             driver.held("letter", interruptions_max=1),
             driver.held("item", workflow=ITEM),

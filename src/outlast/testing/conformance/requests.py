@@ -1,4 +1,4 @@
-"""Cancel, Retry and Resume: what people ask of a run."""
+"""Check Cancel, Retry and Resume: what people ask of a run."""
 
 from __future__ import annotations
 
@@ -186,7 +186,8 @@ class RequestContract(Contract):
         first = driver.ended(status=status)
         assert driver.commit(kind("r", "t"), kind("r", "t")) == [None, None]
         assert len(driver.store.journal(first.pk)) == 1
-        driver.settle(driver.take(), status)  # it came to the same end again
+        # The run ended the same way again.
+        driver.settle(driver.take(), status)
         before = (driver.row(), driver.store.journal(first.pk))
         assert driver.one(kind("r", "t")) is None
         assert (driver.row(), driver.store.journal(first.pk)) == before
@@ -298,7 +299,9 @@ class RequestContract(Contract):
         assert driver.row("child").undoing is not None
 
     def test_an_each_beneath_a_run_that_has_ended_is_retried(self, driver: StoreDriver) -> None:
-        """It does nothing until the parent's step asks for it, and the parent does not retry it."""
+        """Allow the retry: an each does nothing until its parent's step calls it, and its parent
+        never retries it.
+        """
         parent = driver.held("parent")
         driver.ended("each", status="cancelled", parent="parent", workflow=EACH)
         driver.settle(parent, "failed")

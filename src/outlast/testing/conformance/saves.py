@@ -1,4 +1,4 @@
-"""Save: the progress of steps that have not ended."""
+"""Check SaveProgress: the progress of steps that have not ended."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class SaveContract(Contract):
     def test_a_new_life_saves_whatever_attempt_the_last_one_had_come_to(
         self, driver: StoreDriver
     ) -> None:
-        """Attempts of a step within a step begin anew in every life."""
+        """Attempts of a step within a step start over in every life."""
         row = driver.held()
         driver.one(save(row, '"third"', attempt=3))
         driver.release(row)

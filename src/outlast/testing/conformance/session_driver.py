@@ -1,4 +1,4 @@
-"""What the promises of sessions are looked at with."""
+"""Provide helpers to read sessions in their contracts."""
 
 from __future__ import annotations
 

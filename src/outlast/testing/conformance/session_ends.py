@@ -1,4 +1,4 @@
-"""How sessions end: they expire, unless they are touched; Forget, and Prune."""
+"""Check how sessions end: by expiry unless extended, by DeleteSession, and by Prune."""
 
 from __future__ import annotations
 
@@ -162,7 +162,8 @@ class SessionEndContract(Contract):
         assert driver.store.session("s") is None
         assert driver.store.items("s", "l") == []
         assert ids(driver) == ["other"]
-        driver.clock.forward(-25)  # whatever the clock says
+        # Deleted is deleted, whatever the clock says.
+        driver.clock.forward(-25)
         assert driver.store.session("s") is None
         assert ids(driver) == ["other"]
         assert driver.one(UpdateSession("s", "t0", {}, version=1)) == Refused(VERSION, "0")
@@ -220,7 +221,7 @@ class SessionEndContract(Contract):
         driver.commit(*commands, DeleteSession("s", "f"))
         later = [UpdateSession("s", f"u{n}", {"n": str(n)}) for n in range(half)]
         assert driver.commit(*later) == [*range(1, half + 1)]
-        # half, one and half again are one too many: the first is not known any more
+        # Half, one and half again exceed the limit by one, so the first token is forgotten.
         assert driver.commit(*commands[1:], DeleteSession("s", "f"), *later) == [
             *range(2, half + 1),
             None,
@@ -252,7 +253,8 @@ class SessionEndContract(Contract):
             UpdateSession("s", "t1", {"a": "1"}, appends={"l": Append(("1",))}), forgetting
         )
         driver.clock.forward(5)
-        assert driver.one(Prune(forgotten, sessions=True)) == 0  # before, not at
+        # Prune deletes what expired before this time, not at it.
+        assert driver.one(Prune(forgotten, sessions=True)) == 0
         assert driver.one(Prune(forgotten + 1, sessions=True)) == 1
         assert driver.one(Prune(forgotten + 1, sessions=True)) == 0
         assert driver.one(UpdateSession("s", "t2", {"a": "2"})) == 1
@@ -271,7 +273,8 @@ class SessionEndContract(Contract):
         assert (driver.store.session("s"), ids(driver)) == (None, [])
         assert driver.one(UpdateSession("s", "d3", {"a": None}, version=1)) == Refused(VERSION, "0")
         driver.commit(UpdateSession("s", "t1", {"a": "1"}, ttl=10.0, appends={"l": Append(("1",))}))
-        assert driver.one(deleting) == 0  # a repeat, that takes nothing from who made it since
+        # A repeat, which deletes nothing that was created since.
+        assert driver.one(deleting) == 0
         assert (kept(driver).fields, kept(driver).lists) == ({"a": "1"}, {"l": 1})
         driver.clock.forward(11)
         assert driver.one(UpdateSession("s", "d4", {"a": None})) == 0
@@ -307,12 +310,14 @@ class SessionEndContract(Contract):
             )
         driver.one(UpdateSession("ever", "t", {"a": "1"}))
         driver.clock.forward(25)
-        assert driver.one(Prune(start + 10.0, sessions=True)) == 0  # before, not at
+        # Prune deletes what expired before this time, not at it.
+        assert driver.one(Prune(start + 10.0, sessions=True)) == 0
         assert driver.one(Prune(start + 20.5, limit=1, sessions=True)) == 1
         assert driver.one(Prune(start + 20.5, sessions=True)) == 1
         assert driver.one(Prune(start + 20.5, sessions=True)) == 0
         assert kept(driver, "s3").fields == {"a": "1"}
-        driver.clock.forward(-25)  # nothing is left of them, whatever the clock says
+        # Nothing is left of them, whatever the clock says.
+        driver.clock.forward(-25)
         assert [driver.store.session("s1"), driver.store.session("s2", CHECKPOINT)] == [None, None]
         assert driver.store.items("s1", "l") == []
         assert driver.one(UpdateSession("s1", "t2", {}, version=0)) == 1
@@ -324,7 +329,8 @@ class SessionEndContract(Contract):
         driver.one(UpdateSession("s", "t1", {"a": "1"}, ttl=10.0))
         assert driver.one(Prune(driver.clock.now + 1e9, sessions=True)) == 0
         assert kept(driver).fields == {"a": "1"}
-        driver.clock.forward(10)  # this very moment it has expired
+        # The session expires at exactly this moment.
+        driver.clock.forward(10)
         assert driver.store.session("s") is None
         assert driver.one(Prune(driver.clock.now + 1e9, sessions=True)) == 1
 

@@ -1,4 +1,4 @@
-"""Sessions are listed by their last change, by a prefix, page by page."""
+"""Check that sessions are listed by last change, by prefix, and page by page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is done, a session is what a plain dictionary would be."""
+"""Check that a session always equals a plain dictionary, whatever commands are applied."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class SessionModelContract(Contract):
             driver.clock.forward(chance.choice((0, 0, 1, 3)))
             command = chosen(chance, turn)
             assert driver.one(command) == model.apply(command, driver.clock.now), (turn, command)
-            # What no command of these turns touched is compared now and then: the reads are most of the test.
+            # Keys that the turn's command did not touch are compared only now and then, because the
+            # reads dominate the test.
             whole = turn % 10 == 9 or isinstance(command, Prune)
             touched = () if isinstance(command, Prune) else ((command.session, command.space),)
             for key in KEYS if whole else touched:
@@ -91,7 +92,10 @@ def chosen(
 
 
 class Model:
-    """Sessions as plain dictionaries: field to a value, or to a list. One that was forgotten has no version."""
+    """Model sessions as plain dictionaries from a field to a value or a list.
+
+    A deleted session has version 0.
+    """
 
     def __init__(self) -> None:
         self.there: dict[tuple[str, str], dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""A session that a run changes: the change and its entry are one."""
+"""Check that a run's change to a session and its journal entry are one write."""
 
 from __future__ import annotations
 
@@ -77,9 +77,8 @@ class SessionRecordContract(Contract):
         assert kept(driver).fields == {"a": "2"}
         driver.one(DeleteSession("s", "f"))
         driver.one(UpdateSession("s", "t4", {}))
-        assert driver.one(command) == Refused(
-            VERSION, "2"
-        )  # though now that version is the current one
+        # Refused again, although that version is the current one now.
+        assert driver.one(command) == Refused(VERSION, "2")
         assert kept(driver).fields == {}
         assert (
             driver.one(UpdateSession("s", "t5", {"a": "5"}, version=1, record=noted(row, 2))) == 2
@@ -152,9 +151,8 @@ class SessionRecordContract(Contract):
         assert kept(driver).fields == {"b": "1"}
         assert driver.one(DeleteSession("absent", "f", record=noted(row, 2))) is None
         assert driver.store.last_seq(row.pk) == 2
-        assert (
-            driver.one(command._replace(record=noted(row, 3))) is None
-        )  # its token is known: only the entry is new
+        # The token is known, so only the entry is new.
+        assert driver.one(command._replace(record=noted(row, 3))) is None
         assert driver.store.last_seq(row.pk) == 3
         assert kept(driver).fields == {"b": "1"}
 

@@ -1,4 +1,4 @@
-"""Keep, and what is read of one session: fields and lists with a version, each space for itself."""
+"""Check UpdateSession and reading one session: fields, lists, versions and separate spaces."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class SessionContract(Contract):
         assert driver.store.items("s", "l") == ["3"]
 
     def test_fields_are_set_before_values_are_appended(self, driver: StoreDriver) -> None:
-        """So one change can put a new list in the place of an old one."""
+        """Set first, so that one change can replace an old list with a new one."""
         driver.one(
             UpdateSession("s", "t1", {}, appends={"f": Append(("1", "2")), "g": Append(("1",))})
         )

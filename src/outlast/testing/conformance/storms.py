@@ -11,7 +11,7 @@ from outlast.store.rows import ATTEMPTS_FACTOR_MAX, FLEET_SECONDS
 from outlast.testing.conformance.harness import Contract, StoreDriver
 
 SHORT = 12.0
-"""Seconds of a lease, short enough for several deaths within the minute that always counts."""
+"""A lease in seconds, short enough for several deaths within the minute that always counts."""
 
 
 def idle(driver: StoreDriver) -> None:
@@ -61,7 +61,7 @@ class StormContract(Contract):
     def test_another_worker_that_dies_in_the_same_minute_counts_whatever_it_held(
         self, driver: StoreDriver, other: Callable[[StoreDriver], None], counts: bool
     ) -> None:
-        """A worker that drained or left did not die."""
+        """Workers that drained or deregistered did not die."""
         driver.submit(attempts_max=2)
         driver.die(driver.take(worker="w1"))
         other(driver)
@@ -78,7 +78,7 @@ class StormContract(Contract):
         assert driver.die(driver.take(worker="w2")).status == "dead"
 
     def test_what_is_longer_ago_than_the_period_does_not_count(self, driver: StoreDriver) -> None:
-        """Even where the run has been dying for longer."""
+        """Ignore older deaths even if the run has been dying for longer."""
         driver.submit(attempts_max=4)
         for turn in range(3):
             driver.register_worker(f"a{turn}")
@@ -88,7 +88,7 @@ class StormContract(Contract):
         assert driver.die(driver.take(worker="w3")).status == "dead"
 
     def test_deaths_later_than_now_do_not_count(self, driver: StoreDriver) -> None:
-        """The clock was set back after a storm."""
+        """Cover a clock that was set back after a storm."""
         for name in ("a", "b", "c"):
             driver.register_worker(name)
         driver.lease_over()
@@ -120,7 +120,10 @@ class StormContract(Contract):
         assert driver.row().status == "dead"
 
     def test_two_poison_runs_do_not_shield_each_other(self, driver: StoreDriver) -> None:
-        """The deaths of one count once for the other: twice the attempts, even where no other worker lives."""
+        """Deaths of one run count once for the other.
+
+        That allows at most twice the attempts, even if no other worker is alive.
+        """
         for id in ("one", "two"):
             driver.submit(id, attempts_max=4)
         for turn in range(8):

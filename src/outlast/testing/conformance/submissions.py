@@ -1,4 +1,4 @@
-"""Submit: an id is an idempotency key."""
+"""Check Submit: an id is an idempotency key."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SubmissionContract(Contract):
     def test_a_repeat_in_the_same_batch_is_new_too_and_another_token_joins(
         self, driver: StoreDriver
     ) -> None:
-        """As the writer commits what many gave it at once."""
+        """Batch like the group-commit writer, which commits many callers' commands at once."""
         outcomes = driver.commit(NEW, NEW, NEW._replace(token=SECOND), NEW._replace(id="other"))
         assert [outcome.new for outcome in outcomes] == [True, True, False, True]
         assert outcomes[2].row == driver.row()

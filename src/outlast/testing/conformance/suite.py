@@ -1,4 +1,4 @@
-"""Every promise in one class."""
+"""Combine every contract in one class."""
 
 from __future__ import annotations
 
@@ -76,8 +76,15 @@ class StoreConformance(
     CrowdContract,
     DurabilityContract,
 ):
-    """What every store promises, also one that lives and dies with its object. Give the fixture `make_store`."""
+    """Check what every store promises, including one that lives only as long as its object.
+
+    Provide the fixture `make_store`.
+    """
 
 
 class DurableStoreConformance(ReopeningContract, StoreConformance):
-    """The same for a store that outlives its objects and may be open in several at once: any that is used in earnest."""
+    """Check also what a store promises that outlives its objects and may be open several times at
+    once.
+
+    Every production store does.
+    """

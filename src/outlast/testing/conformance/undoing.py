@@ -1,4 +1,4 @@
-"""Undo and UndoChild, and what the other commands do with a run that is being undone."""
+"""Check Undo and UndoChild, and how other commands treat a run that is being compensated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VERDICT = (
 
 
 def dealt(driver: StoreDriver, id: str = "r", kind: str = "intent", **fields: Any) -> RunRow:
-    """A run in somebody's hands that may have to be undone."""
+    """Return a held run that may have to be compensated."""
     row = driver.held(id, **fields)
     assert driver.record(row, 1, kind=kind) is None
     return row
@@ -50,7 +50,7 @@ def undoing(driver: StoreDriver, row: RunRow, verdict: str = VERDICT) -> RunRow:
 
 
 def dead_undoing(driver: StoreDriver, id: str = "r") -> RunRow:
-    """A dead letter that is not undone yet."""
+    """Return a dead letter that is not compensated yet."""
     undoing(driver, dealt(driver, id, attempts_max=1))
     driver.take(id, "grave")
     assert id in driver.lease_over().dead
@@ -61,7 +61,10 @@ AT_REST = ["queued", "waiting", "parked", "dead"]
 
 
 def at_rest(driver: StoreDriver, status: str, kind: str = "intent") -> RunRow:
-    """A child that has begun, and that nobody holds; the row is its life's, whose fence is void."""
+    """Return a child that has started and that no worker holds.
+
+    The row is that of its last life, whose fence is void.
+    """
     row = dealt(driver, "child", kind, parent="parent", attempts_max=1, timeout=500.0)
     if status == "queued":
         driver.release(row)
@@ -81,7 +84,7 @@ def counts(driver: StoreDriver, queue: str = "default") -> tuple[int, int]:
 
 
 def told(driver: StoreDriver, row: RunRow) -> dict[str, Any]:
-    """The verdict, which row and journal must agree on."""
+    """Return the verdict, on which row and journal must agree."""
     last = driver.store.journal(row.pk)[-1]
     assert (last.kind, last.value, last.at) == (
         "undoing",
@@ -168,7 +171,8 @@ class UndoContract(Contract):
         undoing(driver, dealt(driver, timeout=50.0))
         row = driver.take()
         assert (row.undoing, row.deadline, row.status) == (VERDICT, None, "running")
-        assert row.lives == 2  # a first life would read no journal
+        # A first life would read no journal.
+        assert row.lives == 2
         assert counts(driver) == (0, 1)
 
     def test_an_undo_is_accepted_again_while_nobody_has_claimed_the_run(
@@ -195,7 +199,10 @@ class UndoContract(Contract):
         assert (driver.row(), driver.store.journal(row.pk)) == before
 
     def test_a_stale_undo_does_not_pass_for_somebody_elses(self, driver: StoreDriver) -> None:
-        """It was stopped past its lease; meanwhile a person cancelled its dead letter. Its own verdict was not taken."""
+        """Cover a life that was suspended past its lease while a person cancelled its dead letter.
+
+        Its own verdict was not taken.
+        """
         stale = dealt(driver, attempts_max=1)
         driver.die(stale)
         assert driver.one(Cancel("r", "no use")) == "queued"
@@ -221,7 +228,8 @@ class UndoContract(Contract):
             SetWaiting(row.pk, row.fence, ("a",)),
         ]
         assert driver.commit(*late) == [Refused(FENCE)] * 2
-        assert driver.record(row, 2) == Refused(FENCE)  # the number of the store's own entry
+        # The store's own entry has this number.
+        assert driver.record(row, 2) == Refused(FENCE)
         assert driver.record(row, 3) == Refused(FENCE)
         assert (driver.row(), driver.store.journal(row.pk)) == before
 
@@ -234,7 +242,7 @@ class UndoContract(Contract):
         driver.settle(driver.take("child"), "failed")
         assert driver.take("parent").id == "parent"
 
-    # -- how it goes on, and ends
+    # -- how it proceeds and ends
 
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
     def test_a_run_that_is_settled_is_no_longer_being_undone(
@@ -335,7 +343,7 @@ class UndoContract(Contract):
     def test_a_dead_letter_that_is_not_undone_yet_stays_with_its_children(
         self, driver: StoreDriver
     ) -> None:
-        """Pruned, nobody would know any more what was left undone in the world."""
+        """Pruning it would erase the only record of what is not compensated in the outside world."""
         dead_undoing(driver)
         driver.ended("child", parent="r")
         assert driver.one(Prune(driver.clock.now + 1)) == 0
@@ -485,7 +493,7 @@ class UndoContract(Contract):
     def test_a_child_at_rest_that_nobody_holds_is_undone_if_that_is_asked_for(
         self, driver: StoreDriver, status: str, kind: str
     ) -> None:
-        """Whatever it has done: its own code is not to be executed any more."""
+        """Compensate whatever the child has done: its own code must not execute any more."""
         child = at_rest(driver, status, kind)
         assert driver.row("child").status == status
         driver.submit("new")
@@ -614,7 +622,7 @@ class UndoContract(Contract):
     def test_a_release_under_the_fence_of_an_undo_tells_that_it_is_queued(
         self, driver: StoreDriver
     ) -> None:
-        """A life that gives back what it has asked to be undone has nothing to give back."""
+        """Once a life has asked for compensation, it has nothing left to release."""
         row = dealt(driver)
         undoing(driver, row)
         assert driver.one(Release(row.pk, row.fence, "drain")) == "queued"

@@ -1,4 +1,4 @@
-"""Strange ids and values: whatever text is given comes back as it was, or is refused whole."""
+"""Check unusual ids and values: any text comes back unchanged, or is refused as a whole."""
 
 from __future__ import annotations
 
@@ -144,7 +144,10 @@ class ValueContract(Contract):
     def test_a_text_of_a_class_of_its_own_is_written_as_its_text(
         self, driver: StoreDriver, text: str
     ) -> None:
-        """It is the key of who asks for `app.each` by an enum's values, and is looked for by its text in the next life."""
+        """Such a text is the key when `app.each` is called with an enum's values.
+
+        The next life looks it up by its plain text.
+        """
         row = driver.held()
         fields = dict.fromkeys(("kind", "key", "args", "value", "error", "cost"), text)
         assert driver.record(row, 1, **fields) is None
@@ -199,7 +202,8 @@ class ValueContract(Contract):
         assert driver.store.messages(row.pk) == []
         assert driver.store.session("s") is None
         assert driver.store.run("new") is None
-        assert driver.record(row, 1) is None  # and the store goes on
+        # The store keeps working.
+        assert driver.record(row, 1) is None
 
     def test_a_number_that_cannot_be_stored_is_a_bad_value_and_nothing_is_written(
         self, driver: StoreDriver

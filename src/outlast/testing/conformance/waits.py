@@ -1,4 +1,4 @@
-"""Release(waiting): a run that waits holds no worker, and nothing it waits for falls into the gap."""
+"""Check Release(waiting): a waiting run holds no worker, and misses nothing that it waits for."""
 
 from __future__ import annotations
 
@@ -241,7 +241,9 @@ class WaitingContract(Contract):
         assert driver.row() == before
 
     def test_an_end_that_is_refused_wakes_nobody(self, driver: StoreDriver) -> None:
-        """Of children whose lives are over: one was given back, and one has ended and is told so again."""
+        """Cover children whose lives are over: one was released, and one has ended and settles
+        again.
+        """
         rows = [driver.held(id) for id in ("r", "other")]
         stale, heard = driver.held("stale", parent="r"), driver.held("heard", parent="r")
         good = driver.held("good", parent="other")

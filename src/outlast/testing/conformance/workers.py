@@ -1,4 +1,4 @@
-"""Enlist, Renew and Leave: who may hold runs."""
+"""Check RegisterWorker, Renew and DeregisterWorker: which workers may hold runs."""
 
 from __future__ import annotations
 
