@@ -1,7 +1,8 @@
-"""Connections: how an address is read, and one connection with the calls that go over it.
+"""Parse addresses, and make calls over one connection.
 
-redis-py's client is not used, but its connections are: the client repeats a command by itself when a connection is lost, and
-a commit must be repeated only when it is known that the first one cannot be executed any more.
+This module uses redis-py's connections but not its client. The client repeats a command by itself
+when a connection is lost, and a commit must be repeated only when the first one can no longer be
+executed.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from outlast.store.redis.scripts import Script
 log = logging.getLogger("outlast.store")
 
 CONNECT_SECONDS = 5.0
-"""The bound on connecting, unless a call may take less. It does not bound the lookup of a host's name: only the
-resolver's own settings do (`options timeout:` and `attempts:` in resolv.conf)."""
+"""The bound on connecting, unless a call may take less. It does not bound the lookup of a host
+name. Only the resolver's own settings do (`options timeout:` and `attempts:` in resolv.conf).
+"""
 
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
 _OPTIONS = ("prefix", "strict", "wait", "db", *_TLS)
@@ -39,7 +41,7 @@ _PREFIX = re.compile(r"[^{}\x00-\x20\x7f]{1,100}")
 
 
 class Wire(Protocol):
-    """What is used of a connection of redis-py's, which has no annotations."""
+    """The part of redis-py's connection that is used here. redis-py has no annotations."""
 
     _sock: socket.socket
 
@@ -52,21 +54,24 @@ class Wire(Protocol):
 
 class Address(NamedTuple):
     make: Callable[[float], Wire]
-    """Make a connection that is not connected yet, and waits for each answer that many seconds."""
+    """Return a connection that is not open yet, with a bound in seconds on each answer."""
     place: str
-    """For people and logs: without the password."""
+    """The address as shown to people and in logs: without the password."""
     server: str
-    """The same without the prefix."""
+    """The place without the prefix."""
     prefix: str
-    """What every key begins with. The braces keep the keys on one node of a cluster."""
+    """The prefix of every key. The braces keep the keys on one node of a cluster."""
     db: int
     strict: bool
     wait: int
-    """For how many replicas a commit waits."""
+    """The number of replicas that a commit waits for."""
 
 
 def parse(address: str) -> Address:
-    """SettingsError for an address that cannot be one. Nothing that is said of it contains its password."""
+    """Parse an address. Raise SettingsError for a bad one.
+
+    No error message contains the password.
+    """
     parts = server_parts(address)
     try:
         host, port = parts.hostname, parts.port
@@ -78,7 +83,8 @@ def parse(address: str) -> Address:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown and "@" in parts.query and "@" not in parts.netloc:
-        raise SettingsError(BAD_ADDRESS)  # what looks like an option may be a part of a password
+        # What looks like an option may be part of a password.
+        raise SettingsError(BAD_ADDRESS)
     if unknown:
         raise SettingsError(
             f"unknown option {', '.join(unknown)} in {place}. Known: {', '.join(_OPTIONS)}."
@@ -143,15 +149,18 @@ def _flag(text: str, place: str) -> bool:
 
 
 class Lost(Exception):
-    """The connection was lost in the middle of a call: nobody knows whether it was executed."""
+    """The connection was lost during a call. Whether the call was executed is unknown."""
 
 
 class Late(Lost):
-    """The answer takes too long for who asked. The connection stands, and the answer is read before anything else is."""
+    """The answer takes longer than the caller waits.
+
+    The connection stays open, and the late answer is read before any other.
+    """
 
 
 def packed(*command: str | bytes | float) -> bytes:
-    """A command as it is sent. UnicodeEncodeError for a text that cannot be."""
+    """Encode a command in the Redis protocol. Raise UnicodeEncodeError for text that is not UTF-8."""
     parts = [b"*%d\r\n" % len(command)]
     for part in command:
         sent = part if isinstance(part, bytes) else str(part).encode()
@@ -160,15 +169,15 @@ def packed(*command: str | bytes | float) -> bytes:
 
 
 class RedisConnection:
-    """One connection, made when it is first needed. Not for two threads at once."""
+    """One connection, opened when it is first needed. Only one thread at a time may use it."""
 
     def __init__(self, address: Address, seconds_max: float = CALL_SECONDS) -> None:
         self._address = address
         self.seconds_max = seconds_max
-        """How long an answer is waited for."""
+        """How long to wait for an answer."""
         self._connection: Wire | None = None
         self._owes = False
-        """An answer that came too late for who asked is still to be read."""
+        """An answer that came too late for its caller is still to be read."""
 
     @property
     def is_open(self) -> bool:
@@ -179,7 +188,7 @@ class RedisConnection:
         return self._owes
 
     def connect(self) -> None:
-        """StoreUnavailable if that cannot be."""
+        """Connect if there is no connection. Raise StoreUnavailable if that fails."""
         if self._connection is None:
             connection = self._address.make(time_left(self.seconds_max))
             try:
@@ -193,14 +202,17 @@ class RedisConnection:
             self._connection = connection
 
     def call(self, *command: str | bytes | float, seconds: float | None = None) -> Any:
-        """The server's answer. Late, Lost, StoreUnavailable, or StoreBroken."""
+        """Send a command and return the answer. Raise Late, Lost, StoreUnavailable or StoreBroken."""
         sent = packed(*command)
         self.catch_up()
         self.connect()
         return self._answer(sent, seconds)
 
     def catch_up(self) -> None:
-        """Read the answer that is owed, whatever it is: then what it is the answer to is over. Lost, if the connection is."""
+        """Read and discard the answer to a late call: then that call has ended.
+
+        Raise Lost if the connection is lost.
+        """
         if self._owes:
             try:
                 self._answer(b"", None)
@@ -228,7 +240,8 @@ class RedisConnection:
             self.drop()
             raise Lost(str(error)) from error
         except RedisError as error:
-            self.drop()  # the next address of the same name may be a better one
+            # The host name may resolve to a better address next time.
+            self.drop()
             raise refused(error, self._address.place) from error
         except UnicodeDecodeError as error:
             self.drop()
@@ -236,7 +249,8 @@ class RedisConnection:
                 f"{self._address.place}: a text in it is damaged ({error})."
             ) from error
         except BaseException:
-            self.drop()  # an answer may still be on its way
+            # An answer may still be in flight.
+            self.drop()
             raise
         return answer
 
@@ -247,14 +261,14 @@ class RedisConnection:
         *arguments: str | bytes | float,
         seconds: float | None = None,
     ) -> Any:
-        """Call a script by its SHA; one that the server does not know is sent whole."""
+        """Call a script by its SHA. Send the whole script if the server does not know it."""
         try:
             return self.call("EVALSHA", script.sha, 1, key, *arguments, seconds=seconds)
         except NoScriptError:
             return self.call("EVAL", script.text, 1, key, *arguments, seconds=seconds)
 
     def drop(self) -> None:
-        """Also in a forked child: only its own copy of the descriptor is closed there."""
+        """Close the connection. A forked child closes only its own copy of the descriptor."""
         self._owes = False
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -1,4 +1,7 @@
-"""What the scripts answer, as rows and outcomes. Numbers come as texts: Redis would cut them to integers."""
+"""Decode what the scripts return into rows and outcomes.
+
+Numbers arrive as texts, because Redis would truncate them to integers.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,11 @@ def _as(kind: Callable[[str], Any], text: str | None) -> Any:
 
 
 def run_row(text: str) -> RunRow:
-    """What is no number where one belongs is taken for missing, as the scripts do: it takes no other run away."""
+    """Decode a run.
+
+    A bad number counts as missing, as it does in the scripts, so that one damaged run does not hide
+    others.
+    """
     fields = _pairs(json.loads(text))
     try:
         return _run_row(fields)
@@ -78,13 +85,14 @@ def _run_row(fields: dict[str, Any]) -> RunRow:
 
 
 def entries(flat: Sequence[str]) -> list[Entry]:
-    """From seq and text, one after the other."""
+    """Decode entries from a flat list of seq and text."""
     return [entry(int(seq), text) for seq, text in zip(flat[::2], flat[1::2], strict=True)]
 
 
 def entry(seq: int, text: str) -> Entry:
     fence, _, said = text.partition(" ")
-    return Entry(seq, *json.loads(said), fence=int(fence))  # type: ignore[misc]  # it is not among what is said
+    # The JSON list does not contain the fence.
+    return Entry(seq, *json.loads(said), fence=int(fence))  # type: ignore[misc]
 
 
 def message(number: int, text: str) -> Message:
@@ -94,12 +102,15 @@ def message(number: int, text: str) -> Message:
 
 
 def progress(flat: Sequence[str]) -> dict[str, str]:
-    """Each value stands behind its fence and its attempt."""
+    """Decode progress. The fence and the attempt precede each value."""
     return {key: text.split(" ", 2)[2] for key, text in _pairs(flat).items()}
 
 
 def worker_row(flat: Sequence[str]) -> WorkerRow:
-    """Where a number is none it stays the text that is there: it is said of this worker, and takes no other away."""
+    """Decode a worker.
+
+    A bad number stays text: it is reported for this worker and does not hide others.
+    """
     got = _pairs(flat).get
     return WorkerRow(
         got("id", ""), got("host", ""), _as(int, got("pid")), _as(float, got("started")), _as(float, got("lease_until")),
@@ -109,7 +120,7 @@ def worker_row(flat: Sequence[str]) -> WorkerRow:
 
 
 def drain_row(found: Sequence[Any]) -> DrainRow:
-    """As a worker's: where a number is none it stays the text that is there."""
+    """Decode a drain. A bad number stays text, as in `worker_row`."""
     worker, flat, seconds = found
     got = _pairs(flat).get
     ended = got("ended")
@@ -151,7 +162,7 @@ def session_row(found: Sequence[Any]) -> SessionRow:
 
 
 def outcomes(batch: Sequence[commands.Command], answers: Sequence[Any] | int) -> list[Any]:
-    """A number of answers: there is nothing to say of any."""
+    """Decode the answers to a batch. A plain number stands for that many outcomes of None."""
     if isinstance(answers, int):
         return [None] * answers
     return [
@@ -167,13 +178,14 @@ def _outcome(kind: type, answer: Any) -> Any:
 
 
 class Pruned(NamedTuple):
-    """What one call has done of a Prune."""
+    """The result of one call for a Prune."""
 
     gone: int
     passed: int
-    """How many it has passed from the beginning that may not go."""
+    """The number of runs that the call skipped, from the beginning, because they cannot be pruned.
+    """
     more: int
-    """1 if there are more behind."""
+    """1 if there are more runs to check."""
 
 
 def _submitted(answer: Any) -> Submitted:
@@ -192,4 +204,4 @@ _DECODE: dict[type, Callable[[Any], Any]] = {
     commands.Prune: lambda answer: Pruned(*map(int, answer)),
     commands.UpdateSession: int,
 }
-"""The others answer with nothing, or with a status."""
+"""Other commands return nothing, or a status."""

@@ -1,4 +1,7 @@
-"""Commands as the script takes them. Every value is checked here: a script that meets one it cannot use is too late."""
+"""Encode commands for the script.
+
+Every value is checked here: inside the script it would be too late.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,34 @@ from outlast.store import commands
 from outlast.store.protocol import BadValue
 
 INTEGER_MAX = 2**53
-"""Lua's numbers are doubles."""
+"""The largest integer: Lua's numbers are doubles."""
 PRIORITY_MAX = 2**52
-"""Lines are sorted by the difference to it, which is a double too."""
+"""The largest priority. Queues are sorted by the difference from it, which is a double too."""
 PRUNE_LOOK = 250
-"""Runs that one call of a Prune looks at, at the most."""
+"""The most runs that one call of a Prune checks."""
 SUBMIT_MANY_MAX = 10_000
-"""Runs of one SubmitMany, which is one call: nobody else is served meanwhile."""
+"""The most runs in one SubmitMany. It is one call, and the server serves no other client meanwhile.
+"""
 
 Check: TypeAlias = Callable[[Any], bool]
 
 _MARKS = {
     "step": "p", "attempt": "p", "inner": "p", "session": "p", "child": "pi", "done": "pd", "intent": "i", "compensation": "i",
 }  # fmt: skip
-"""What the script must know of an entry: p for progress, i for a dealing with the outside, d for `done`."""
+"""What the script must know about an entry: p for progress, i for contact with the outside world, d
+for `done`.
+"""
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _quoted = json.encoder.encode_basestring
-"""The same of a text alone."""
+"""Encode a single text as JSON."""
 
 
 def encode(batch: Sequence[commands.Command]) -> list[str | bytes | int]:
-    """The arguments of a call, behind its header: of each group of commands of one kind its name, how many they are, and what they say.
+    """Return the arguments of a call, without its header.
 
-    Record and Ack are texts of their own, the others one JSON list. BadValue if something in it cannot be stored.
+    Each group of commands of one kind gives its name, its size and its content. Record and Ack are
+    separate texts, the others one JSON list. Raise BadValue for a value that cannot be stored.
     """
     arguments: list[str | bytes | int] = []
     try:
@@ -58,12 +65,17 @@ def encode(batch: Sequence[commands.Command]) -> list[str | bytes | int]:
 
 
 def alone(name: str, said: dict[str, Any]) -> list[str | bytes | int]:
-    """The arguments of a call for one thing that is no command of the protocol's, or not quite."""
+    """Return the arguments of a call for one operation that is not a protocol command, or a
+    modified one.
+    """
     return [name, 1, _json([said]).encode()]
 
 
 def _check_fields(command: Any) -> None:
-    """BadValue for a value that cannot be stored. Of one whose type alone says that it can, only the type is looked at."""
+    """Raise BadValue for a value that cannot be stored.
+
+    If its type alone shows that a value can be stored, only the type is checked.
+    """
     kind = type(command)
     shape = (kind, *map(type, command))
     numbers = _shapes.get(shape)
@@ -82,14 +94,19 @@ def _check_fields(command: Any) -> None:
 
 
 def _is_enough(part: type, check: Check) -> bool:
-    """Whether a value of this type needs no other check than that of its size. (A flag may be 0 or 1, and no other number.)"""
+    """Return whether a value of this type needs no check but that of its size.
+
+    A flag may be 0 or 1, and no other number.
+    """
     return part in (str, bool, float, NoneType) or (part is int and check(INTEGER_MAX))
 
 
 _shapes: dict[tuple[type, ...], tuple[int, ...]] = {}
-"""Of commands that were found good and have nothing but texts, flags and numbers: their types, and which fields are numbers.
+"""The types of commands that passed and have only texts, flags and numbers, with the positions of
+the numbers.
 
-A number within the bounds of an integer is good as a float too."""
+A number within the bounds of an integer is valid as a float too.
+"""
 
 
 def _plain(command: Any) -> dict[str, Any]:
@@ -116,7 +133,7 @@ _NO_REST = (None,) * 5
 
 
 def _parts(record: commands.Record) -> tuple[str, str | None, str]:
-    """The text of an entry: what stands before its value, the value, and what stands behind it."""
+    """Return the text of an entry in three parts: before its value, the value, and after it."""
     _check_fields(record)
     _, _, fence, kind, key, at, args, value, *_ = record
     time = float.__repr__(at) if isinstance(at, float) else int.__repr__(at)
@@ -130,7 +147,7 @@ def _parts(record: commands.Record) -> tuple[str, str | None, str]:
 
 
 def _noted(record: commands.Record) -> dict[str, Any]:
-    """A record whose value the store writes."""
+    """Encode a record whose value the store writes."""
     before, _, after = _parts(record)
     return {
         "run": str(record.run), "seq": str(record.seq), "fence": str(record.fence), "marks": _MARKS.get(record.kind, ""),
@@ -174,9 +191,8 @@ def _enlist(command: commands.RegisterWorker) -> dict[str, Any]:
     if command.worker == "":
         raise BadValue("a worker's id cannot be empty: that says that nobody has a run.")
     said = _plain(command)
-    "".join(
-        (*command.queues, *command.workflows)
-    ).encode()  # with its escapes json.dumps would take anything
+    # Reject text that is not UTF-8: json.dumps would escape it.
+    "".join((*command.queues, *command.workflows)).encode()
     return said | {"queues": json.dumps(command.queues), "workflows": json.dumps(command.workflows)}
 
 
@@ -191,7 +207,10 @@ def _prune(command: commands.Prune) -> dict[str, Any]:
 
 
 def more_of(prune: commands.Prune, count: int, start: int) -> list[str | bytes | int]:
-    """The arguments of another call for the rest of a Prune: so many, from the so manyth on."""
+    """Return the arguments of a call that continues a Prune.
+
+    `count` runs are pruned already. The call begins at position `start`.
+    """
     said = _prune(prune) | {"limit": prune.limit - count, "start": start}
     return alone("Prune", said)
 
@@ -271,7 +290,7 @@ _found: dict[type, tuple[tuple[str, Check], ...]] = {}
 
 
 def _checks(kind: type) -> tuple[tuple[str, Check], ...]:
-    """What each field of a command must be, by its annotation."""
+    """Return the check for each field of a command, by its annotation."""
     checks = _found.get(kind)
     if checks is None:
         hints = get_type_hints(kind)
@@ -304,7 +323,7 @@ def _shown(value: Any) -> str:
 
 
 def integers(*values: int) -> Iterator[int]:
-    """Numbers that a read asks for. BadValue for one that no row can have."""
+    """Yield the numbers that a read asks for. Raise BadValue for one that no row can have."""
     for value in values:
         if not _is_integer(value):
             raise BadValue(f"{_shown(value)} is no number of a row.")

@@ -1,7 +1,8 @@
-"""What the errors of a Redis server mean. They are known by their codes: their first word, which is part of the protocol.
+"""Translate the errors of a Redis server into the store's.
 
-Whatever the server answers is definite: a call that was refused, or whose script failed, has written nothing. Only a connection
-that is lost in the middle of a call leaves its outcome unknown.
+Errors are recognized by their code: the first word, which is part of the protocol. Any answer from
+the server is definite: a call that was refused, or whose script failed, has written nothing. Only a
+connection lost during a call leaves its outcome unknown.
 """
 
 from __future__ import annotations
@@ -42,18 +43,25 @@ _CLASSES = {
     exceptions.MovedError: "MOVED",
     exceptions.AskError: "ASK",
 }
-"""redis-py takes the code away from those that it has a class for."""
+"""The codes of redis-py's error classes. redis-py strips the code from errors with a class of their
+own.
+"""
 
 _RESUMABLE = "Nothing acknowledged is lost; the runs are resumable."
 _IN_SCRIPT = re.compile(rf"-?\b({'|'.join(_ADVICE)})\b")
 
 
 _DEFINITE = {"NOAUTH", "WRONGPASS", "NOPERM", "DB"}
-"""What no waiting mends, where it is said to one who connects: user, password, rights, or the number of the database ("DB index is out of range")."""
+"""Codes that waiting does not help with when connecting: user, password, rights, or the database
+number ("DB index is out of range").
+"""
 
 
 def wrong_address(error: StoreError) -> SettingsError | None:
-    """For a store that could not be opened: where no waiting mends it, what is wrong with its address."""
+    """Return a SettingsError if a store could not be opened because of its address.
+
+    Return None if waiting may help.
+    """
     said = error.__cause__
     if isinstance(said, exceptions.RedisError) and _code(said) in _DEFINITE:
         return SettingsError(str(error).replace(f" {_RESUMABLE}", ""))
@@ -61,7 +69,9 @@ def wrong_address(error: StoreError) -> SettingsError | None:
 
 
 def refused(error: exceptions.RedisError, place: str) -> StoreError:
-    """The store's word for what the server has answered, or for why it cannot be reached."""
+    """Translate the server's answer, or the reason why it cannot be reached, into the store's
+    exception.
+    """
     code = _code(error)
     if code in _ADVICE:
         return StoreUnavailable(f"{place}: {_ADVICE[code]} {_RESUMABLE} ({error})")
@@ -71,14 +81,20 @@ def refused(error: exceptions.RedisError, place: str) -> StoreError:
 
 
 def away(error: Exception, place: str) -> StoreUnavailable:
-    """For a server that does not answer. What it keeps of what it has acknowledged is for its settings to say, so no word of that."""
+    """Return the error for a server that does not answer.
+
+    It promises nothing about acknowledged data: the server's settings decide what it keeps.
+    """
     return StoreUnavailable(
         f"{place}: the server cannot be reached. Check that it runs, and the address. ({error})"
     )
 
 
 def fault(text: str, place: str, *, torn: bool) -> StoreError:
-    """For a script that failed; what it had written was taken back, unless it is `torn`."""
+    """Return the error for a script that failed.
+
+    The script has reverted what it wrote, unless it is `torn`.
+    """
     code = _IN_SCRIPT.search(text)
     if torn:
         return StoreBroken(f"{place}: a change failed, and could not be taken back whole: {text}")

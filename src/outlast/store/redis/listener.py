@@ -1,9 +1,13 @@
-"""The ear: a thread with a connection that hears the bell, and whose being there says that this process's workers are alive.
+"""Listen for notifications in a thread whose connection proves that the workers are alive.
 
-A worker is a channel that only its own process subscribes to. When a process dies its kernel closes the connection, and the server
-drops the subscription: `PUBSUB NUMSUB` then says 0, also inside a script. That is not quite the proof that a lock is: a connection can
-break under a living process. So who is missed must be missed for a while, by somebody whose own connection has stood all that time
-(`Missed`), and a server that has just started, or has just become the master, is not asked at all.
+A worker is a channel that only its own process subscribes to. When a process dies, its kernel
+closes the connection and the server drops the subscription. `PUBSUB NUMSUB` then returns 0, inside
+a script too.
+
+That is weaker proof than a lock: a connection can break while its process lives. So a worker counts
+as dead only after it was missing for a while, seen by a process whose own connection stood all that
+time (`MissedHeartbeats`). A server that has just started, or has just become the master, is not
+asked at all.
 """
 
 from __future__ import annotations
@@ -22,9 +26,11 @@ from outlast.store.redis.connection import Address, Wire, packed
 log = logging.getLogger("outlast.store")
 
 MISSED_SECONDS_MIN = 0.6
-"""How long a worker is missed at the least before it counts as dead: a connection that broke is made again in less."""
+"""The minimum time for which a worker is missing before it counts as dead. A broken connection is
+restored in less.
+"""
 SILENCE_SECONDS = 5.0
-"""After so long without a word the server is asked for one."""
+"""How long the server may be silent before the listener sends a PING."""
 PAUSE_MAX = 0.25
 HOLD_SECONDS = 1.0
 CLOSE_SECONDS_MAX = 1.0
@@ -32,17 +38,22 @@ CLOSE_SECONDS_MAX = 1.0
 
 class Listener:
     def __init__(self, address: Address, origin: str, known: Callable[[str], None]) -> None:
-        """`known` is called, in the ear's thread, with each worker that the server knows from now on."""
+        """Prepare to listen. The thread starts with the first listener or worker.
+
+        The thread calls `known` with each worker that the server knows from now on.
+        """
         self._address, self._origin, self._known = address, origin, known
         self._listeners: list[Callable[[], None]] = []
         self._wanted: dict[str, threading.Event] = {}
-        """The workers that are to be known as alive, and whether they are."""
+        """The workers to show as alive, and whether the server knows them."""
         self._unwanted: list[str] = []
         self._lock = threading.Lock()
         self._connection: Wire | None = None
-        """Only the ear's own thread uses it: one of redis-py's that two threads use is made anew by the one under the other."""
+        """Only the listener's thread uses it. If two threads shared a redis-py connection, one
+        could reconnect it while the other uses it.
+        """
         self._pokes: tuple[socket.socket, socket.socket] | None = None
-        """What is written to the first one wakes the ear."""
+        """Writing to the first socket wakes the thread."""
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -61,11 +72,15 @@ class Listener:
         for listener in tuple(self._listeners):
             try:
                 listener()
-            except Exception:  # it may be of a loop that was closed; the others must hear
+            except Exception:
+                # Its event loop may be closed. The other listeners must still be notified.
                 log.debug("a listener failed", exc_info=True)
 
     def acquire_liveness(self, worker: str) -> bool:
-        """Whether the server knows it by now. If not it will, as soon as it can be reached."""
+        """Show the worker as alive, and return whether the server knows it by now.
+
+        If not, it will know the worker as soon as it can be reached.
+        """
         with self._lock:
             held = self._wanted.setdefault(worker, threading.Event())
         self._start()
@@ -88,7 +103,9 @@ class Listener:
         self._close_pokes()
 
     def forget_in_child(self) -> None:
-        """After fork: a connection that the child kept open would pass for a living parent."""
+        """Close the parent's connection in a forked child. Left open, it would make a dead parent
+        look alive.
+        """
         self._stop.set()
         if self._connection is not None:
             self._connection.disconnect()
@@ -100,7 +117,8 @@ class Listener:
         if self._pokes is not None:
             try:
                 self._pokes[0].send(b"!")
-            except OSError as error:  # enough was said already, or it is closed
+            except OSError as error:
+                # The socket is full already, or closed.
                 log.debug("%s: the ear was not woken: %s", self._address.place, error)
 
     def _close_pokes(self) -> None:
@@ -125,20 +143,23 @@ class Listener:
                 pause = 0.01
                 with selectors.DefaultSelector() as selector:
                     self._read(connection, selector)
-            except (
-                Exception
-            ) as error:  # whatever it is: without an ear everybody here would count as dead
+            except Exception as error:
+                # Without this thread every worker of this process would count as dead.
                 log.debug("%s: the ear has no connection: %s", self._address.place, error)
             finally:
                 for held in tuple(self._wanted.values()):
                     held.clear()
                 connection.disconnect()
                 self._connection = None
-            self._stop.wait(pause * (1 + random.random()))  # noqa: S311 - so that not all come back at once
+            # The jitter keeps processes from reconnecting all at once.
+            self._stop.wait(pause * (1 + random.random()))  # noqa: S311
             pause = min(2 * pause, PAUSE_MAX)
 
     def _read(self, connection: Wire, selector: selectors.BaseSelector) -> None:
-        """Until the server does not answer any more. Another socket than the first one would be subscribed to nothing."""
+        """Read notifications until the server stops answering.
+
+        Return if redis-py reconnects: the new socket has no subscriptions.
+        """
         assert self._pokes is not None
         sock, (_, poked) = connection._sock, self._pokes
         for one in (sock, poked):
@@ -146,7 +167,8 @@ class Listener:
         sock.sendall(packed("SUBSCRIBE", f"{self._address.prefix}bell:{self._address.db}"))
         subscribed: set[str] = set()
         asked = False
-        self.notify()  # something may have happened meanwhile
+        # Notifications may have been missed while there was no connection.
+        self.notify()
         while not self._stop.is_set() and connection._sock is sock:
             self._subscribe(sock, subscribed)
             if connection.can_read(timeout=0):
@@ -158,14 +180,16 @@ class Listener:
                 poked.recv(4096)
             elif not ready:
                 if asked:
-                    return  # it hangs up on a server that does not answer
+                    # The server did not answer the PING.
+                    return
                 asked = True
                 sock.sendall(packed("PING"))
 
     def _subscribe(self, sock: socket.socket, subscribed: set[str]) -> None:
-        """Say what has changed about who is to be known as alive."""
+        """Send the changes in the set of live workers to the server."""
         with self._lock:
-            subscribed.difference_update(self._unwanted)  # who is wanted again is to be known again
+            # A worker that is wanted again must be subscribed again.
+            subscribed.difference_update(self._unwanted)
             new = [worker for worker in self._wanted if worker not in subscribed]
             unwanted = [worker for worker in self._unwanted if worker not in self._wanted]
             self._unwanted.clear()
@@ -188,22 +212,25 @@ class Listener:
 
 
 class MissedHeartbeats:
-    """Since when each worker is missed, by this process's own clock."""
+    """Track since when each worker has been missing, by this process's own clock."""
 
     def __init__(self, heartbeat: float) -> None:
         self._seconds = max(2 * heartbeat, MISSED_SECONDS_MIN)
         self._since: dict[str, float] = {}
 
     def see(self, missing: Iterable[str]) -> None:
-        """Who is missing now. Whoever is not, is no longer missed."""
+        """Record the workers that are missing now. Workers that are back are no longer tracked."""
         now = time.monotonic()
         self._since = {worker: self._since.get(worker, now) for worker in missing}
 
     def forget(self) -> None:
-        """Nobody could be seen for a time: everybody has the whole time again to come back."""
+        """Forget all missing workers after a time in which none could be seen.
+
+        Each worker has the whole time again to come back.
+        """
         self._since = {}
 
     def gone(self) -> list[str]:
-        """Who was missed for long enough."""
+        """Return the workers that have been missing for long enough to count as dead."""
         now = time.monotonic()
         return [worker for worker, since in self._since.items() if now - since >= self._seconds]

@@ -1,4 +1,7 @@
-"""What is read of a Redis store: each read is one call of one script, or a walk in pages, on a connection that nothing else uses."""
+"""Read from a Redis store, on a connection that nothing else uses but liveness notes.
+
+Each read is one call of one script, or a series of pages.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,13 @@ from outlast.store.rows import (
 )
 
 PAGE = 1_000
-"""Rows that one call looks at, at the most."""
+"""The most rows that one call looks at."""
 PAGE_BYTES = 4_000_000
 STATUSES = ("queued", "running", "waiting", "parked", *sorted(ENDED))
 
 
 class Reads:
-    """The reading half of a store, and its clock."""
+    """The reads of a Redis store, and its clock."""
 
     call_timeout = CALL_SECONDS
 
@@ -52,7 +55,7 @@ class Reads:
         self._reader = RedisConnection(address)
         self._opened = False
         self._offset = 0.0
-        """The server's clock less this process's monotonic one."""
+        """The server's clock minus this process's monotonic clock."""
 
     def _check_open(self) -> None:
         if not self._opened:
@@ -73,7 +76,7 @@ class Reads:
         return header
 
     def _read(self, name: str, *arguments: str | int) -> Any:
-        """A read may be repeated: where a connection has gone stale, a new one is tried once."""
+        """Call the read script. Reads can be repeated, so a stale connection is replaced once."""
         try:
             sent = [str(argument).encode() for argument in arguments]
         except UnicodeEncodeError as error:
@@ -102,7 +105,9 @@ class Reads:
         return decode.run_row(flat) if flat else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
-        """A walk in pages, so that it keeps nobody waiting however many runs there are."""
+        """Return runs, read in pages: the server serves other clients in between, however many runs
+        there are.
+        """
         rows: list[RunRow] = []
         before = query.before_pk
         asked = {name: value for name, value in query._asdict().items() if value is not None}

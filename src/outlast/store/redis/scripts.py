@@ -1,7 +1,10 @@
-"""The scripts, each joined from files of `lua/`: one writes, one only records, which is most of the work, one reads. They are called by their SHA.
+"""Build the scripts from the files in `lua/`. They are called by their SHA.
 
-A script is executed from its first line at every call, and to define a hundred functions takes longer than to record an entry. So each
-file is one function, called when something that it defines is first asked for.
+One script writes, one only records (most of the work), and one reads.
+
+The server executes a script from its first line at every call, and defining a hundred functions
+takes longer than recording an entry. So each file is one function, called when one of its
+definitions is first used.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ setmetatable(S, {__index = function(_, name)
     end
 end})
 """
-"""Which part defines what is one text, not a table, which would be made anew at each call."""
+"""The index of definitions is one text, because a table would be built again at every call."""
 _DEFINED = re.compile(r"^(?:function )?S\.(\w+)(?: = |\()", re.MULTILINE)
 
 
@@ -62,7 +65,7 @@ def commit_script() -> Script:
 
 @cache
 def record_script() -> Script:
-    """The same for a batch of nothing but Records."""
+    """Return the script for a batch that has only Records."""
     return _script("main", RECORDING)
 
 

@@ -1,4 +1,7 @@
-"""What about a server's settings endangers what is stored in it. Said at open; with `strict` it is a refusal."""
+"""Find settings of a server that endanger the data in it.
+
+Opening a store logs them as warnings, or refuses the server if the address says `strict`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ OLDEST = (6, 2)
 
 
 def info(line: RedisConnection, section: str) -> dict[str, str]:
-    """A section of INFO; empty where the server does not tell."""
+    """Return a section of INFO, empty if the server does not report it."""
     try:
         text = line.call("INFO", section)
     except StoreUnavailable:
@@ -27,7 +30,9 @@ def info(line: RedisConnection, section: str) -> dict[str, str]:
 
 
 def setting(line: RedisConnection, name: str) -> str | None:
-    """A setting of CONFIG; None where the server does not tell, as most that are rented do not."""
+    """Return a setting of CONFIG, or None if the server does not report it, as most hosted ones do
+    not.
+    """
     try:
         answer = line.call("CONFIG", "GET", name)
     except (StoreUnavailable, StoreBroken):
@@ -36,13 +41,13 @@ def setting(line: RedisConnection, name: str) -> str | None:
 
 
 def version(told: Mapping[str, str]) -> tuple[int, int] | None:
-    """Of the server; Valkey says the version of Redis that it is compatible with."""
+    """Return the server's version. Valkey reports the Redis version that it is compatible with."""
     numbers = told.get("redis_version", "").split(".")
     return (int(numbers[0]), int(numbers[1])) if len(numbers) > 1 else None
 
 
 def dangers(line: RedisConnection) -> list[str]:
-    """Each a sentence that says what may be lost."""
+    """Return one sentence per danger that says what may be lost."""
     found = []
     if info(line, "replication").get("role") == "slave":
         found.append(

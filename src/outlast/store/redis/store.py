@@ -1,7 +1,8 @@
-"""The store in a Redis server, 6.2 and later, or Valkey: any number of processes on any number of machines.
+"""Store runs in a Redis server (6.2 or later) or Valkey.
 
-Every batch is one call of one script, and a script is executed alone: there are no locks and no transactions to wait for. How long
-what was committed stays is the server's business: see docs/redis.md.
+Any number of processes on any number of hosts can share it. Every batch is one call of one script,
+and the server executes scripts one at a time, so there are no locks and no transactions to wait
+for. How long committed data survives depends on the server's settings: see docs/redis.md.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ from outlast.store.redis.reads import Reads
 log = logging.getLogger("outlast.store")
 
 HERE_SECONDS = 0.05
-"""How long a commit on the loop itself may take before it is left to the thread that can wait."""
+"""How long a commit on the event loop may take before the thread that may block handles it."""
 REPLICA_SECONDS = 5.0
-"""How long a commit waits for replicas, where it is to."""
+"""How long a commit waits for replicas, if the address asks for them."""
 PRESENT = "if redis.call('ZSCORE', KEYS[1], ARGV[1]) then redis.call('SADD', KEYS[2], ARGV[1]) end"
 VOID_SECONDS = 86_400.0
-"""How long it is remembered that a lost call must not be executed any more."""
+"""How long the server remembers that a lost call must not be executed."""
 FORMAT = 1
-"""Of what is in the keys. Two Outlasts that know the same can share a store."""
+"""The format of the keys. Releases that know the same format can share a store."""
 ABSENT_SECONDS = 1.0
-"""How long a worker that leaves waits for the server to note it. Without the note, others find out."""
+"""How long a deregistering worker waits for the server to note that it is gone. Without the note,
+other processes find out by themselves.
+"""
 
 _said: set[tuple[str, str]] = set()
-"""Servers and dangers that this process has warned of: once is enough."""
+"""The servers and dangers that this process has already warned of."""
 
 
 class RedisStore(Reads):
@@ -58,11 +61,13 @@ class RedisStore(Reads):
         self._writing = threading.Lock()
         self._writer = RedisConnection(address)
         self._server = ""
-        """The server's run id: another one after each start, and of each replica. Empty where it is not told."""
+        """The server's run id. It changes at every start and differs between replicas. It is empty
+        if the server does not report it.
+        """
         self._unknown: list[str] = []
-        """Calls that were lost, and may still be on their way."""
+        """Lost calls that may still reach the server."""
         self._prune_from = 0
-        """How many that may not go stand before the next one that a Prune looks at."""
+        """The number of runs that cannot be pruned before the next run that a Prune checks."""
         self._renew_identity()
 
     @classmethod
@@ -75,7 +80,9 @@ class RedisStore(Reads):
         self._origin = uuid4().hex
         self._calls = (f"{self._origin}-{number}" for number in count(1))
         self._call = next(self._calls)
-        """Names this writer's connection: what is lost with it is made void under this name."""
+        """The name that this writer's calls carry. When the connection is lost, they are voided
+        under it.
+        """
         self._listener = Listener(self._address, self._origin, self._note_present)
         self._missed = MissedHeartbeats(self._heartbeat)
 
@@ -112,7 +119,7 @@ class RedisStore(Reads):
             line.drop()
 
     def _check_format(self) -> None:
-        """What is there may be of a newer Outlast; where there is nothing, what is made now is of this one."""
+        """Raise StoreTooNew if the keys have a newer format. Set the format of an empty store."""
         found = int(self._writer.call("GET", self._format) or 0)
         if not found and not self.migrates:
             raise left_as_it_is(self.place, 0, FORMAT)
@@ -145,12 +152,14 @@ class RedisStore(Reads):
         self._server = told.get("run_id", "")
         self._check_format()
         self._opened = True
-        self._read("depth", "")  # sets the clock, and shows whether scripts may be called
+        # This sets the clock, and shows whether this user may call scripts.
+        self._read("depth", "")
 
     def close(self) -> None:
         if not self._opened:
             return
-        with self._writing:  # after a commit or a read that is under way
+        # Wait for a commit or a read in flight.
+        with self._writing:
             self._opened = False
         with self._reading:
             pass
@@ -166,7 +175,9 @@ class RedisStore(Reads):
         self._renew_identity()
 
     def die(self) -> None:
-        """For tests: close it as a killed process does, whose connections break and which cleans nothing up."""
+        """Close as a killed process does: break the connections and clean nothing up. For tests
+        only.
+        """
         with self._writing, self._reading:
             self._opened = False
         self._drop()
@@ -175,7 +186,7 @@ class RedisStore(Reads):
         return [self._writing, self._reading]
 
     def after_fork(self, *, at_rest: bool) -> None:
-        """In a forked child: let go of the parent's connections; the child must open the store anew."""
+        """Drop the parent's connections in a forked child. The child must open the store again."""
         if not at_rest:
             self._writing, self._reading = threading.Lock(), threading.Lock()
         if self._opened:
@@ -188,9 +199,10 @@ class RedisStore(Reads):
     # -- writing
 
     def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
-        """Commit if that can be done without waiting for anybody here; None if not, and then nothing was written.
+        """Commit if no other call of this process is in the way.
 
-        It waits for the server, but not long: then the outcome is unknown until `recover` has waited for it.
+        Return None if one is: nothing was written. Wait at most HERE_SECONDS for the server, then
+        raise CommitUnknown; `recover` waits for the answer.
         """
         if Prune in set(map(type, commands)) or not self._writing.acquire(blocking=False):
             return None
@@ -257,7 +269,8 @@ class RedisStore(Reads):
             ) from error
         except StoreError:
             raise
-        except BaseException:  # an interrupt: nobody knows how far it came
+        except BaseException:
+            # An interrupt leaves the outcome unknown.
             self._give_up_call()
             raise
         return answer
@@ -267,10 +280,12 @@ class RedisStore(Reads):
         self._call = next(self._calls)
 
     def _finish_prunes(self, commands: Sequence[Command], outcomes: list[Any]) -> None:
-        """One call looks at a few hundred runs, so that others are served in between. What is left of a Prune is done in more of them.
+        """Finish each Prune in further calls.
 
-        From where the last one ended to the end, and from the beginning to there: what may not go (dead letters, children of parents that have
-        not ended) may be much, and it is not looked at again for each batch of what stands behind it.
+        One call checks a few hundred runs, so that the server can serve other clients in between. A
+        Prune continues where the last one stopped, up to the end, and then covers the beginning.
+        Many runs may have to stay (dead letters, children of parents that have not ended), and this
+        way they are not checked again for each batch behind them.
         """
         for number, command in enumerate(commands):
             if isinstance(command, Prune):
@@ -283,7 +298,8 @@ class RedisStore(Reads):
         turn = at if before > at else None
         at, until = max(at, before), math.inf
         while count < prune.limit and (more or turn is not None):
-            if not more and turn is not None:  # at the end: now what stands before
+            # The end is reached. Continue with the runs before the starting point.
+            if not more and turn is not None:
                 at, turn, until = turn, None, before
             done = self._prune_more(prune, count, at)
             count, at, more = (
@@ -299,7 +315,8 @@ class RedisStore(Reads):
         try:
             answer = self._send({Prune}, self._commit_header(), more_of(prune, count, start))
             outcomes, _ = self._outcomes([prune], answer)
-        except StoreUnavailable as error:  # the batch is written, and can be committed again
+        except StoreUnavailable as error:
+            # The batch is written, and may be committed again.
             raise CommitUnknown(str(error)) from error
         pruned: decode.Pruned = outcomes[0]
         return pruned
@@ -311,12 +328,13 @@ class RedisStore(Reads):
                 return decode.outcomes(commands, answers), rings == "1"
             case ["fault", text, _, failed]:
                 raise fault(text, self.place, torn=failed != "0")
-            case _:  # made void by `recover`, and nevertheless answered: nothing of it was written
+            case _:
+                # `recover` voided this call before the server executed it. It wrote nothing.
                 self._call = next(self._calls)
                 raise StoreUnavailable(f"{self.place}: this call was given up.")
 
     def _meet_server(self) -> None:
-        """After a new connection: who it is."""
+        """Connect if there is no connection, and read the server's run id."""
         if not self._writer.is_open:
             try:
                 self._writer.connect()
@@ -325,7 +343,10 @@ class RedisStore(Reads):
                 raise away(error, self.place) from error
 
     def _wait_for_replicas(self) -> None:
-        """Lost, whatever goes wrong: it is written, and not known by whom."""
+        """Wait until enough replicas have the commit.
+
+        Raise Lost on any failure: the commit is written, but how many replicas have it is unknown.
+        """
         try:
             seconds = min(REPLICA_SECONDS, time_left(self.call_timeout) / 2)
             reached = self._writer.call("WAIT", self._address.wait, int(seconds * 1000))
@@ -336,7 +357,7 @@ class RedisStore(Reads):
             raise Lost(f"{reached} of {self._address.wait} replicas have it")
 
     def recover(self) -> None:
-        """What was lost on its way must not be executed any more: from now on the script knows its name and refuses it."""
+        """Void the calls that were lost on the way. From now on the script refuses them by name."""
         with self._writing:
             self._check_open()
             try:
@@ -360,7 +381,7 @@ class RedisStore(Reads):
     def _commit_header(self) -> dict[str, Any]:
         return self._header() | {"call": self._call, "origin": self._origin, "server": self._server}
 
-    # -- life signs
+    # -- liveness and notification
 
     def measured(self) -> list[tuple[str, str]]:
         return sorted(
@@ -383,7 +404,11 @@ class RedisStore(Reads):
         self._listener.listen(on_change)
 
     def acquire_liveness(self, worker: str) -> None:
-        """Where the server cannot be reached, or does not tell which one it is, leases alone say who is alive."""
+        """Prove by a connection that the worker is alive.
+
+        If the server cannot be reached, or does not report its run id, only leases say which
+        workers are alive.
+        """
         self._check_open()
         try:
             worker.encode()
@@ -392,8 +417,11 @@ class RedisStore(Reads):
         self._listener.acquire_liveness(worker)
 
     def _note_present(self, worker: str) -> None:
-        """If it is enlisted its connection tells of it from now on (else Enlist says so); a server that does not say which one it
-        is cannot be trusted with that."""
+        """Note that a registered worker's connection proves that it is alive.
+
+        For a worker that is not registered yet, RegisterWorker notes it. A server that does not
+        report its run id cannot be trusted with that, so nothing is noted.
+        """
         if self._server:
             keys = (f"{self._address.prefix}workers", f"{self._address.prefix}present")
             self._note_presence("EVAL", PRESENT, 2, *keys, worker)
@@ -417,7 +445,10 @@ class RedisStore(Reads):
     # -- for tests
 
     def reopen(self, id: str) -> None:
-        """Make an ended run claimable as it stands, so that its journal can be replayed once more; of one that was undone, the undo."""
+        """Make an ended run claimable as it stands, so that its journal can be replayed.
+
+        A run that was compensated compensates again.
+        """
         row = self.run(id)
         assert row is not None, f"there is no run {id!r}"
         undoing: str | None = None
