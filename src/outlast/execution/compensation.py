@@ -1,5 +1,9 @@
-"""Undoing: what a run that failed, was cancelled or abandoned executes instead of its workflow, and what a unit does that an exception
-leaves. Newest first, one at a time; what is open is resolved, what happened is compensated."""
+"""Compensate the effects of a run, or of a unit that an exception leaves.
+
+A run that failed, was cancelled or was abandoned executes this instead of its workflow. Effects are
+handled newest first, one at a time: open ones are resolved, and those that happened are
+compensated.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,14 @@ if TYPE_CHECKING:
 
 CHILDREN = f"{UNDO}(children)"
 UNKNOWN_SECONDS = 600.0
-"""How long a run in undoing waits for a worker that has the code for it, before a person is asked."""
+"""How long compensation waits for a worker with the effect's code before a person is asked."""
 BACK_SECONDS = 5.0
-"""How long a run is left to other workers whose effects this one's code does not have."""
+"""How long a run is left to other workers if this worker's code does not define its effect."""
 
 
 def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any, None]:
-    """Have it recorded that this is to be done if the run is undone. Its place is taken now."""
+    """Reserve a call site now, and return a coroutine that records this compensation for when
+    the run is compensated."""
     effect = effect_call.effect
     check_known(effect)
     said: dict[str, Any] = {
@@ -55,7 +60,10 @@ def _record(execution: RunExecution, call_site: CallSite, value: str) -> None:
 
 
 async def undo(execution: RunExecution) -> None:
-    """The main task of a run in undoing. What the journal had when that began is given, what came since is replayed."""
+    """Compensate the run, as its main task.
+
+    Entries from before the compensation began are given. Entries since then are replayed.
+    """
     assert execution.row.undoing is not None
     compensating = json.loads(execution.row.undoing)["status"] != "done"
     effect_log = execution.journal.effect_log
@@ -67,7 +75,8 @@ async def undo(execution: RunExecution) -> None:
         if effect_record.kind == "intent" and _was_open(effect_record, undoing):
             await _resolve(execution, effect_record)
         begun = effect_log.get(UNDO + effect_record.place)
-        begun_before = begun is not None and begun.intent > 0 and begun.first < undoing  # by a unit
+        # A unit began it.
+        begun_before = begun is not None and begun.intent > 0 and begun.first < undoing
         done_before = effect_record.undone is not None and effect_record.undone < undoing
         to_undo = effect_record.happened and not done_before and not effect_record.by_hand
         if to_undo and (compensating or begun_before):
@@ -75,19 +84,27 @@ async def undo(execution: RunExecution) -> None:
 
 
 async def _end_children(execution: RunExecution) -> None:
-    """Children that have not ended must act no more, and those whose end is not in the journal are undone first: they are the newest."""
+    """End the children that have not ended, and compensate those whose end is not in the journal.
+
+    They come first because they are the newest.
+    """
     call_site = execution.reserve_call_at("child", CHILDREN, None)
     await _outcome(execution, execution.outcome(call_site, children.launch_end_all))
 
 
 def _was_open(effect_record: EffectRecord, undoing: int) -> bool:
-    """When the run began to be undone; it may have been resolved since."""
+    """Return whether the effect was open when compensation began. It may have been resolved
+    since."""
     closed_since = effect_record.closed is not None and effect_record.closed.seq > undoing
     return effect_record.open or closed_since or effect_record.intent > undoing
 
 
 async def _is_on_record(execution: RunExecution, effect_record: EffectRecord | None) -> bool:
-    """What has been done since is only replayed: whoever goes on with the rest need not have the code for it."""
+    """Replay an effect whose outcome was recorded since compensation began, and return whether it
+    was.
+
+    A worker that continues a compensation does not need the code of the recorded effects.
+    """
     if (
         effect_record is None
         or effect_record.closed is None
@@ -135,7 +152,7 @@ async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> N
                 execution, effect_record.compensation or "", effect_record.code
             )
         if begun is not None and begun.intent:
-            # What is on record counts, also if the code takes other arguments by now.
+            # The recorded arguments count, even if the code takes other arguments by now.
             effect_call = EffectCall.recorded(compensation, begun, resolve_only=False)
         else:
             assert effect_record.closed is not None
@@ -156,7 +173,8 @@ async def _undoing(
     compensation: EffectBase[..., Any],
     result: str | None,
 ) -> EffectCall:
-    """The call of a compensation. One that cannot be made is a person's business: nothing is known that could be given to it."""
+    """Build the call of a compensation. If that is impossible, leave the effect to a person and
+    never return: no valid arguments are known."""
     try:
         return effect_call.undo(compensation, effect_record.key, result)
     except Unrecordable as unfit:
@@ -167,7 +185,10 @@ async def _undoing(
 
 
 async def _outcome(execution: RunExecution, coro: Coroutine[Any, Any, Any]) -> None:
-    """That it did not happen is an exception, and no concern of ours; what cannot be undone never gets here."""
+    """Await an outcome and ignore its exception, which only means that the effect did not happen.
+
+    Raise it if the execution has ended. An effect that cannot be compensated never gets here.
+    """
     try:
         await coro
     except asyncio.CancelledError:
@@ -192,14 +213,17 @@ async def _known(execution: RunExecution, name: str, module: str) -> EffectBase[
 
 
 async def undo_members(execution: RunExecution, members: Sequence[CallSite]) -> None:
-    """Undo what a unit has done, newest first, once all of it is known."""
+    """Compensate a unit's effects, newest first, once all their outcomes are known."""
     for call_site in members:
         if call_site.effect_call is not None and call_site.kind == "step":
-            call_site.effect_call.resolve_only = True  # what has not acted yet does not
+            # An effect that has not acted yet must not act.
+            call_site.effect_call.resolve_only = True
             if call_site.stop is not None:
-                call_site.stop()  # nor is its next attempt waited for
+                # Nor does the unit wait for its next attempt.
+                call_site.stop()
     for call_site in members:
-        if call_site.coro is None:  # somebody has awaited it
+        if call_site.coro is None:
+            # The workflow has awaited the call.
             await execution.until_delivered(call_site)
     for call_site in reversed(members):
         effect_call, effect_record = (

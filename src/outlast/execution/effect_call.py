@@ -1,5 +1,8 @@
-"""An errand: one call of an effect, as the workflow's code makes it or the journal tells it. And the effects that this process's code has:
-what is to be verified or undone after a death is found here, by name."""
+"""Describe calls of effects, and register the effects that this process's code defines.
+
+An effect call comes from the workflow's code or from the journal. After a death, the effect to
+verify or compensate is looked up here by name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 
 DID_NOT = "did not happen"
-"""In the entry of an attempt, or of verify: that it did not happen is certain."""
+"""Marks the entry of an attempt or a verify: the effect certainly did not happen."""
 
 
 class _Key(str):
@@ -28,45 +31,48 @@ class _Key(str):
 
 
 KEY: str = _Key("the key was not filled in: call the effect in a run")
-"""The default of the parameter that takes the idempotency key: `key: str = KEY`. It is filled in at the call, the same over
-attempts and workers; a caller may pass a key of its own."""
+"""The default of the parameter that takes the idempotency key: `key: str = KEY`. The call fills
+it in, with the same key for all attempts and workers. A caller may pass its own key."""
 
 EFFECT_KEY = "effect_key"
-"""The parameter of a compensation that takes the key of the effect which it undoes."""
+"""The parameter of a compensation that takes the key of the effect it compensates."""
 
 
 @dataclass(frozen=True)
 class Happened(Generic[R_co]):
-    """What `verify` answers if the effect has happened: its result."""
+    """The answer of `verify` if the effect has happened: its result."""
 
     result: R_co
 
 
 class Outcome(NamedTuple):
-    """What is recorded of an errand. A value: it happened. Only an error: it did not."""
+    """The recorded outcome of an effect call. With a text, the effect happened. With only an
+    error, it did not."""
 
     text: str | None = None
     value: Any = None
     error: str | None = None
     seconds: float | None = None
-    """How long the act took whose result it is; None where somebody else knew: verify, or a person."""
+    """How long the act took. None if the result came from verify or from a person."""
 
 
 NOT_DONE = Outcome(error=CANCELLED)
-"""It was not done, because it is not wanted any more."""
+"""The effect did not act because it is no longer wanted."""
 NOT_KNOWN = Outcome(error=LEFT_OPEN)
-"""It may have happened. Its run ends without undoing it, and another call could only make it happen."""
+"""The effect may have happened. Its run ends without compensating it, and another call could
+only make it happen."""
 
 
 class EffectCall:
-    """What is to be done at a place."""
+    """One call of an effect, to be executed at a call site."""
 
     __slots__ = ("args", "arguments", "effect", "fingerprint", "kwargs", "resolve_only")
 
     def __init__(
         self, effect: EffectBase[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """TypeError or Unrecordable if it cannot be called so, or not be recorded."""
+        """Bind and encode the arguments. Raise TypeError if they do not fit, and Unrecordable if
+        they cannot be recorded."""
         self.effect = effect
         name = effect.key_name
         if name is not None and effect.signature.bind(args, kwargs).get(name) is KEY:
@@ -75,15 +81,16 @@ class EffectCall:
         self.arguments, self.args, self.kwargs = effect.signature.round_trip(
             args, kwargs, partly=True
         )
-        """As they are recorded, and as reading that gives them: the caller may change its own meanwhile."""
+        """The arguments as recorded text and as decoded from it. The caller may change its own
+        objects in the meantime."""
         self.resolve_only = False
-        """Nothing is to be done, but to find out whether it was."""
+        """True if the call only finds out whether the effect happened, and does not act."""
 
     @classmethod
     def recorded(
         cls, effect: EffectBase[..., Any], effect_record: EffectRecord, *, resolve_only: bool
     ) -> EffectCall:
-        """One that is known from the journal alone."""
+        """Build an effect call from its record in the journal."""
         effect_call = cls.__new__(cls)
         effect_call.effect, effect_call.resolve_only = effect, resolve_only
         effect_call.args, effect_call.kwargs = effect.signature.decode(
@@ -94,7 +101,8 @@ class EffectCall:
 
     @classmethod
     def answered(cls, effect_record: EffectRecord) -> EffectCall:
-        """One whose outcome is on record. It has no effect: nothing of it is done any more."""
+        """Build an effect call whose outcome is recorded. It has no effect, because nothing acts
+        any more."""
         effect_call = cls.__new__(cls)
         effect_call.resolve_only, effect_call.fingerprint, effect_call.arguments = (
             True,
@@ -105,11 +113,14 @@ class EffectCall:
 
     @property
     def bound(self) -> dict[str, Any]:
-        """Every argument by its name, defaults too."""
+        """Return all arguments by name, including defaults."""
         return self.effect.signature.bind_all(self.args, self.kwargs)
 
     def make_key(self, seed: str, place: str, generation: int) -> str:
-        """The caller's own key, else one for the place: the same over attempts and workers, another one once it was undone."""
+        """Return the caller's own key, or one derived from the call site.
+
+        It is the same for all attempts and workers, and differs once the effect was compensated.
+        """
         name = self.effect.key_name
         own = self.bound.get(name, KEY) if name is not None else KEY
         if own is not KEY:
@@ -119,7 +130,7 @@ class EffectCall:
         ).hexdigest()
 
     def for_verify(self, key: str) -> dict[str, Any]:
-        """What the effect's verify asks for."""
+        """Return the arguments that the effect's verify takes."""
         effect = self.effect
         known = self.bound
         if effect.key_name is not None:
@@ -130,7 +141,8 @@ class EffectCall:
         return wanted
 
     def undo(self, compensation: EffectBase[..., Any], key: str, result: str | None) -> EffectCall:
-        """The errand that undoes it, given its recorded result; None if it could not be recorded."""
+        """Return the call that compensates this one, given its recorded result. `result` is None
+        if it could not be recorded."""
         returned = self.effect.signature.returns().decode(result) if result is not None else None
         known = self.bound
         if self.effect.key_name is not None:
@@ -146,12 +158,14 @@ _known: dict[str, dict[str, EffectBase[..., Any]]] = {}
 
 
 def know(effect: EffectBase[..., Any]) -> None:
-    """A function that is decorated again, as in a module that is loaded again, takes the place of the earlier one."""
+    """Register an effect. A function that is decorated again, for example in a reloaded module,
+    replaces the earlier one."""
     _known.setdefault(effect.name, {})[effect.code] = effect
 
 
 def check_known(effect: EffectBase[..., Any]) -> None:
-    """DuplicateName if another effect has taken its place: what it does could not be told from what the other does after a death."""
+    """Raise DuplicateName if another effect has replaced this one. After a death, the two could
+    not be told apart."""
     if _known.get(effect.name, {}).get(effect.code, effect) is not effect:
         raise DuplicateName(
             f"effect {effect.name} was made twice by the same code ({effect.code}), and after a death nobody could tell which was meant. Give "
@@ -160,8 +174,11 @@ def check_known(effect: EffectBase[..., Any]) -> None:
 
 
 def find(name: str, code: str = "") -> EffectBase[..., Any] | None:
-    """The effect of this name; where several have it, the one with that code, else the only one in that module. None: this process's
-    code does not have it, or cannot tell which."""
+    """Return the effect of this name.
+
+    If several have the name, return the one with that code, or else the only one in that module.
+    Return None if this process's code does not define the effect, or the choice is ambiguous.
+    """
     same = _known.get(name, {})
     if code in same:
         return same[code]

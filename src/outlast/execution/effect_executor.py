@@ -1,7 +1,8 @@
-"""Effects, as a life performs them: intent, act, confirm.
+"""Execute effects: record the intent, act, record the outcome.
 
-Every act is preceded by an intent that this life has recorded under its fence. As long as an intent is open, nothing else is done at its
-place but to find out whether it happened (`execution/effect_resolution.py`).
+Before every act, this execution records an intent under its fence. While an intent is open, the
+executor only finds out whether the effect happened (`execution/effect_resolution.py`), and does
+nothing else at its call site.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.replay")
 
 INTENTS_MAX = 5
-"""How many intents in a row may be slow to become durable: the wait after a death counts from the last."""
+"""How many consecutive intents may be slow to become durable. After a death, the wait counts
+from the last intent, so an effect must follow its intent promptly."""
 SLOW_SECONDS = 0.1
-"""What is slow, at least."""
+"""The lower bound in seconds for a write to count as slow."""
 
 
 def call(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any, Any]:
-    """Take the effect's place now; what is returned performs it when awaited."""
+    """Reserve the effect's call site now, and return a coroutine that executes the effect when
+    awaited."""
     effect = effect_call.effect
     check_known(effect)
     execution.engine.check_size(effect_call.arguments, f"the arguments of effect {effect.name}")
@@ -50,13 +53,13 @@ def call(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any
 def attend(
     execution: RunExecution, call_site: CallSite, effect_call: EffectCall
 ) -> Coroutine[Any, Any, Any]:
-    """Have an errand done at a place that was taken for it."""
+    """Return a coroutine that executes an effect call at its reserved call site."""
     call_site.effect_call, call_site.codec = effect_call, effect_call.effect.signature.returns
     return execution.make_awaitable(call_site, launch)
 
 
 def launch(execution: RunExecution, call_site: CallSite) -> None:
-    """Start an effect's body. Called on the run loop; the body executes on the host's."""
+    """Start an effect's body on the host loop. Called on the run loop."""
     assert call_site.effect_call is not None
     body = StepExecution(execution, call_site.key, call_site.effect_call.effect.name, {})
     body.is_effect, body.nudge = True, asyncio.Event()
@@ -66,7 +69,8 @@ def launch(execution: RunExecution, call_site: CallSite) -> None:
         else execution.span.around(body, partial(_perform, body, call_site, call_site.effect_call))
     )
     task = body.task = asyncio.Task(work, loop=execution.host, name=call_site.key)
-    call_site.stop = body.nudge.set  # it looks at `place.cancelled` where it can stop
+    # The executor checks `call_site.cancelled` where it can stop.
+    call_site.stop = body.nudge.set
     execution.step_executions[task] = body
 
 
@@ -115,7 +119,8 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
         if outcome.seconds is not None:
             execution.engine.durations.add(execution.workflow.name, body.name, outcome.seconds)
         body.ended("done", outcome.seconds)
-    if outcome.text is not None:  # it happened
+    if outcome.text is not None:
+        # The effect happened.
         if call_site.key.startswith(UNDO):
             execution.engine.meters.compensation("done")
         elif effect_call.effect.compensation is not None:
@@ -123,7 +128,7 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
 
 
 def say_lost(execution: RunExecution, key: str, error: str | None) -> None:
-    """What came of an effect cannot be recorded."""
+    """Log that an effect's outcome could not be recorded because this worker lost the run."""
     came = (
         "returned"
         if error is None
@@ -136,7 +141,7 @@ def say_lost(execution: RunExecution, key: str, error: str | None) -> None:
 
 
 class EffectExecutor:
-    """One effect under way at one place."""
+    """Execute one effect at one call site."""
 
     def __init__(self, body: StepExecution, call_site: CallSite, effect_call: EffectCall) -> None:
         self.body, self.call_site, self.effect_call, self.effect = (
@@ -148,11 +153,12 @@ class EffectExecutor:
         self.execution, self.engine = body.execution, body.execution.engine
         self.is_compensation = call_site.key.startswith(UNDO)
         self.acted_at: float | None = None
-        """When the last intent of this life was recorded, on the loop's clock."""
+        """When this execution recorded its last intent, on the loop's clock."""
         self.over_at = 0.0
-        """When what it began can no longer be under way, on the same clock."""
+        """When the act can no longer be in flight, on the same clock."""
         self.may_repeat = False
-        """Its intent is open, and it may be done again all the same: it is idempotent."""
+        """True if the effect may act again although its intent is open, because it is
+        idempotent."""
 
     @property
     def effect_record(self) -> EffectRecord | None:
@@ -160,21 +166,24 @@ class EffectExecutor:
 
     @property
     def unwanted(self) -> bool:
-        """Nobody wants it any more: the workflow has cancelled it, or the run or its unit is being undone."""
+        """Return whether the effect is no longer wanted: the workflow cancelled it, or its run
+        or unit is being compensated."""
         return self.call_site.cancelled or self.effect_call.resolve_only
 
     async def execute(self) -> Outcome:
-        """Until it is known what happened."""
+        """Execute the effect until its outcome is known, and return the outcome."""
         while True:
             try:
                 outcome = await self._resolve_first() or await self._act_if_wanted()
-            except Exception as fault:  # nothing of the act's own gets here
+            except Exception as fault:
+                # Errors of the act itself do not reach this line.
                 return await self._at_fault(fault)
             if outcome is not None:
                 return outcome
 
     async def _resolve_first(self) -> Outcome | None:
-        """What the journal has to say of this place. None: it is to be done."""
+        """Return the outcome that the journal or a resolution gives for this call site. None if
+        the effect must act."""
         effect_record = self.effect_record
         if effect_record is None or not effect_record.intent:
             return None
@@ -192,17 +201,25 @@ class EffectExecutor:
         return None
 
     def _kept(self, effect_record: EffectRecord) -> Outcome | None:
-        """It happened, and a retry made the entry void that says so. With other arguments it is another effect."""
+        """Return the outcome of an effect that happened and whose entry a retry made void.
+
+        Return None if the arguments differ: the call is then another effect.
+        """
         assert effect_record.closed is not None
         if effect_record.args != self.call_site.args:
             effect_record.reset()
             return None
-        # A plain result is kept aside by the journal, and does not get here; the fold may have forgotten it.
+        # The journal salvages plain results, so they do not get here. The effect log may have
+        # dropped them.
         assert effect_record.closed.error is not None or effect_record.compensation is not None
         return Outcome(effect_record.value, None, effect_record.closed.error)
 
     async def _at_fault(self, fault: Exception) -> Outcome:
-        """Something is wrong with the code around the act. Where something may have happened, or must be undone, a person looks."""
+        """Handle an error in the code around the act.
+
+        If the effect may have happened, or is a compensation, park the run for a person. Otherwise
+        return the error as the outcome.
+        """
         text = encode_error(fault, self.engine.settings.error_text_max)
         if self.execution.is_open(self.call_site.key) or self.is_compensation:
             self.body.error_text = text
@@ -220,7 +237,8 @@ class EffectExecutor:
     # -- acting
 
     async def _act_if_wanted(self) -> Outcome | None:
-        """Intent, act. None: it is open, or to be done again."""
+        """Record the intent and act, unless the effect is no longer wanted. Return None if the
+        outcome is open or the effect must act again."""
         effect_record = self.effect_record
         in_doubt = effect_record is not None and effect_record.open
         if self.unwanted and not in_doubt:
@@ -228,9 +246,11 @@ class EffectExecutor:
         has_time = self._has_time()
         if not self.execution.may_start(UNIT.get()) or not has_time:
             if not has_time:
-                self.execution.units = 0  # a unit cannot end here either
+                # The unit cannot end in this process either.
+                self.execution.units = 0
             self.engine.drain.check_run(self.execution)
-            await self.execution.host.create_future()  # it is cancelled when its run is given back
+            # The wait is cancelled when the run is released.
+            await self.execution.host.create_future()
         self.body.attempt = 1 + (effect_record.raised if effect_record is not None else 0)
         self.body.idle, self.body.since = False, self.execution.host.time()
         last_intent = effect_record.intent if effect_record is not None else 0
@@ -241,11 +261,13 @@ class EffectExecutor:
                     raise self.execution.end_reason
             except (asyncio.CancelledError, Evicted, Diverged):
                 if self.effect_record is not None and self.effect_record.intent > last_intent:
-                    self._record_attempt(None, did_not=True)  # nobody need ask what came of it
+                    # The effect did not act, so its intent needs no resolution.
+                    self._record_attempt(None, did_not=True)
                 raise
             if self.unwanted and not in_doubt:
                 return NOT_DONE
-            if not self._has_time():  # a drain has begun since
+            if not self._has_time():
+                # A drain has begun in the meantime.
                 self._record_attempt(None, did_not=True)
                 return None
             return await self._act(key)
@@ -253,12 +275,17 @@ class EffectExecutor:
             self.body.shielded, self.body.idle = False, True
 
     def _has_time(self) -> bool:
-        """In a drain nothing is begun that only a person could sort out if it were cut."""
+        """Return whether the effect may act before the process exits.
+
+        During a drain, an effect that is neither idempotent nor verifiable acts only if its
+        time-out fits. If the exit interrupted it, a person would have to decide its outcome.
+        """
         sortable = self.effect.idempotent or self.effect.verifier is not None
         return sortable or (self.effect.timeout or 0.0) < self.engine.drain.seconds_before_exit
 
     async def _intend(self) -> str:
-        """Have the intent recorded: it is durable when this returns. The key under which to act."""
+        """Record the intent, wait until it is durable, and return the idempotency key to act
+        under."""
         execution, effect, effect_record = self.execution, self.effect, self.effect_record
         generation = effect_record.generation if effect_record is not None else 0
         if effect_record is not None and effect_record.intent:
@@ -284,7 +311,8 @@ class EffectExecutor:
                 or execution.end_reason is not None
             ):
                 return key
-            said["again"] = True  # nothing was done after this one
+            # The effect did not act after this intent.
+            said["again"] = True
         execution.evict(Evicted("the store takes too long to record an intent"))
         return key
 
@@ -317,8 +345,11 @@ class EffectExecutor:
         return self.result(value)._replace(seconds=execution.host.time() - self.body.since)
 
     async def _timed(self, act: Coroutine[Any, Any, Any]) -> Any:
-        """Know when what it began can no longer be under way. One that took longer than it may was held up, perhaps before it sent anything: its
-        time-out begins anew where it ended."""
+        """Await the act, and note when it can no longer be in flight.
+
+        An act that took longer than its time-out was held up, perhaps before it sent anything. Its
+        time-out then counts from its end.
+        """
         try:
             return await act
         finally:
@@ -331,7 +362,11 @@ class EffectExecutor:
             )
 
     async def _call(self, key: str) -> Any:
-        """The function itself, under its time-out. A thread cannot be stopped: what comes of it late is what came of it."""
+        """Call the effect's function within its time-out.
+
+        A thread cannot be stopped. A sync effect that takes longer is waited for, and its late
+        outcome counts.
+        """
         effect, args, kwargs = self.effect, self.effect_call.args, self.effect_call.kwargs
         if effect.key_name is not None:
             args, kwargs = effect.signature.having(args, kwargs, effect.key_name, key)
@@ -363,7 +398,8 @@ class EffectExecutor:
         return self.engine.pool.run(self.execution.host, copy_context(), fn, *args, **kwargs)
 
     def result(self, value: Any) -> Outcome:
-        """It happened."""
+        """Return the outcome of an effect that happened. If its result cannot be recorded, the
+        outcome is an error, and the effect still counts as done."""
         try:
             text, value = self.effect.signature.returns().round_trip(value)
             self.engine.check_size(text, f"the result of effect {self.effect.name}")
@@ -375,11 +411,14 @@ class EffectExecutor:
         return Outcome(text, value)
 
     def _raised(self, error: BaseException, *, did_not: bool) -> Outcome | None:
-        """The act has raised: an error that means that it did not happen, or one that leaves that open."""
+        """Handle an exception of the act. `did_not` states that the act certainly did not happen.
+
+        Return the error as the outcome if so, no retry is left, no earlier act is in doubt, and the
+        effect is not a compensation. Otherwise record the attempt and return None.
+        """
         effect_record = self.effect_record
-        doubtful = (
-            effect_record is not None and effect_record.doubtful
-        )  # an earlier act may have happened all the same
+        # An earlier act may have happened all the same.
+        doubtful = effect_record is not None and effect_record.doubtful
         text = encode_error(error, self.engine.settings.error_text_max)
         if (
             did_not
@@ -394,7 +433,10 @@ class EffectExecutor:
         return None
 
     def _record_attempt(self, error: str | None, *, did_not: bool) -> None:
-        """An act that came to nothing, or to nothing certain. Without an error there was none: it counts as no attempt."""
+        """Record an act that did not happen or whose outcome is uncertain.
+
+        Without an error, the effect did not act, and the entry does not count as an attempt.
+        """
         body, execution = self.body, self.execution
         delay = 0.0
         if error is not None:
@@ -410,14 +452,18 @@ class EffectExecutor:
     # -- waiting
 
     async def unknown(self, why: str) -> Outcome:
-        """Only a person can say. It does not return: the run is parked."""
+        """Park the run because only a person can decide the effect's outcome. This never
+        returns."""
         release.cannot_tell(self.execution, self.call_site.key, why)
         await self.execution.host.create_future()
         raise AssertionError
 
     async def until(self, due: float, *, may_stop: bool = False) -> None:
-        """Until the store's clock says so; or, if it may stop, it is not wanted any more. A run that waits for nothing else is given
-        back meanwhile."""
+        """Wait until the store's clock reaches `due`.
+
+        With `may_stop`, return early if the effect is no longer wanted. A run that waits for
+        nothing else may be released in the meantime.
+        """
         body, execution = self.body, self.execution
         assert body.nudge is not None
         while (left := due - execution.now()) > 0 and not (may_stop and self.unwanted):
@@ -434,4 +480,4 @@ class EffectExecutor:
 
 
 class _TooLate(TimeoutError):
-    """Its own time-out has cut the act."""
+    """The effect's own time-out interrupted the act."""

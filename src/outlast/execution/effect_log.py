@@ -1,7 +1,8 @@
-"""Dealings: what a run has to do with the outside world, as its journal tells it.
+"""Fold a run's journal into the state of its effects.
 
-Pure: a fold over entries, read by replay, undo, retry, decide and show. A dealing is an effect's place: what was intended there, whether it
-happened, and whether it was undone. See docs/architecture.md, Effects.
+The fold is pure. Replay, compensation, retry, decide and show read it. An effect record describes
+one call site: what was intended there, whether it happened, and whether it was compensated. See
+docs/architecture.md, Effects.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from outlast.store.commands import Record
 from outlast.store.rows import Entry
 
 UNDO = "undo:"
-"""Before the key of a place: the place of its compensation."""
+"""Prefix of a call site's key. With it, the key is the call site of the compensation."""
 KINDS = frozenset({"intent", "compensation", "child", "verify", "decision", "undoing"})
-"""Entries that are always of interest here. Others are where there is a dealing at their key."""
+"""Kinds of entries that always concern the effect log. Other kinds do if their key has an effect
+record."""
 ENDS_OF_LIVES = frozenset({"death", "interruption"})
 ANEW = frozenset({"resume", "retry"})
-"""After these, and when it begins to be undone, what could not be told or done is tried anew: what counts up to a limit starts from nothing."""
+"""After these entries, and when compensation begins, unresolved and failed effects get a fresh
+start: the counters that have a limit restart at zero."""
 
 
 @dataclass
 class Decision:
-    """What a person has said of an open intent: "happened" or "did_not"."""
+    """A person's decision on an open intent: "happened" or "did_not"."""
 
     what: str
     value: str | None
@@ -35,73 +38,83 @@ class Decision:
 
 @dataclass
 class EffectRecord:
-    """What was intended at one place. `happened` is None as long as nobody knows."""
+    """The effect intended at one call site. `happened` is None as long as the outcome is
+    unknown."""
 
     place: str
     kind: str
-    """`intent`, `compensation` (to be undone, whatever it belongs to) or `child`."""
+    """`intent`, `compensation` (a compensation to execute, whatever it belongs to) or `child`."""
     first: int
-    """The seq of its first entry: the order in which things are undone."""
+    """The seq of the record's first entry. Compensation goes by this order, newest first."""
     effect: str = ""
     code: str = ""
-    """Whose effect it is: module, qualified name and name of the function. A hint where two effects have one name."""
+    """The module, qualified name and name of the effect's function. A hint if two effects share
+    a name."""
     args: str | None = None
-    """The fingerprint of its call."""
+    """The fingerprint of the call."""
     arguments: str = "{}"
-    """Its recorded arguments, whole."""
+    """The recorded arguments in full."""
     key: str = ""
-    """Its idempotency key."""
+    """The idempotency key."""
     generation: int = 0
     compensation: str | None = None
     units: tuple[str, ...] = ()
-    """The names of the units that it was called in, outermost first: they undo it if they are rolled back."""
+    """The names of the units around the call, outermost first. A unit that rolls back
+    compensates the effect."""
     threaded: bool = False
     intent: int = 0
-    """The seq of the last intent, and `at` its time."""
+    """The seq of the last intent. `at` is its time."""
     at: float = 0.0
     timeout: float = 0.0
     acts: int = 0
-    """How many intents there were, of this generation."""
+    """The number of intents in this generation that the effect may have acted on."""
     looked_at: bool = False
-    """Somebody has had it tried anew."""
+    """True once a retry, resume, decision or compensation gave the effect a fresh start."""
     tried_anew: bool = False
-    """And it was: what was seen of it before that says nothing of it now."""
+    """True if an intent followed that fresh start. What was known of the effect before no longer
+    applies."""
     ended: float = -math.inf
-    """When the life ended that had the last intent, by a death or an interruption."""
+    """When the execution with the last intent ended by a death or an interruption."""
     closed: Entry | Record | None = None
     open: bool = False
     doubtful: bool = False
-    """An act before the last one may have happened: it was never known not to have."""
+    """True if an act before the last one may have happened: nothing has ruled that out."""
     happened: bool | None = None
     unsure: bool = False
-    """It was closed because nobody wanted it any more, and may have happened all the same: it is idempotent."""
+    """True if an idempotent effect was closed because it was no longer wanted, and may have
+    happened all the same."""
     value: str | None = None
     raised: int = 0
-    """Acts that raised since it was last tried anew; deaths are not counted."""
+    """The number of acts that raised since the last fresh start. Deaths do not count."""
     error: str | None = None
-    """What the last of them raised."""
+    """The error of the last of them."""
     retry_at: float = 0.0
-    """When the next may be made."""
+    """When the next act may start."""
     asked: int = 0
-    """How often verify could not tell since then, and `ask_at`: when to ask again."""
+    """How often verify could not tell since the last fresh start. `ask_at` is when to ask it
+    again."""
     ask_at: float = 0.0
     doubt: str | None = None
-    """Why it could not."""
+    """Why verify could not tell."""
     decision: Decision | None = None
     undone: int | None = None
-    """The seq of the entry that says so."""
+    """The seq of the entry that records the compensation."""
     by_hand: bool = False
-    """A person has undone it, or says that it need not be."""
+    """True if a person has compensated the effect or decided that it needs no compensation."""
 
     @property
     def undoable(self) -> bool:
-        """It happened, has a compensation (or is one to be made), and was not undone. What children have done is in their own journals."""
+        """Return whether the effect happened, has a compensation or is one, and was not compensated
+        yet.
+
+        The effects of children are in the children's own journals.
+        """
         to_undo = self.kind == "compensation" or self.compensation is not None
         return bool(self.happened) and to_undo and self.undone is None
 
     @property
     def left_open(self) -> bool:
-        """Whether its run ended before anybody found out whether it happened."""
+        """Return whether the run ended before it was known if the effect happened."""
         return self.closed is not None and self.closed.error == LEFT_OPEN
 
     def try_anew(self) -> None:
@@ -111,7 +124,10 @@ class EffectRecord:
         self.error = None
 
     def reset(self) -> None:
-        """What happens here next is another effect, with another key; but not if it may have happened under this one."""
+        """Clear the record. The next call at this site is another effect with another key.
+
+        The key stays the same if the effect may have happened under it.
+        """
         self.generation += not self.unsure
         self.intent, self.open, self.happened, self.closed = 0, False, None, None
         self.acts, self.doubtful, self.unsure = 0, False, False
@@ -121,13 +137,14 @@ class EffectRecord:
 
 @dataclass
 class EffectLog:
-    """Everything a run has dealt in, by place."""
+    """The effect records of one run, by call site."""
 
     records: dict[str, EffectRecord] = field(default_factory=dict)
     lean: bool = False
-    """Forget arguments and results that nobody will need. Those who only look want to see them."""
+    """Drop arguments and results that no execution will need. Commands that only inspect a run
+    keep them."""
     undoing: int | None = None
-    """The seq of the entry from which on the run is being undone."""
+    """The seq of the entry that began the run's compensation."""
     at: float = 0.0
     """When the last entry was recorded."""
 
@@ -135,7 +152,8 @@ class EffectLog:
         return self.records.get(place)
 
     def __iter__(self) -> Iterator[EffectRecord]:
-        """The run's own, newest first. Compensations are part of what they undo."""
+        """Yield the run's own records, newest first. Compensations belong to the records they
+        compensate."""
         own = (
             effect_record
             for effect_record in self.records.values()
@@ -145,7 +163,7 @@ class EffectLog:
 
     @property
     def opened(self) -> list[EffectRecord]:
-        """Those of which nobody knows whether they happened, newest first; compensations too."""
+        """Return the records with an unknown outcome, newest first, including compensations."""
         return sorted(
             (one for one in self.records.values() if one.open), key=lambda one: -one.first
         )
@@ -156,11 +174,12 @@ class EffectLog:
 
     @property
     def compensations(self) -> int:
-        """How much there would be to undo now: what is open may have happened."""
+        """Return how many effects a compensation would cover now. Open effects count, since they
+        may have happened."""
         return sum(one.undoable or (one.open and one.compensation is not None) for one in self)
 
     def add(self, entry: Entry | Record) -> None:
-        """The next entry of the journal."""
+        """Add the journal's next entry to the fold."""
         self.at = entry.at
         if entry.kind in KINDS:
             _ADD[entry.kind](self, entry)
@@ -177,7 +196,8 @@ class EffectLog:
             elif entry.kind == "attempt":
                 effect_record.raised, effect_record.error = entry.attempt or 0, entry.error
                 effect_record.retry_at = float(entry.value or 0)
-                if entry.args is not None:  # this one did not happen; there may have been others
+                if entry.args is not None:
+                    # This act did not happen. An earlier one may have.
                     effect_record.open = effect_record.doubtful
 
     def _intent(self, entry: Entry | Record) -> None:
@@ -187,7 +207,8 @@ class EffectLog:
             effect_record = self.records[entry.key] = EffectRecord(entry.key, "intent", entry.seq)
         if effect_record.intent == 0:
             effect_record.first = entry.seq
-        if "again" not in said:  # the one before was too slow to be acted on
+        if "again" not in said:
+            # `again` marks the repetition of an intent that was too slow to act on.
             effect_record.doubtful = effect_record.open
             effect_record.acts += 1
         effect_record.kind, effect_record.intent, effect_record.at, effect_record.args = (
@@ -230,7 +251,8 @@ class EffectLog:
 
     def _verify(self, entry: Entry | Record) -> None:
         effect_record = self.records[entry.key]
-        if entry.args is not None:  # it says that it did not happen
+        if entry.args is not None:
+            # Verify answered that the effect did not happen.
             effect_record.open = effect_record.doubtful = False
             return
         effect_record.asked, effect_record.ask_at, effect_record.doubt = (
@@ -267,9 +289,8 @@ class EffectLog:
             and not effect_record.place.startswith(UNDO)
             and entry.error is None
         )
-        if (
-            self.lean and needless
-        ):  # nothing hangs on it any more but that it happened: its result is the workflow's
+        if self.lean and needless:
+            # Only the fact that the effect happened still matters. The workflow has the result.
             effect_record.arguments, entry = "{}", entry._replace(value="null")
         effect_record.closed, effect_record.open, effect_record.value = entry, False, entry.value
         effect_record.doubtful = False
@@ -278,17 +299,21 @@ class EffectLog:
             self._undid(entry)
 
     def _undid(self, entry: Entry | Record) -> None:
-        """If this is a compensation, what it compensates is undone."""
+        """Mark the compensated record if this entry is a compensation."""
         if (
             entry.key.startswith(UNDO)
             and (what := self.records.get(entry.key[len(UNDO) :])) is not None
         ):
             what.undone = entry.seq
 
-    # -- a retry
+    # -- retrying
 
     def cut(self, start: int | None) -> int | None:
-        """Where a retry that voids the journal from `start` must begin to void it, so that nothing undone passes for done."""
+        """Return the seq from which a retry that starts at `start` must void the journal.
+
+        It may be earlier than `start`, so that no compensated effect still counts as done. Return
+        None if nothing is to be voided.
+        """
         begin = min(start or math.inf, self.undoing or math.inf)
         while True:
             firsts = (
@@ -302,8 +327,11 @@ class EffectLog:
             begin = earlier
 
     def void(self, start: int) -> None:
-        """The journal is void from here. What was undone, or did not happen, is another effect when its place is reached again; what
-        happened, or is open, is what it is."""
+        """Void the journal from `start` on.
+
+        Effects that were compensated or did not happen become other effects when the run reaches
+        their call sites again. Effects that happened or are open stay as they are.
+        """
         self.undoing = None
         for place, effect_record in list(self.records.items()):
             ended = (

@@ -1,5 +1,8 @@
-"""An open intent: an effect was about to act, and nobody knows whether it did. First until it can no longer be under way; then what `verify`
-says, or, if it is idempotent, once more; else a person must decide."""
+"""Resolve open intents: an effect was about to act, and it is unknown whether it did.
+
+First wait until the act can no longer be in flight. Then ask `verify`, or act again if the effect
+is idempotent. Otherwise a person must decide.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.replay")
 
 ACTS_AGAIN = 3
-"""How often, at least, an effect acts again whose act raised and turned out not to have happened, or that is idempotent."""
+"""The minimum number of repeated acts for an effect whose act raised and did not happen, or that
+is idempotent."""
 BACKOFF, BACKOFF_MAX = 1.0, 60.0
-"""Seconds between two askings of a verify that cannot tell."""
+"""The first and the longest pause, in seconds, before asking a verify that could not tell again."""
 
 
 async def resolve(executor: EffectExecutor, effect_record: EffectRecord) -> Outcome | None:
-    """Find out whether it happened. None: it did not, or it may be done again."""
+    """Find out whether the effect happened. Return None if it did not, or if it may act again."""
     effect = executor.effect
     await until_over(executor, effect_record)
-    if executor.body.orphan_threads:  # threads that the act has started: one may still be at it
+    if executor.body.orphan_threads:
+        # The act started threads. One of them may still be acting.
         await asyncio.wait(executor.body.orphan_threads)
     if effect.verifier is not None:
         return await _verify(executor, effect_record)
@@ -41,7 +46,7 @@ async def resolve(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
             else ""
         )
         return await executor.unknown(f"nobody can tell whether it happened.{why}")
-    # A workflow that only gave up waiting goes on, and may do the same under another key.
+    # A workflow that only stopped waiting continues, and may repeat the call under another key.
     ends = executor.effect_call.resolve_only or (
         executor.unwanted and executor.execution.cancelling is not None
     )
@@ -54,10 +59,13 @@ async def resolve(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
 
 
 async def until_over(executor: EffectExecutor, effect_record: EffectRecord) -> None:
-    """Until the act can no longer be under way, however the worker died. In the life that acted, an idempotent effect only backs off."""
+    """Wait until the act can no longer be in flight, however the worker died.
+
+    In the execution that acted, an idempotent effect without verify only backs off.
+    """
     span = effect_record.timeout + executor.engine.settings.effect_margin
     if executor.acted_at is None:
-        # A thread went on until its process died, whatever its time-out was.
+        # A thread continued until its process died, whatever its time-out was.
         since = (
             max(effect_record.at, effect_record.ended)
             if effect_record.threaded
@@ -67,15 +75,17 @@ async def until_over(executor: EffectExecutor, effect_record: EffectRecord) -> N
         await executor.until(since + span)
     elif executor.effect.idempotent and executor.effect.verifier is None:
         await executor.until(effect_record.retry_at)
-    else:  # by the clock that does not jump, too
+    else:
+        # Also wait by the monotonic clock, which does not jump.
         left = executor.over_at - executor.execution.host.time()
         await executor.until(max(effect_record.at + span, executor.execution.now() + left))
 
 
 def _say_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: float) -> None:
-    """A program that only waits looks as if it hung."""
+    """Log the wait, because a program that only waits seems to hang."""
     if seconds > 0:
-        raised = effect_record.retry_at > effect_record.at  # and so was not cut
+        # It raised, so no death interrupted it.
+        raised = effect_record.retry_at > effect_record.at
         log.warning(
             "effect %s of run %s %s: in %.0f s it cannot be %sany more, then it is found out whether it happened",
             executor.call_site.key, executor.execution.id, "raised, and may have happened" if raised else "was under way when its process ended",
@@ -84,7 +94,11 @@ def _say_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: fl
 
 
 async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:
-    """What a person has said. Who said it need not have had the code that knows what a result of it is."""
+    """Return the outcome that a person decided.
+
+    The person's command may not have had the code that checks the result, so it is decoded here. If
+    it is not a valid result, park the run again or record the error.
+    """
     text = decision.value or "null"
     try:
         return Outcome(text, executor.effect.signature.returns().decode(text))
@@ -95,7 +109,8 @@ async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:
                 f"it was decided that it happened, but {text[:80]} is no result of it: {stopped(str(unfit))}"
             )
         why = f"what was decided of effect {executor.effect.name} is no result of it: {unfit}"
-        if text == "null" and not executor.is_compensation:  # --compensate, without one
+        if text == "null" and not executor.is_compensation:
+            # `decide --compensate` was used without a result.
             why = f"nobody said with which result effect {executor.effect.name} happened, only that it is to be undone."
         error = Unrecordable(why)
         return Outcome(text, None, encode_error(error, executor.engine.settings.error_text_max))
@@ -129,11 +144,16 @@ async def _verify(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
 
 
 async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happened[Any] | None:
-    """What verify says, under the effect's own time-out. A thread that takes longer changes nothing: nobody waits for it."""
+    """Return verify's answer, under the effect's own time-out.
+
+    A verify thread that takes longer is not waited for, because it changes nothing. Raise TypeError
+    for an answer of another type.
+    """
     effect, body = executor.effect, executor.body
     assert effect.verifier is not None
     if effect in executor.engine.step_overrides:
-        return None  # what stands in for it, in a test, has touched nothing
+        # The test's override of the effect has touched nothing.
+        return None
     wanted = executor.effect_call.for_verify(effect_record.key)
     body.idle, body.since = False, executor.execution.host.time()
     try:
@@ -172,7 +192,11 @@ async def _could_not_tell(
 
 
 def is_exhausted(executor: EffectExecutor, effect_record: EffectRecord) -> bool:
-    """A compensation has as many retries as it says: they have a default that is meant for it."""
+    """Return whether the effect has used up its retries.
+
+    Compensations get exactly their own `retries`, whose default suits them. Other effects get at
+    least ACTS_AGAIN.
+    """
     floor = 0 if executor.is_compensation else ACTS_AGAIN
     return effect_record.raised > max(executor.effect.retries, floor)
 

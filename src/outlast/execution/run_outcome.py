@@ -1,5 +1,8 @@
-"""How a life ends: the workflow is woken so that its `finally` blocks execute, bodies are stopped, and then the run is settled,
-parked or given back."""
+"""End a run execution.
+
+Wake the workflow so that its `finally` blocks execute, stop the step bodies, then settle, park or
+release the run.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.replay")
 
 ROUNDS = 10
-"""How often tasks that go on after a cancellation are cancelled again."""
+"""How often tasks that survive a cancellation are cancelled again."""
 
 
 class RunOutcome(NamedTuple):
-    """How a life ended. `status` is the run's, or "evicted" if the run goes on without us."""
+    """How an execution ended. `status` is the run's status, or "evicted" if the run continues
+    elsewhere."""
 
     status: str
     value: str | None = None
@@ -37,7 +41,7 @@ class RunOutcome(NamedTuple):
 
 
 def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
-    """How the run ends, now that its workflow has returned or raised."""
+    """Build the command that settles the run, after its workflow has returned or raised."""
     if execution.row.undoing is not None:
         said = json.loads(execution.row.undoing)
         return Settle(execution.pk, execution.fence, **said)
@@ -74,7 +78,11 @@ def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
 
 
 def wind_down(execution: RunExecution) -> None:
-    """Wake whatever still waits in the workflow, then stop the bodies. Once; nothing is delivered or recorded any more."""
+    """Wake what still waits in the workflow, then stop the step bodies.
+
+    Later calls do nothing. Afterwards no entry is delivered or recorded, except the late outcomes
+    of effects.
+    """
     assert execution.end_reason is not None
     if execution.ending:
         return
@@ -91,21 +99,23 @@ def wind_down(execution: RunExecution) -> None:
         if not call_site.awaited:
             _say_not_awaited(execution, call_site)
         if call_site.coro is not None:
-            call_site.coro.close()  # called, and not awaited: Python's own warning would name our line
+            # The call was never awaited. Python's own warning would name a line of Outlast.
+            call_site.coro.close()
         if (
             call_site.kind == "child"
             and call_site.stop is not None
             and execution.settlement is not None
         ):
-            call_site.stop()  # a child that nobody waits for ends with its parent
+            # A child that the workflow does not await ends with its parent.
+            call_site.stop()
     execution.engine.track_task(spawn_detached(execution.host, _conclude(execution)))
 
 
 def _say_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
     """Log a call without `await`: it did nothing, and the run ended all the same.
 
-    Of a run that failed only effects are worth it: an exception may have come between the call and
-    its `await`.
+    For a run that failed, log only effects. An exception may have come between the call and its
+    `await`.
     """
     if execution.settlement is None or (
         execution.settlement.status != "done" and call_site.effect_call is None
@@ -131,9 +141,11 @@ def _say_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
 
 
 def _warn_of_running_tasks(execution: RunExecution) -> None:
-    """Log once which tasks of the program still run when a run is done: the workflow did not wait for them.
+    """Log the program's tasks that still run when a run is done: the workflow did not wait for
+    them.
 
-    A task that the workflow has cancelled is not one of them, nor one that a library created for itself.
+    Tasks that the workflow has cancelled do not count, nor do tasks that a library created for
+    itself.
     """
     if execution.settlement is None or execution.settlement.status != "done" or execution.undoing:
         return
@@ -156,7 +168,8 @@ def _warn_of_running_tasks(execution: RunExecution) -> None:
 
 
 def _end_tasks(execution: RunExecution) -> None:
-    """First whoever waits at a place gets the reason; then what still goes on is cancelled, again and again."""
+    """Wake every task that waits at a call site with the end reason, then cancel the remaining
+    tasks, up to ROUNDS times."""
     loop = execution.loop
     loop.open = True
     for call_site in list(execution.call_sites.values()):
@@ -173,17 +186,17 @@ def _end_tasks(execution: RunExecution) -> None:
         loop.open = False
         loop.pump(10_000)
     if any(not task.done() for task in loop.tasks):
-        execution.engine.unfinished_loops.append(
-            loop
-        )  # kept, so that no finaliser executes its code
+        # Keep the loop alive, so that no finalizer executes the workflow's code.
+        execution.engine.unfinished_loops.append(loop)
     for task in loop.tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         if task.done() and not task.cancelled():
-            task.exception()  # seen: it is no news that it ended so
+            # Mark the exception as retrieved. It needs no report.
+            task.exception()
 
 
 async def _conclude(execution: RunExecution) -> None:
-    """Once the bodies have stopped: settle, park or give back."""
+    """Settle, park or release the run once its step bodies have stopped."""
     end = RunOutcome("evicted", reason=str(execution.end_reason))
     try:
         await _stopped(execution)
@@ -200,9 +213,9 @@ async def _conclude(execution: RunExecution) -> None:
             if not execution.concluded:
                 execution.engine.run_after_close(_afterwards(execution))
         else:
-            execution.engine.release_slot(
-                execution
-            )  # nothing of it executes any more: what is claimed now is written after its end
+            # Nothing of the run executes any more. What the worker claims now is written after the
+            # run's end.
+            execution.engine.release_slot(execution)
             try:
                 outcome = await execution.engine.writer.execute(last)
                 if isinstance(outcome, Refused) and outcome.why == CANCEL:
@@ -211,9 +224,8 @@ async def _conclude(execution: RunExecution) -> None:
             except StoreError as error:
                 outcome = error
             execution.concluded = not isinstance(outcome, StoreError)
-            if isinstance(
-                outcome, (Refused, StoreError)
-            ):  # it is not ours any more, or the store does not answer
+            if isinstance(outcome, (Refused, StoreError)):
+                # This process no longer owns the run, or the store does not answer.
                 execution.end_reason, execution.settlement = refusal(outcome), None
                 end = RunOutcome("evicted", reason=str(execution.end_reason))
             elif isinstance(last, Undo):
@@ -235,9 +247,10 @@ async def _conclude(execution: RunExecution) -> None:
 
 
 async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
-    """Return how a run that cannot be replayed, and that somebody wants to end, ends.
+    """Return the command that ends a cancelled run that cannot be replayed.
 
-    Its `finally` blocks cannot execute. What it has done is in its journal, and is undone from there without its code.
+    Its `finally` blocks cannot execute. Its effects are in the journal, and are compensated from
+    there without its code.
     """
     asked = [entry.seq for entry in execution.pending if entry.kind == "cancel"]
     failed_at = (
@@ -254,7 +267,8 @@ async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
 
 
 async def _look_at_children(execution: RunExecution) -> None:
-    """Whether a child has not ended, or has done anything: their parent is about to fail."""
+    """Set `children_left` if a child has not ended or has effects. Their parent is about to fail
+    or be cancelled."""
     engine = execution.engine
     try:
         async with aclosing(engine.children_of(execution.id)) as children:
@@ -269,7 +283,10 @@ async def _look_at_children(execution: RunExecution) -> None:
 
 
 async def _afterwards(execution: RunExecution) -> None:
-    """The engine has closed while an effect acted, or a thread executed. If that ends while the program goes on, its run is given back."""
+    """Release the run once its effects and threads have ended after the engine closed.
+
+    This happens only if they end while the program is still running.
+    """
     engine = execution.engine
     while going_on := [*execution.step_executions, *_threads(execution)]:
         await asyncio.wait(going_on)
@@ -280,19 +297,21 @@ async def _afterwards(execution: RunExecution) -> None:
     try:
         if last is not None:
             await engine.writer.execute(last)
-    finally:  # if the store did not take it, it takes that the worker leaves
+    finally:
+        # If the store did not accept the command, it still accepts that the worker deregisters.
         engine.in_flight.drop(execution.fence)
         engine.on_hung_work_ended(execution.id)
 
 
 async def _stopped(execution: RunExecution) -> None:
-    """Until nothing of the run executes any more; when the engine closes, no longer than `close_timeout`.
+    """Wait until nothing of the run executes. If the engine closes, wait at most `close_timeout`.
 
-    A run that has ended does not wait for threads of steps that were cancelled or took too long: that is on record.
+    A run that has ended does not wait for threads of steps that were cancelled or timed out, since
+    their outcome is recorded.
     """
     engine = execution.engine
     while True:
-        # One that was cancelled before its first turn could not strike itself off.
+        # A task that was cancelled before its first turn could not remove itself.
         execution.step_executions = {
             task: body for task, body in execution.step_executions.items() if not task.done()
         }
@@ -325,9 +344,8 @@ def _last_command(execution: RunExecution) -> Settle | Release | Undo | None:
     if isinstance(execution.end_reason, Evicted) and execution.end_reason.lost:
         return None
     if execution.step_executions or _threads(execution):
-        execution.engine.hung.add(
-            execution.id
-        )  # still executing: the run must not be given to anybody yet
+        # The run still executes here. No other worker may get it yet.
+        execution.engine.hung.add(execution.id)
         return None
     if execution.settlement is not None:
         effect_log = execution.journal.effect_log
@@ -374,7 +392,8 @@ def _last_command(execution: RunExecution) -> Settle | Release | Undo | None:
 
 
 def refusal(outcome: Any) -> Evicted:
-    """The end of a life whose run this process no longer has: another has it, or the store does not answer."""
+    """Return the eviction for a run that this process has lost: another worker has it, or the
+    store does not answer."""
     if isinstance(outcome, Refused) and outcome.why == FENCE:
         return lost("another worker has the run now: this one was taken for dead")
     if isinstance(outcome, StoreError):
@@ -383,14 +402,16 @@ def refusal(outcome: Any) -> Evicted:
 
 
 def lost(reason: str, cause: StoreError | None = None) -> Evicted:
-    """An eviction after which there is nothing to give back. With a cause, the run is not asked for again."""
+    """Return an eviction that leaves nothing to release. With a cause, the run is not requested
+    again."""
     evicted = Evicted(reason)
     evicted.lost, evicted.cause = True, cause
     return evicted
 
 
 def _origin(error: BaseException) -> int | None:
-    """The entry whose exception ended the run, if it was one: a retry starts there."""
+    """Return the number of the entry whose exception ended the run, or None. A retry starts
+    there."""
     seen: set[int] = set()
     stack: list[BaseException | None] = [error]
     found: list[int] = []
@@ -399,7 +420,8 @@ def _origin(error: BaseException) -> int | None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        if SEQ in one.__dict__:  # what was handled before it is no part of the end
+        if SEQ in one.__dict__:
+            # What was handled before this exception is not part of the end.
             found.append(one.__dict__[SEQ])
             continue
         stack += [one.__cause__, None if one.__suppress_context__ else one.__context__]

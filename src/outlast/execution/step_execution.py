@@ -1,4 +1,4 @@
-"""Step bodies: what a step really does, on the host's loop or in a thread, with its attempts."""
+"""Execute the bodies of steps, with their attempts, on the host loop or in a thread."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ if TYPE_CHECKING:
     from outlast.execution.run_execution import RunExecution
 
 BODY: ContextVar[StepExecution | None] = ContextVar("outlast_body", default=None)
-"""The step's body that executes now."""
+"""The step execution that the current code belongs to."""
 
 log = logging.getLogger("outlast.replay")
 _spending = threading.Lock()
-"""Steps say what they cost from whatever thread they execute in. It is held for a sum of two."""
-_jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
+"""Guards sums of costs: steps report them from any thread. It is held for one addition."""
+_jitter = random.Random()  # noqa: S311 - no secret; leaves the program's seeded one alone
 
 
 class StepExecution:
-    """One step under way. `calls` numbers the steps that it calls itself; `results` has theirs, and those of the steps
-    within them, for as long as the outermost step is under way."""
+    """One step in flight.
+
+    `calls` numbers the steps that this step calls. `results` holds their results, and those of
+    steps nested deeper, as long as the outermost step is in flight.
+    """
 
     __slots__ = (
         "_outer",
@@ -77,59 +80,64 @@ class StepExecution:
         outer: StepExecution | None = None,
     ) -> None:
         self.execution, self.key, self.name = execution, key, name
-        self._outer = (
-            None if outer is None else outer.outer
-        )  # not itself: a cycle would wait for the collector
+        # Not `self`: a reference cycle would wait for the garbage collector.
+        self._outer = None if outer is None else outer.outer
         self.attempt = 1
         self.abandoned = False
-        """Its thread goes on without it."""
+        """True if the step's thread continues without it."""
         self.since = execution.host.time()
         """When the attempt began, on the loop's clock."""
         self.idle = False
-        """It waits for its next attempt: nothing of it executes."""
+        """True while the step waits for its next attempt and nothing of it executes."""
         self.threads = 0
-        """How many threads execute it, or steps within it."""
+        """The number of threads that execute this step or steps within it."""
         self.leaving: str | None = None
-        """Why it was told to stop, by a drain: what it returns after that was cut short."""
+        """Why a drain asked the step to stop. What the step returns after that may be cut short."""
         self.cut = False
-        """It was cancelled for that."""
+        """True if the step was cancelled for that reason."""
         self.aware = False
-        """It has asked whether it must stop."""
+        """True if the step has checked whether it must stop."""
         self.progress: list[Progress[Any]] = []
-        """What it, and the steps within it, save of themselves."""
+        """The open progress blocks of this step and of the steps within it."""
         self.listeners: list[tuple[StepExecution, Callable[[str], object]]] = []
-        """Who wants to be told of a drain, and the step, this one or one within it, that said so."""
+        """Callbacks to notify of a drain, each with the step that registered it: this step or
+        one within it."""
         self.is_effect = self.shielded = False
-        """Shielded is an effect that acts: only its own time-out cuts it."""
+        """`shielded`: an effect is acting. Only its own time-out interrupts it."""
         self.due: float | None = None
-        """Until when it waits, if it is an effect that does: its run may be given back meanwhile."""
+        """Until when an effect waits. Its run may be released in the meantime."""
         self.orphan_threads: tuple[asyncio.Future[Any], ...] = ()
-        """Threads that an effect has started (`asyncio.to_thread`): they go on when its time-out cuts it."""
+        """Threads that an effect started with `asyncio.to_thread`. They continue when its
+        time-out interrupts the effect."""
         self.nudge: asyncio.Event | None = None
         """Set when the workflow cancels an effect."""
         self.calls: dict[str, int] = {}
         self.results = results
         self.cost: Cost | None = None
-        """What it has said that it cost, and is not on its way to the journal yet."""
+        """The cost that the step has reported and that is not yet part of an entry."""
         self.how: str | None = None
-        """How it ended, once it has; and, if it failed, or its last attempt did, what is recorded of that."""
+        """How the step ended. `error_text` is the recorded error of the step or of its last
+        attempt."""
         self.error_text: str | None = None
         self.begun, self.started = False, perf_counter()
         self.task: asyncio.Task[None] | None = None
-        """None for a step within a step: it is part of the outer one's task."""
+        """None for a step within a step, which is part of the outer step's task."""
 
     @property
     def outer(self) -> StepExecution:
-        """The step of the workflow that this one is part of."""
+        """Return the step of the workflow that this step is part of."""
         return self._outer or self
 
     def part(self, key: str) -> StepExecution:
-        """A part of it that numbers its calls by itself."""
+        """Create a part of this step that numbers its own calls."""
         return SubExecution(self, key)
 
     def spend(self, cost: Cost, *, checked: bool = True) -> None:
-        """It has cost so much more. From any thread. Unrecordable, and nothing is added, if that is more than one step may say;
-        unchecked, names beyond those are left out."""
+        """Add to the step's cost. Safe to call from any thread.
+
+        Raise Unrecordable and add nothing if the sum exceeds what one step may record. With
+        `checked=False`, drop the names beyond the limit instead.
+        """
         with _spending:
             if self.cost is None:
                 self.cost = cost
@@ -139,7 +147,8 @@ class StepExecution:
                 )
 
     def take_cost(self) -> str | None:
-        """For the entry that is to have it: what was spent since the last one, as it is recorded."""
+        """Return the cost since the last entry in its recorded form, and reset it. None if there
+        is none."""
         if self.cost is None:
             return None
         with _spending:
@@ -147,23 +156,27 @@ class StepExecution:
         return cost.text() if cost else None
 
     def _hand_over_cost(self, to: StepExecution) -> None:
-        """It has failed, and no entry will say so: what it spent is part of what calls it."""
+        """Add the cost that no entry has recorded to the calling step."""
         if self.cost is not None:
             to.spend(self.cost, checked=False)
 
     @property
     def is_cut(self) -> bool:
-        """Whether what it returns may be less than it would have been. A thread cannot be cancelled: what it returns is whole,
-        unless it has asked whether it must stop."""
+        """Return whether the step's result may be cut short by a drain.
+
+        A thread cannot be cancelled, so its result is complete unless the step checked whether it
+        must stop.
+        """
         return self.leaving is not None and (self.aware or self.cut)
 
     @property
     def can_save(self) -> bool:
-        """Whether it loses little when it is told to stop."""
+        """Return whether the step has saved progress, and so loses little when it is asked to
+        stop."""
         return bool(self.outer.progress)
 
     def tell(self, why: str) -> None:
-        """Tell everybody who asked to be told, once."""
+        """Call every listener once, and log the listeners that fail."""
         listeners, self.listeners = self.listeners, []
         for _, listener in listeners:
             try:
@@ -176,7 +189,7 @@ class StepExecution:
                 log.error("on_drain of step %s failed", self.key, exc_info=redacted, extra=facts)
 
     def forget_listeners(self) -> None:
-        """An attempt of this step is over: so is its interest in drains."""
+        """Remove the listeners that this step registered: its attempt has ended."""
         outer = self.outer
         if outer.listeners:
             outer.listeners = [
@@ -184,7 +197,7 @@ class StepExecution:
             ]
 
     def leave(self, why: str) -> None:
-        """It will not end in time: it is told why, and cancelled as soon as no thread executes for it."""
+        """Ask the step to stop because of a drain. Cancel it as soon as no thread executes it."""
         self.leaving = why
         for progress in list(self.progress):
             progress.flush()
@@ -205,16 +218,21 @@ class StepExecution:
         return self.is_effect and self.key.startswith(UNDO)
 
     def ended(self, end: str, seconds: float | None = None, error: str | None = None) -> None:
-        """It, or an attempt of it, has: how, and, where it succeeded, in how many seconds; or what it failed by."""
+        """Set how the step or one of its attempts ended, and update metrics.
+
+        `seconds` is the duration of a success, `error` the recorded error of a failure.
+        """
         self.how, self.error_text = (None, None) if end == "retried" else (end, error)
         self.execution.engine.meters.step(
             self.execution.workflow.name, self.name, self.kind, end, seconds
         )
 
     def again(self, error: str, delay: float | None) -> None:
-        """An attempt has failed: say so, and in how many seconds the next is made, if one is for certain."""
+        """Log a failed attempt. `delay` is None if it is not certain that another attempt
+        follows."""
         self.ended("retried")
-        key = self.outer.key  # that of a step within a step has its arguments in it
+        # The key of a step within a step contains its arguments.
+        key = self.outer.key
         step = f"{self.kind} {key}" if self.outer is self else f"step {self.name} in {key}"
         then = "" if delay is None else f"; the next in {delay:.3g} s"
         saying, facts = (
@@ -224,7 +242,10 @@ class StepExecution:
         log.info(saying, self.attempt, step, self.execution.id, error, then, extra=facts)
 
     def failed(self, error: BaseException, delay: float) -> None:
-        """An attempt has failed and another will be made. Inner attempts are the outer one's own affair."""
+        """Log and record a failed attempt that another one follows.
+
+        Attempts of a step within a step are only logged: they are part of the outer attempt.
+        """
         self.again(format_error(error, self.execution.engine.log_values), delay)
         if self.task is not None:
             text = self.error_text = encode_error(
@@ -240,7 +261,8 @@ class StepExecution:
 
 
 class SubExecution(StepExecution):
-    """A part of a step that numbers its calls by itself, like an item of a `map`. What it costs, the step does."""
+    """A part of a step that numbers its own calls, like an item of a `map`. Its cost is added to
+    the step's."""
 
     __slots__ = ("_whole",)
 
@@ -255,9 +277,9 @@ class SubExecution(StepExecution):
 def launch(
     execution: RunExecution, call_site: CallSite, step: StepBase[..., Any], args: Any, kwargs: Any
 ) -> None:
-    """Start a step's body. Called on the run loop; the body executes on the host's."""
+    """Start a step's body on the host loop. Called on the run loop."""
     body = StepExecution(execution, call_site.key, step.name, {})
-    # A task copies the context it is made in: the body has one of its own, in which it is the current one.
+    # A task copies the context it is created in, so the body can set itself as the current one.
     work = (
         _perform(body, call_site, step, args, kwargs)
         if execution.span is None
@@ -269,7 +291,11 @@ def launch(
 
 
 def _stop(body: StepExecution, call_site: CallSite) -> None:
-    """The workflow cancels the step. A task cancelled before its first turn never executes a line of its own."""
+    """Cancel a step on behalf of the workflow.
+
+    A task that is cancelled before its first turn never executes, so the cancellation is recorded
+    here.
+    """
     task = body.task
     if task is not None:
         task.cancel()
@@ -308,27 +334,33 @@ async def _perform(
                 Evicted("its step was cancelled from outside, as at the end of the program")
             )
             return
-        else:  # the body itself let one out that nobody had asked for
+        else:
+            # The body raised a CancelledError that nothing had requested.
             error = encode_error(StepFailed("asyncio.CancelledError", str(cancelled)), text_max)
     except Evicted:
         return
     except Draining as refused:
         if execution.engine.draining:
-            return  # it wanted something that a process on its way out does not do: the next life will
+            # A draining process refused the call. The next execution makes it.
+            return
         error = encode_error(refused, text_max)
-    except (SystemExit, KeyboardInterrupt):  # the program ends: what was under way is done again
+    except (SystemExit, KeyboardInterrupt):
+        # The program ends. The next execution repeats the step.
         execution.evict(Evicted("its program ended in the middle of a step"))
         raise
     except BaseException as raised:
         error = encode_error(raised, text_max)
     finally:
-        # Nothing is awaited from here on. A done callback would cost a turn of the host's loop for every step.
+        # Nothing is awaited from here on. A done callback would cost one turn of the host loop per
+        # step.
         execution.step_executions.pop(body.task, None)  # type: ignore[arg-type]
-        body.task = None  # which has this body in its context
+        # The task's context holds this body.
+        body.task = None
         if execution.engine.draining:
             execution.engine.drain.check_run(execution)
     if body.is_cut and not call_site.asked:
-        return  # an answer cut short is not an answer
+        # Do not record a result that was cut short.
+        return
     _record(body, call_site, step, text, error)
 
 
@@ -339,7 +371,7 @@ def _record(
     text: str | None,
     error: str | None,
 ) -> None:
-    """Have it written how a step has ended, and count it."""
+    """Record the step's outcome and update metrics."""
     execution = body.execution
     if execution.engine.log_values:
         say_values(body, call_site.args or "", text, error)
@@ -369,11 +401,16 @@ def _record(
 async def attempt(
     body: StepExecution, step: StepBase[..., Any], args: Any, kwargs: Any
 ) -> tuple[str, Any]:
-    """Attempts until one succeeds or none is left: its value as text, and as every life will get it. The arguments are the body's own."""
+    """Make attempts until one succeeds or none is left, and raise the last error.
+
+    Return the result as recorded text and as the value that every execution decodes from it. The
+    body owns the arguments.
+    """
     codec, engine, given = step.signature.returns(), body.execution.engine, (args, kwargs)
     while True:
         thread: list[asyncio.Future[Any]] = []
-        if body.attempt <= step.retries:  # it may change them, and then another attempt is made
+        if body.attempt <= step.retries:
+            # The attempt may change its arguments, and another attempt may follow.
             args, kwargs = step.signature.copied(*given)
         else:
             args, kwargs = given
@@ -395,11 +432,13 @@ async def attempt(
             if body.attempt > step.retries or not isinstance(error, step.retry_on):
                 raise
             if body.outer.is_cut or (engine.draining and isinstance(error, Draining)):
-                raise  # the drain's doing: no attempt is used up by that
+                # The drain caused the error. It does not use up an attempt.
+                raise
             delay = delay_before(step, body.attempt)
             body.failed(error, delay)
             body.forget_listeners()
-            if thread:  # no attempt starts while the thread of the last one lives
+            if thread:
+                # No attempt starts while the thread of the last one is alive.
                 await asyncio.wait(thread)
             await _pause(body, delay)
             body.attempt += 1
@@ -414,7 +453,10 @@ async def attempt(
 def _say_if_changed(
     body: StepExecution, step: StepBase[..., Any], before: str, args: Any, kwargs: Any
 ) -> None:
-    """Once a process: whoever wrote it may count on what a workflow never sees."""
+    """Warn, once per process, if a step changes its arguments.
+
+    They are copies. The workflow never sees the change.
+    """
     step.watched -= 1
     if step.signature.changed(before, args, kwargs):
         step.watched = 0
@@ -425,7 +467,10 @@ def _say_if_changed(
 
 
 async def _pause(body: StepExecution, seconds: float) -> None:
-    """Until the next attempt. In a drain that is in another life, unless a unit must end first."""
+    """Wait until the next attempt.
+
+    During a drain, another execution makes that attempt, unless a unit must end first.
+    """
     engine = body.execution.engine
     until = engine.loop.time() + seconds
     body.idle = True
@@ -434,7 +479,8 @@ async def _pause(body: StepExecution, seconds: float) -> None:
             engine.drain.check_run(body.execution)
         await asyncio.sleep(seconds)
         if not body.execution.may_start(UNIT.get()):
-            await engine.loop.create_future()  # it is cancelled when its run is given back
+            # The wait is cancelled when the run is released.
+            await engine.loop.create_future()
     elif seconds > 0:
         await asyncio.wait([engine.drain.started], timeout=seconds)
         if engine.draining and UNIT.get() is None:
@@ -450,7 +496,8 @@ async def _bounded(
     kwargs: Any,
     thread: list[asyncio.Future[Any]],
 ) -> Any:
-    """One attempt with a time limit, in a thread if the step is sync."""
+    """Make one attempt within the step's time-out, in a thread if the step is sync. Raise
+    StepTimeout if it takes longer."""
     fn = body.execution.engine.step_overrides.get(step, step.fn)
     try:
         async with asyncio.timeout(step.timeout) as limit:
@@ -482,7 +529,7 @@ def _thread_ended(body: StepExecution, _: asyncio.Future[Any]) -> None:
 
 
 def say_values(body: StepExecution, args: str, text: str | None, error: str | None) -> None:
-    """What a step got, and what came of it, as far as values may be logged."""
+    """Log a step's arguments and its outcome, cut to the length that the settings allow."""
     execution, characters = body.execution, body.execution.engine.log_values
     came = (
         f"raised {format_recorded(error, characters)}"
@@ -496,15 +543,20 @@ def say_values(body: StepExecution, args: str, text: str | None, error: str | No
 
 
 def delay_before(step: StepBase[..., Any], attempt: int) -> float:
-    """Doubling from `backoff` up to `backoff_max`, half of it by chance so that many do not return at once."""
+    """Return the delay after a failed attempt, in seconds.
+
+    It doubles from `backoff` up to `backoff_max`, with up to 50 % jitter so that retries spread
+    out.
+    """
     full: float = min(step.backoff_max, step.backoff * 2.0 ** min(attempt - 1, 60))
     return full * (0.5 + _jitter.random() / 2)
 
 
 async def inner(body: StepExecution, step: StepBase[..., Any], args: Any, kwargs: Any) -> Any:
-    """A step called in a step's body: recorded under it, by name and arguments, for when the outer step is redone.
+    """Execute a step that another step's body calls.
 
-    Only results are: an inner failure is part of the outer attempt.
+    Its result is recorded by name and arguments under the outer step, and is reused when the outer
+    step is repeated. Failures are not recorded: they are part of the outer attempt.
     """
     execution = body.execution
     if execution.end_reason is not None:
