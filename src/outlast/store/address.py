@@ -1,4 +1,7 @@
-"""Store addresses: `sqlite:///outlast.db`, `postgresql://…`, `redis://…`, `file:///dir`, `memory:`."""
+"""Create stores from addresses.
+
+Examples: `sqlite:///outlast.db`, `postgresql://…`, `redis://…`, `file:///dir`, `memory:`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ ELSEWHERE = {
     "unix": ("outlast.store.redis.store", "RedisStore", "redis"),
     "file": ("outlast.store.file.store", "FileStore", None),
 }
-"""Where the store of a scheme is, and which extra it needs. Each reads the rest of its address itself: `at`."""
+"""The module and class of each scheme's store, and the extra it needs. Each store parses the rest
+of its address itself, in `at`.
+"""
 
 
 BAD_ADDRESS = (
@@ -35,7 +40,10 @@ PORT = f"a number from 1 to {PORT_MAX}"
 def store_at(
     address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
 ) -> Store:
-    """The store of an address, not opened yet. SettingsError for one that no store answers to."""
+    """Return the store of an address, not opened yet.
+
+    Raise SettingsError if no store has such an address, or the package it needs is missing.
+    """
     scheme, address = _with_scheme(address)
     if scheme == "memory":
         from outlast.store.sqlite.store import SQLiteStore
@@ -63,7 +71,7 @@ def store_at(
 
 
 def check_address(address: str) -> None:
-    """SettingsError for one that no store answers to. No package of a server's is needed for that."""
+    """Raise SettingsError if no store has such an address. This needs no server's package."""
     scheme, address = _with_scheme(address)
     if scheme in ("sqlite", "file", "memory"):
         store_at(address)
@@ -74,7 +82,7 @@ def check_address(address: str) -> None:
 
 
 def parts_of(address: str) -> SplitResult:
-    """SettingsError for what is no URL. Nothing of it is in the message."""
+    """Split an address. Raise SettingsError, which quotes none of it, if it is not a URL."""
     try:
         return urlsplit(address)
     except ValueError:
@@ -82,7 +90,11 @@ def parts_of(address: str) -> SplitResult:
 
 
 def server_parts(address: str) -> SplitResult:
-    """The same; also for an address in which a part of a password may have become something else."""
+    """Split the address of a server.
+
+    Raise SettingsError if it is not a URL, if it lacks the two slashes, or if part of a password
+    may have ended up in the path, query or fragment.
+    """
     parts = parts_of(address)
     if (
         "@" in parts.path
@@ -106,7 +118,7 @@ def server_parts(address: str) -> SplitResult:
 
 
 def _with_scheme(address: str) -> tuple[str, str]:
-    """The scheme in lower case, and the address with it so."""
+    """Return the scheme in lower case, and the address with that scheme."""
     scheme, colon, rest = address.partition(":")
     return scheme.lower(), f"{scheme.lower()}{colon}{rest}"
 

@@ -1,13 +1,15 @@
-"""The commands: everything that can be written to a store.
+"""Define the commands: everything that can be written to a store.
 
-A command is a small immutable value. `Store.commit` takes any mixture of them, applies them in order in one
-transaction, and returns one outcome a command: its result, or a `Refused`. A refused verb has changed nothing and
-does not disturb its neighbours. A command may be committed again under the same ids when it is not known whether it
-was (its contract says what a repeat does).
+A command is a small immutable value. `Store.commit` takes any mixture of them, applies them in
+order in one transaction, and returns one outcome per command: its result, or a `Refused`. A refused
+command has changed nothing and does not affect the others in the batch. A command may be committed
+again under the same ids when the outcome of the first commit is unknown. Its contract says what a
+repeat does.
 
-**Fenced** commands carry `run` (the run's number in the store) and `fence`. They are refused with `FENCE` unless the run
-still has that fence; the comparison is part of the statement that writes. Fences come from one counter of the store and
-only grow, over all runs and over pruning; a fence that was given up is stored as its negative, which no life has.
+**Fenced** commands carry `run` (the run's number in the store) and `fence`. They are refused with
+`FENCE` unless the run still has that fence. The comparison is part of the statement that writes.
+Fences come from one counter per store and only grow, across all runs and across pruning. A void
+fence is stored as its negative, which no execution ever holds.
 """
 
 from __future__ import annotations
@@ -29,45 +31,52 @@ PARENT = "parent"
 CANCEL = "cancel"
 
 DRAINS_MAX = 1_000
-"""How many reports of drains are kept, with their recoveries: the newest."""
+"""How many drain reports are kept, with their recoveries. The oldest are deleted."""
 
 DURATIONS_MAX = 200
-"""How many durations are kept of each workflow and step: the newest."""
+"""How many durations are kept per workflow and step. The oldest are deleted."""
 
 ITEM = ""
-"""The workflow of a plain work item: there is none."""
+"""The workflow name of a plain work item, which has no workflow."""
 
 EACH = "(each)"
-"""The workflow of a run that is an `each`: who goes through the items has the code. It is claimed only by who names it."""
+"""The workflow name of a run that represents an `each`. The process that iterates over the items
+has the code, so only a Claim that names it gets such a run.
+"""
 
 
 SESSION = "session"
 CHECKPOINT = "checkpoint"
-"""The spaces of sessions: the same id in two spaces is two sessions."""
+"""The spaces of sessions. The same id in two spaces is two sessions."""
 
 TOKENS_MAX = 20
-"""How many changes of a session can be told from their repeats: the newest."""
+"""How many changes of a session are remembered to recognise repeats. The oldest are dropped."""
 
 SESSION_MEMORY = 300.0
-"""Seconds that a session stays in the store after it has expired or was forgotten, for its tokens: a later repeat is a new change."""
+"""How many seconds a session stays in the store after it expired or was deleted, so that its tokens
+still recognise repeats. A later repeat is a new change.
+"""
 
 
 class Refused(NamedTuple):
-    """A command that was not carried out. `why` is one of the constants of this module."""
+    """A command that was not applied. `why` is one of the constants of this module."""
 
     why: str
     detail: str = ""
 
 
 class Submit(NamedTuple):
-    """Insert a run. With `worker` it is owned by that worker at once, under a fence of its own.
+    """Insert a run. With `worker`, that worker owns it at once, under a new fence.
 
-    Result: `Submitted(row, new)`. An id that exists is not touched: its row is returned with new=False. A repeat with the
-    same token is new=True again as long as the run is as this submission left it (queued, or held by the worker), so the
-    outcome of an unknown commit can be found out by committing again. Refused with WORKER if the worker is not enlisted, with
-    DRAINING if it drains, whether the id exists or not, unless this is a repeat and the worker holds the run; a new one without a
-    worker is refused with DEPTH, "depth/limit/needed", if its queue would have more than `depth_max` queued runs, or than the
-    queue's own limit if it has one.
+    Result: `Submitted(row, new)`. An existing id is not touched: its row is returned with
+    new=False. A repeat with the same token returns new=True as long as the run is as this
+    submission left it (queued, or held by the worker). So committing again reveals the outcome of
+    an unknown commit.
+
+    Refused with WORKER if the worker is not registered, and with DRAINING if it drains, whether the
+    id exists or not, unless this is a repeat and the worker holds the run. A new run without a
+    worker is refused with DEPTH, "depth/limit/needed", if its queue would have more than
+    `depth_max` queued runs. The queue's own limit takes precedence if it has one.
     """
 
     id: str
@@ -82,9 +91,11 @@ class Submit(NamedTuple):
     parent: str | None = None
     worker: str | None = None
     attempts_max: int = 5
-    """Deaths in a row without a new entry (for an item also failures) that make it a dead letter."""
+    """Consecutive deaths without a new entry (for an item also failures) that make it a dead
+    letter.
+    """
     interruptions_max: int = 100
-    """The same for interruptions."""
+    """Consecutive interruptions without a new entry that make it a dead letter."""
     depth_max: int | None = None
     abandon_after: float | None = None
     """See `Claim`."""
@@ -92,33 +103,42 @@ class Submit(NamedTuple):
 
 class Submitted(NamedTuple):
     row: RunRow | None
-    """None for a new run that nobody holds: there is nothing to know of it yet."""
+    """None for a new run without a worker: there is nothing to know about it yet."""
     new: bool
 
 
 class SubmitMany(NamedTuple):
-    """Queue several runs, none with a worker: all of them or none. Result: list[Submitted], in their order.
+    """Queue several runs without a worker, all or none. Result: list[Submitted], in their order.
 
-    Refused with DEPTH as a whole, where the new ones do not all fit; with CONFLICT, and the id, if an id is there already (or twice
-    in here) with another workflow or other arguments. A repeat finds its runs there.
+    Refused as a whole with DEPTH if the new runs do not all fit into their queues. Refused with
+    CONFLICT, and the id, if an id already exists (or occurs twice here) with another workflow or
+    other arguments. A repeat finds its runs already there.
     """
 
     runs: tuple[Submit, ...]
 
 
 class Claim(NamedTuple):
-    """Give claimable runs to a worker: queued or waiting, due, and owned by nobody.
+    """Give claimable runs to a worker: queued or waiting, due, and not held by any worker.
 
-    With `ids`, just these, if they are due, whatever their queue allows. Otherwise at most `limit` runs of these queues and
-    workflows (empty: any but EACH): highest priority first, interrupted before new (older interruption first), due earlier before due
-    later; at most `returned` of them interrupted ones; from a queue with a limit of its own only as many as its running runs leave. With
-    `suspects` only suspects (see Sweep), otherwise none of these.
-    Of those that were not named, one that has begun before and was claimable for more than its `abandon_after` seconds, while one
-    worker of its queue that knows its workflow was here and the store was awake (see Sweep), is being undone from now on, as by Undo;
-    its verdict is failed, with `Abandoned`.
-    Each gets a new fence. Refused with WORKER if the worker is not enlisted, with DRAINING if it drains. A run that a draining
-    worker left is a recovery of that drain now.
-    Result: list[RunRow], in the order above. A repeat with the same token returns the same runs while this worker holds them.
+    With `ids`, claim exactly these runs if they are due, whatever their queue allows. Otherwise
+    claim at most `limit` runs of these queues and workflows (empty: any but EACH). The order is:
+    highest priority first, interrupted before new (older interruption first), earlier due time
+    first. At most `returned` of them are interrupted runs. A queue with its own concurrency limit
+    yields only as many as its running runs leave free. With `suspects` only suspects are claimed
+    (see `Sweep`), otherwise none of them.
+
+    A run that is not claimed by id is abandoned if it has started before and was claimable for more
+    than its `abandon_after` seconds, while a worker of its queue that knows its workflow was alive
+    and the store was awake (see `Sweep`). It is compensated from now on, as by `Undo`, with the
+    verdict failed and `Abandoned` as its error.
+
+    Each run gets a new fence. Refused with WORKER if the worker is not registered, and with
+    DRAINING if it drains. Claiming a run that a draining worker left counts as a recovery of that
+    drain.
+
+    Result: list[RunRow], in the order above. A repeat with the same token returns the same runs
+    while this worker holds them.
     """
 
     worker: str
@@ -134,8 +154,9 @@ class Claim(NamedTuple):
 class Record(NamedTuple):
     """Append one entry to the journal. Fenced. Result: None.
 
-    `seq` is given by the life, which is the journal's only writer while it holds the fence. A repeat (same
-    run, seq and fence) writes nothing and is accepted, even if the fence is void by now: it is recorded.
+    The run execution assigns `seq`: it is the journal's only writer while it holds the fence. A
+    repeat (same run, seq and fence) writes nothing and is accepted even if the fence is void by
+    now, because the entry is recorded.
     """
 
     run: int
@@ -154,10 +175,11 @@ class Record(NamedTuple):
 
 
 class SaveProgress(NamedTuple):
-    """Keep the progress of a step that has not ended, over what it had saved before. Fenced. Result: None. A repeat is harmless.
+    """Save the progress of an unfinished step over its previous one. Fenced. Result: None.
 
-    One that comes after a Save of a later attempt of the step in the same life changes nothing. It is forgotten when the run is settled. A run that
-    has saved anything in a life has got somewhere in it.
+    A repeat is harmless. A command that arrives after one of a later attempt of the step under the
+    same fence changes nothing. Settling the run deletes the progress, unless it parks the run.
+    Saving counts as progress of the run under this fence.
     """
 
     run: int
@@ -168,7 +190,10 @@ class SaveProgress(NamedTuple):
 
 
 class SetWaiting(NamedTuple):
-    """Say what a run waits for (names of messages), for those who look. Fenced. Result: None. A repeat is harmless."""
+    """Set the names of the messages that a run waits for. Fenced. Result: None.
+
+    They only tell readers of the store. A repeat is harmless.
+    """
 
     run: int
     fence: int
@@ -176,11 +201,14 @@ class SetWaiting(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """End a run as done, failed or cancelled, or park it; the fence is void after. Fenced. Result: None.
+    """End a run as done, failed or cancelled, or park it, and void the fence. Fenced. Result: None.
 
-    One that was being undone is no longer, unless it is parked. A repeat is accepted if it was this fence that settled the run.
-    With `unless_cancelled` a run that somebody wants to end, and that is not being undone, is not parked: refused with CANCEL, and the
-    reason of the request. The fence stays good, and its life ends the run.
+    A run that was being compensated no longer is, unless it is parked. A repeat is accepted if this
+    fence settled the run.
+
+    With `unless_cancelled`, a run with a request to cancel that is not being compensated is not
+    parked: the command is refused with CANCEL and the reason of the request. The fence stays valid,
+    and the run execution ends the run.
     """
 
     run: int
@@ -194,14 +222,18 @@ class Settle(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Give a run back, claimable after `delay`; the fence is void after. Fenced. Result: its status after.
+    """Release a run, claimable after `delay`, and void the fence. Fenced. Result: its status after.
 
-    `interrupted` raises it above new work of its priority and adds an `interruption` entry; too many in a row without a new
-    entry make it a dead letter. `failed` (for items) counts a failure instead, with a `failure` entry; too many make it one too.
-    `waiting`: it waits for `waits` (names of messages), for the end of the runs `children`, and until `due`. Where there is
-    more to know than the life knew (a message of these names after number `seen`, a request to cancel, a child that has ended
-    or is not there) it is due at once. From then on such a message, request or end makes it due.
-    A repeat is accepted while nobody has claimed the run since.
+    - `interrupted` puts the run ahead of new work of its priority and adds an `interruption` entry.
+      Too many in a row without a new entry make it a dead letter.
+    - `failed` (for items) counts a failure instead, with a `failure` entry. Too many failures make
+      it a dead letter.
+    - `waiting` makes the run wait for messages named in `waits`, for the end of the runs in
+      `children`, and until `due`. It is due at once if there is news for it: a message of these
+      names after number `seen`, a request to cancel, or a child that has ended or does not exist.
+      From then on such a message, request or end makes it due.
+
+    A repeat is accepted while the run has not been claimed since.
     """
 
     run: int
@@ -218,12 +250,15 @@ class Release(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """The run is to be undone before it ends; the fence is void after. Fenced. Result: None.
+    """Compensate a run before it ends, and void the fence. Fenced. Result: None.
 
-    `verdict` is how it ends then, as `verdict(...)` says it. The run is
-    `undoing` from now on: queued, due at once and ahead of new work, with an `undoing` entry (its value is the verdict), and without a
-    deadline or a request to cancel. It is no interruption, and no row of deaths or interruptions goes on. Refused with STATUS,
-    "undoing", if it is being undone already. A repeat is accepted while nobody has claimed the run since.
+    `verdict` is how the run ends afterwards, as built by `verdict(...)`. From now on the run is
+    `undoing`: queued, due at once and ahead of new work, without a deadline or a request to cancel.
+    It gets an `undoing` entry whose value is the verdict. This is not an interruption, and it
+    resets the counts of consecutive deaths and interruptions.
+
+    Refused with STATUS, "undoing", if the run is already being compensated. A repeat is accepted
+    while the run has not been claimed since.
     """
 
     run: int
@@ -238,7 +273,7 @@ def verdict(
     reason: str | None = None,
     failed_at: int | None = None,
 ) -> str:
-    """How a run ends once it is undone, each as Settle takes it: as JSON."""
+    """Return as JSON how a run ends after its compensation. The parameters are as in `Settle`."""
     said = {
         "status": status,
         "value": value,
@@ -250,7 +285,10 @@ def verdict(
 
 
 class Ack(NamedTuple):
-    """An item is done. Fenced. Result: None. A repeat is accepted if it was this fence that acked it."""
+    """Mark an item as done. Fenced. Result: None.
+
+    A repeat is accepted if this fence acked the item.
+    """
 
     run: int
     fence: int
@@ -258,10 +296,13 @@ class Ack(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Put a message into a run's mailbox. Result: None; refused with UNKNOWN, or STATUS once the run has ended, or ("item") if nobody could receive it.
+    """Put a message into a run's mailbox. Result: None.
 
-    The same name and message id again: nothing is written, whatever the value. A run that waits for the name becomes claimable.
-    Any other is refused with DEPTH, and their number, if the run was sent `messages_max` messages already; those that it has received count too.
+    Refused with UNKNOWN if there is no such run, with STATUS once it has ended, and with STATUS,
+    "item", for an item, which cannot receive messages. A repeat of the same name and message id
+    writes nothing, whatever its value. A run that waits for the name becomes claimable. A new
+    message is refused with DEPTH, and their number, if the run was already sent `messages_max`
+    messages, including those it has received.
     """
 
     id: str
@@ -272,12 +313,15 @@ class Send(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Ask a run to end. Result: its status after. Refused with UNKNOWN, or STATUS once it has ended.
+    """Request that a run end. Result: its status after.
 
-    A run that never started, is parked, or is a dead letter, and any item that nobody holds, is cancelled here and now; any other
-    must be claimed, so that its `finally` blocks execute. The first reason stays.
-    But a parked or dead run with an `intent` or `compensation` entry, or with children, is undone first, as by Undo, to end as cancelled. One that is being
-    undone already, and has not been settled, is refused with STATUS, "undoing".
+    Refused with UNKNOWN, or with STATUS once the run has ended. A run that never started, is parked
+    or is a dead letter, and any unheld item, is cancelled at once. Any other run must be claimed so
+    that its `finally` blocks execute. The first reason stays.
+
+    A parked or dead run with an `intent` or `compensation` entry, or with children, is compensated
+    first, as by `Undo`, and ends as cancelled. A run that is already being compensated and has not
+    been settled is refused with STATUS, "undoing".
     """
 
     id: str
@@ -287,14 +331,16 @@ class Cancel(NamedTuple):
 class Retry(NamedTuple):
     """Queue a failed, cancelled or dead run again. Result: None. Refused with UNKNOWN or STATUS.
 
-    A `retry` entry voids the journal from the entry that ended the run; everything before it is kept. A run that is being undone may
-    also be parked; its entry voids nothing, and it is undone further. A repeat with the same token is accepted and does nothing, even if
-    the run has ended again since.
+    A `retry` entry voids the journal from the entry that ended the run; everything before it is
+    kept. A run that is being compensated may also be parked: its entry voids nothing, and its
+    compensation continues. A repeat with the same token is accepted and does nothing, even if the
+    run has ended again since.
 
-    A child belongs to its parent. It is refused with PARENT, and the parent's status, if the parent has ended, is "undoing" or is "gone":
-    nobody would own what the child does then. With `seen`, it is also refused with VERSION, and the number of the parent's last entry,
-    if that is not `seen`: the parent may have recorded the child's end. A child that is being undone is undone further in any case.
-    An EACH is not checked: it does nothing until its parent asks for it.
+    A child belongs to its parent. It is refused with PARENT, and the parent's status, if the parent
+    has ended, is "undoing" or is "gone": no run would own what the child does. With `seen`, it is
+    also refused with VERSION, and the seq of the parent's last entry, if that is not `seen`: the
+    parent may have recorded the child's end. The compensation of a child continues in any case. An
+    EACH is not checked: it does nothing until its parent asks for it.
     """
 
     id: str
@@ -303,10 +349,10 @@ class Retry(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """Queue a parked run again (an EACH also if it is done), with a `resume` entry. Result: None. Refused with UNKNOWN or STATUS.
+    """Queue a parked run again, or an EACH that is done, with a `resume` entry. Result: None.
 
-    What is being undone is undone further. A repeat with the same token is accepted and does nothing, even if the run was parked again
-    since.
+    Refused with UNKNOWN or STATUS. A compensation continues. A repeat with the same token is
+    accepted and does nothing, even if the run was parked again since.
     """
 
     id: str
@@ -314,12 +360,15 @@ class Resume(NamedTuple):
 
 
 class Decide(NamedTuple):
-    """Queue a parked run again with what a person says of one of its effects. Result: None.
+    """Queue a parked run again with a person's decision about one of its effects. Result: None.
 
-    `decision` is a JSON object; with the token in it, it becomes a `decision` entry under `key`. With a `verdict` the run is undone
-    from then on, as by Undo. Refused with UNKNOWN; with STATUS, and its status, if it is not parked; with VERSION, and the number of its last
-    entry, if that is not `seen`: the person has seen something else.
-    A repeat with the same token is accepted and does nothing, even if the run was parked again since.
+    `decision` is a JSON object. The token is added to it, and it becomes a `decision` entry under
+    `key`. With a `verdict` the run is compensated from then on, as by `Undo`.
+
+    Refused with UNKNOWN. Refused with STATUS, and its status, if it is not parked. Refused with
+    VERSION, and the seq of its last entry, if that is not `seen`: the person decided on an older
+    state. A repeat with the same token is accepted and does nothing, even if the run was parked
+    again since.
     """
 
     id: str
@@ -331,11 +380,15 @@ class Decide(NamedTuple):
 
 
 class UndoChild(NamedTuple):
-    """Undo a child that is done, as by Undo, to end as cancelled. Result: its status after. Refused with UNKNOWN if `parent` has no such child.
+    """Compensate a child that is done, as by `Undo`, to end as cancelled. Result: its status after.
 
-    Without an `intent` or `compensation` entry, or children of its own, there is nothing to undo: it stays "done". A child in any other status, so also
-    one that is being undone already, stays as it is. Its value is kept until it is settled again.
-    `unheld`: also one that has begun, not ended (or is a dead letter), and that nobody holds, whatever it has done: its own code is not executed.
+    Refused with UNKNOWN if `parent` has no such child. A child without an `intent` or
+    `compensation` entry, and without children of its own, has nothing to compensate and stays
+    "done". A child in any other status stays as it is, including one that is already being
+    compensated. Its value is kept until it is settled again.
+
+    With `unheld`, also compensate a child that has started, has not ended (or is a dead letter) and
+    is unowned, whatever it has done. Its own code is not executed.
     """
 
     id: str
@@ -345,22 +398,26 @@ class UndoChild(NamedTuple):
 
 
 class RegisterWorker(NamedTuple):
-    """Make a worker known, with a lease. Result: None. A repeat renews, and says anew what it claims."""
+    """Register a worker, with a lease. Result: None.
+
+    A repeat renews the lease and updates what the worker claims.
+    """
 
     worker: str
     host: str
     pid: int
     lease: float
     queues: tuple[str, ...] = ()
-    """What it claims from; none if it claims nothing."""
+    """The queues it claims from. Empty if it claims nothing."""
     workflows: tuple[str, ...] = ()
     concurrency: int = 0
 
 
 class Renew(NamedTuple):
-    """Extend a worker's lease. Result: None. Refused with WORKER if it was swept: its runs are lost to it.
+    """Extend a worker's lease. Result: None.
 
-    `draining` is for good: a renewal without it does not take it back. It opens no report; see `Drain`.
+    Refused with WORKER if the worker was swept and has lost its runs. `draining` is permanent: a
+    renewal without it does not revoke it. It opens no report; see `Drain`.
     """
 
     worker: str
@@ -369,9 +426,11 @@ class Renew(NamedTuple):
 
 
 class DeregisterWorker(NamedTuple):
-    """Strike a worker off. Runs it still holds are swept as interrupted, not dead; `seen` of their entries (see `Sweep`) is now. Result: None.
+    """Deregister a worker. Result: None.
 
-    The report of its drain stays open: only the worker knows that it has ended.
+    Runs it still holds are released as interrupted, not dead; `seen` of their entries (see `Sweep`)
+    is now. The report of its drain stays open, because only the worker knows that the drain has
+    ended.
     """
 
     worker: str
@@ -381,28 +440,44 @@ DAMAGED_SECONDS = 3600.0
 
 
 class Sweep(NamedTuple):
-    """Take the runs of dead workers from them, fence void. Result: `Swept`.
+    """Take the runs of dead workers away and void their fences. Result: `Swept`.
 
-    Dead is a worker whose lock is free and whose heartbeat is old, or whose lease ran out while the store was awake: signs of
-    life (Enlist, Renew, Sweep, of anybody) came, without a gap of more than half the shortest lease, for as long as its lease is.
-    After an outage, or a clock that jumped, everybody has a whole lease to renew. One whose numbers no Outlast can have written (a lease, its end
-    or its last renewal that is no number, or an end that is later than the lease allows by DAMAGED_SECONDS) gets a lease of DAMAGED_SECONDS
-    instead: whoever lives has renewed by then, and so put them right.
-    Each of its runs gets a `death` entry and goes back. One that has recorded anything of its own in this life (a step, an
-    attempt, an inner step, a child, what it did with a session), or whose child the worker held too, goes ahead of new work. Of any other
-    `deaths_in_a_row` grows. After the first it goes ahead of new work too. After the second (SUSPECT_DEATHS) it is a suspect: from then on the
-    count grows only by deaths alone, when the worker held nothing else but the run's ancestors, and with each it is due later, after `backoff`
-    seconds, doubled. A death alone with which it is `attempts_max` or more makes it a dead letter.
-    In a kill storm that takes more deaths (`deaths_allowed`). The store records which workers died when, and the runs that are charged for each.
-    Others are those on record since the run's first death in this row, but at least FLEET_SECONDS_MIN and at most FLEET_SECONDS back, for which it is
-    not charged. Those for which a single other run is charged count once for that run. Workers are the enlisted ones and those of this sweep,
-    which go in the order of their ids. Workers that were draining, and those that an outage cut off, are not on record.
-    The runs of a worker that was draining get an `interruption` instead, and are not charged. Its report, if it is still open or was
-    never opened, is closed with what is known: {"cut_short": true, "left": ids of what was taken from it, "why": how it died, "seen": as
-    the entries have it}.
-    The entries say in their JSON, besides `why`, when the worker was last `seen`, by the store's clock and never later than now, and
-    `by` what: "lease" (it ran out: the last renewal), "lock" (nobody holds it: the last heartbeat, or, where the store knows of none, now, but no
-    later than the end of the lease), "leave", or "sweep" (nothing is known of it: now). A recovery of its drain counts from there.
+    **Dead workers.** A worker is dead if its lock is free and its heartbeat is old, or if its lease
+    ran out while the store was awake. The store is awake if signs of life (RegisterWorker, Renew or
+    Sweep, of any worker) came for as long as the worker's lease, without a gap of more than half
+    the shortest lease. After an outage or a clock jump, every worker has a whole lease to renew. A
+    worker whose numbers no Outlast can have written gets a lease of DAMAGED_SECONDS instead: a live
+    worker renews by then and so corrects them. Such numbers are a lease, its end or its last
+    renewal that is not a number, or an end that exceeds the lease by more than DAMAGED_SECONDS.
+
+    **Runs.** Each run of a dead worker gets a `death` entry and is released. It goes ahead of new
+    work if it has recorded anything of its own under its fence (a step, an attempt, an inner step,
+    a child, a session change), or if the worker also held its child. For any other run
+    `deaths_in_a_row` grows. After the first death it goes ahead of new work, too. After the second
+    (SUSPECT_DEATHS) it is a suspect. From then on the count grows only when it dies alone, that is
+    when the worker held nothing else but the run's ancestors. With each such death it is due later,
+    after `backoff` seconds, doubled each time. A death alone that brings the count to
+    `attempts_max` or more makes it a dead letter.
+
+    **Kill storms.** When other workers die too, a dead letter takes more deaths (`deaths_allowed`).
+    The store records which workers died when, and which runs are charged for each death. Deaths of
+    others are those on record since the run's first death in this row for which it is not charged,
+    reaching at least FLEET_SECONDS_MIN and at most FLEET_SECONDS back. Deaths for which a single
+    other run is charged count once for that run. Workers are the registered ones and those of this
+    sweep, which are processed in the order of their ids. Workers that were draining, or that an
+    outage cut off, are not on record.
+
+    **Draining workers.** The runs of a worker that was draining get an `interruption` instead and
+    are not charged. Its report, if it is still open or was never opened, is closed with what is
+    known: {"cut_short": true, "left": ids of what was taken from it, "why": how it died, "seen": as
+    in the entries}.
+
+    **Entries.** Besides `why`, the JSON of an entry has `seen`, when the worker was last seen by
+    the store's clock (never later than now), and `by`, the evidence. "lease": the lease ran out,
+    and `seen` is the last renewal. "lock": the lock is free, and `seen` is the last heartbeat;
+    where the store knows none, it is now, but no later than the end of the lease. "leave": the
+    worker deregistered. "sweep": nothing is known, and `seen` is now. A recovery of its drain
+    counts from `seen`.
     """
 
     backoff: float = 1.0
@@ -411,31 +486,33 @@ class Sweep(NamedTuple):
 
 class Swept(NamedTuple):
     runs: tuple[str, ...]
-    """Everything that was taken from dead workers."""
+    """The ids of all runs taken from dead workers."""
     dead: tuple[str, ...]
-    """Those of them that are dead letters now."""
+    """The ids of those that are dead letters now."""
     workers: tuple[str, ...]
 
 
 class Drain(NamedTuple):
-    """A worker begins to drain. Result: the ids of what it gave back. Refused with WORKER if it is not enlisted.
+    """Start a worker's drain. Result: the ids of what it released.
 
-    It is draining from now on, for good: nothing comes into its hands any more (`Claim` and `Submit` are refused with DRAINING).
-    Whatever it holds under a fence that is not in `keep` had not begun, and goes back as by a Release with interrupted=False; an item
-    that somebody wants to end is cancelled. The report of its drain is opened (`drains`), with the reason, and how many runs it
-    still holds. A repeat gives back what is not in its `keep`; the first reason, time and count stay.
+    Refused with WORKER if the worker is not registered. From now on it drains permanently and gets
+    nothing new: `Claim` and `Submit` are refused with DRAINING. What it holds under a fence that is
+    not in `keep` has not started, and is released as by a Release with interrupted=False. An item
+    with a request to cancel is cancelled instead. The report of the drain is opened (`drains`) with
+    the reason and the number of runs it still holds. A repeat releases what is not in its `keep`;
+    the first reason, time and count stay.
     """
 
     worker: str
     reason: str
     keep: tuple[int, ...] = ()
-    """The fences of what has begun."""
+    """The fences of what has started."""
 
 
 class RequestDrain(NamedTuple):
-    """Ask a worker to drain. Result: None. Refused with WORKER if it is not enlisted.
+    """Request that a worker drain. Result: None. Refused with WORKER if it is not registered.
 
-    The worker finds the request in its row (`asked`). The first one stays.
+    The worker finds the request in its row (`asked`). The first request stays.
     """
 
     worker: str
@@ -445,8 +522,8 @@ class RequestDrain(NamedTuple):
 class StoreDrainReport(NamedTuple):
     """Close the report of a worker's drain. Result: None.
 
-    `report` is JSON. It is taken also of a worker that has left, and of one whose drain was never opened. A repeat overwrites; but a
-    report that a Sweep had to close stays as it is.
+    `report` is JSON. It is also stored for a worker that has deregistered, and for one whose drain
+    was never opened. A repeat overwrites the report, unless a Sweep had to close it.
     """
 
     worker: str
@@ -454,16 +531,20 @@ class StoreDrainReport(NamedTuple):
 
 
 class RecordDurations(NamedTuple):
-    """Keep how long attempts of steps took: (workflow, step, seconds) each. Result: None.
+    """Record how long attempts of steps took, each as (workflow, step, seconds). Result: None.
 
-    The last `DURATIONS_MAX` of each workflow and step are kept. A repeat counts them again, which harms nothing: they are a sample.
+    The last `DURATIONS_MAX` of each workflow and step are kept. A repeat counts them again, which
+    is harmless because they are a sample.
     """
 
     samples: tuple[tuple[str, str, float], ...]
 
 
 class SetQueueLimits(NamedTuple):
-    """Give a queue limits of its own; None: none. What is kept stays as it is. Result: None. A repeat is harmless."""
+    """Set a queue's own limits; None removes a limit. Result: None.
+
+    `keep_depth` and `keep_concurrency` leave the respective limit unchanged. A repeat is harmless.
+    """
 
     queue: str
     depth_max: int | None
@@ -473,15 +554,18 @@ class SetQueueLimits(NamedTuple):
 
 
 class Prune(NamedTuple):
-    """Delete up to `limit` runs that ended before `before`, with journal and mailbox. Result: how many.
+    """Delete up to `limit` runs that ended before `before`, with journal and mailbox.
 
-    Fewer than `limit` may be all that there was time for: ask again until there is nothing.
+    Result: how many. A result below `limit` may only mean that time ran out: repeat until it is 0.
 
-    What is below a run that has not ended stays, and so does a dead letter with those above and below it: what these have done outside was
-    never undone. With `dead` dead letters go too, but for one whose undoing has begun: it stays until it is undone, with those below it.
-    With `items` just items that were acked; with `sessions` no runs, but sessions of any space that have expired or were forgotten before
-    it: with their tokens, so `before` should be `SESSION_MEMORY` seconds ago. With `ids` (and neither of those) just these, if they may go
-    and as with `dead`.
+    Descendants of an unfinished run stay. A dead letter stays with its ancestors and descendants,
+    because their effects were never compensated. With `dead`, dead letters are deleted too, except
+    one whose compensation has begun: it stays with its descendants until the compensation is done.
+
+    With `items`, delete only acked items. With `sessions`, delete no runs but the sessions of any
+    space that expired or were deleted before `before`. Their tokens go too, so `before` should be
+    `SESSION_MEMORY` seconds ago. With `ids` (and neither of those), delete only these runs, if they
+    may be deleted, as with `dead`.
     """
 
     before: float
@@ -489,28 +573,35 @@ class Prune(NamedTuple):
     items: bool = False
     sessions: bool = False
     ids: tuple[str, ...] = ()
-    """One call goes through all of them: name no more than a few hundred."""
+    """One call processes all of them, so pass no more than a few hundred."""
     dead: bool = False
 
 
 class Append(NamedTuple):
-    """Values to add to the end of a session's list, of which only the newest `keep` stay then; None: all."""
+    """Append values to a session's list, then keep only the newest `keep` (None: all)."""
 
     values: tuple[str, ...]
     keep: int | None = None
 
 
 class UpdateSession(NamedTuple):
-    """Change a session, and its expiry: fields are set (None deletes one), and values appended to lists. Result: the new version.
+    """Change a session and its expiry. Result: the new version.
 
-    A field has a value or is a list: one that is set is no list any more, one that is appended to loses its value. Fields are set
-    first. With `version`, refused with VERSION, and the current one, unless that is it (0: there is none yet). One that only deletes
-    makes no session: where there is none, its result is 0.
-    A repeat with the token of one of the last `TOKENS_MAX` changes does nothing and gives the version that this change made, also where
-    the session has expired since, was forgotten, or was made anew after that: tokens outlive all of it, until they are pruned.
-    With `record` it is also that Record, in one: fenced, and refused with FENCE where that would be. The entry's value is written by
-    the store: {"version": the new one}, or, where it is refused with VERSION, {"conflict": the current one}, so a refusal is
-    recorded too. A repeat of the record (same run, seq and fence) writes nothing and gives what its entry says.
+    `fields` are set first (None deletes one), then `appends` are added to lists. A field is either
+    a value or a list: setting it removes the list, appending to it removes the value. With
+    `version`, the command is refused with VERSION, and the current version, unless they are equal
+    (0: no session exists). A command that only deletes creates no session: if none exists, its
+    result is 0.
+
+    A repeat with the token of one of the last `TOKENS_MAX` changes does nothing and returns the
+    version which that change created. This holds even if the session has expired, was deleted or
+    was created again since: tokens survive until they are pruned.
+
+    With `record`, the store also writes that Record in the same transaction. The command is then
+    fenced, and refused with FENCE where the Record would be. The store writes the entry's value:
+    {"version": the new one}, or {"conflict": the current one} where it refuses with VERSION, so a
+    refusal is recorded too. A repeat of the record (same run, seq and fence) writes nothing and
+    returns what its entry says.
     """
 
     session: str
@@ -522,13 +613,16 @@ class UpdateSession(NamedTuple):
     space: str = SESSION
     record: Record | None = None
     extends: bool = False
-    """Of one that is there, the later expiry wins, as with Touch; otherwise it is `ttl` seconds from now, also where that is earlier."""
+    """If the session exists, the later expiry wins, as with ExtendSession. Otherwise the expiry is
+    `ttl` seconds from now, even if that is earlier.
+    """
 
 
 class ExtendSession(NamedTuple):
-    """Have a session kept for `ttl` seconds from now at least (None: for ever). Result: None, also where there is none. It is no change.
+    """Keep a session for at least `ttl` seconds from now (None: forever). Result: None.
 
-    The later expiry wins: it never shortens the time, whatever others have written since somebody thought that it was needed.
+    The result is None also if there is no session. The version does not change. The later expiry
+    wins: the command never shortens the time, whatever other processes have written since.
     """
 
     session: str
@@ -537,10 +631,12 @@ class ExtendSession(NamedTuple):
 
 
 class DeleteSession(NamedTuple):
-    """Delete a session: what was in it is gone at once. Result: None. With `record` as for Keep; the entry's value is {}.
+    """Delete a session and its content at once. Result: None.
 
-    What stays is a tombstone, also where there was no session: a row that nobody can read, expired now, with the tokens of the last
-    changes and this one's. So a repeat does nothing, neither of this nor of a change before it, whoever has made the session anew.
+    `record` works as for UpdateSession; the entry's value is {}. A tombstone stays, even if there
+    was no session: an expired row that cannot be read, with the tokens of the last changes and of
+    this one. So a repeat of this command or of an earlier change does nothing, even if the session
+    was created again since.
     """
 
     session: str
@@ -584,10 +680,14 @@ Command: TypeAlias = (
 LOUD = (
     Submit, SubmitMany, Settle, Release, Undo, Send, Cancel, Retry, Resume, Decide, UndoChild, DeregisterWorker, RequestDrain, SetQueueLimits,
 )  # fmt: skip
-"""Commands that somebody else may be waiting for: a commit with one of them rings the bell. So does a Sweep that found something, a
-Drain that gave something back, and whatever makes a slot free in a queue with a limit."""
+"""Commands that other processes may wait for: a commit with one of them notifies. So does a Sweep
+that found something, a Drain that released something, and any command that frees a slot in a queue
+with a limit.
+"""
 
 LOUD_AT_HOME = (
     Submit, SubmitMany, Send, Cancel, Retry, Resume, Release, Undo, Decide, UndoChild, RequestDrain, SetQueueLimits,
 )  # fmt: skip
-"""Those that this process's own runs, claimer and consumers may wait for. What it settles itself it knows."""
+"""Commands that this process's own runs, claimer and consumers may wait for. It already knows what
+it settles itself.
+"""

@@ -1,6 +1,6 @@
 """Carry a caller's deadline to the store calls made on its behalf.
 
-A caller that may not wait longer than some moment wraps its calls in `until`. A store asks `time_left`
+A caller that must not wait beyond some moment wraps its calls in `until`. A store calls `time_left`
 before it waits for a server, a lock or a file.
 """
 
@@ -18,9 +18,11 @@ from outlast.errors import StoreUnavailable
 CALL_SECONDS = 10.0
 """The default bound on one store call. `store_timeout` sets another."""
 CALL_SECONDS_MIN = 0.05
-"""What a call gets even if its deadline has passed: enough for a healthy store to answer."""
+"""What a call gets even after its deadline: enough for a healthy store to answer."""
 CALLS_AHEAD = 3
-"""How many call bounds a call waits for its connection: a call that timed out, its repeat, and a spare."""
+"""How many call bounds a call waits for its connection. They cover a call that timed out, its
+repeat, and a spare.
+"""
 
 _deadline: ContextVar[float] = ContextVar("outlast_store_deadline", default=math.inf)
 
@@ -45,9 +47,9 @@ def time_left(seconds_max: float) -> float:
 
 @contextmanager
 def acquired(lock: threading.Lock, call_timeout: float, place: str) -> Iterator[None]:
-    """Hold the lock of a connection. Raise StoreUnavailable if the call before this one does not end.
+    """Hold the lock of a connection. Raise StoreUnavailable if the previous call does not end.
 
-    Such a call gives up after its own bound, and is repeated once on a new connection.
+    That call gives up after its own bound and is repeated once on a new connection.
     """
     if not lock.acquire(timeout=time_left(call_timeout * CALLS_AHEAD)):
         raise StoreUnavailable(

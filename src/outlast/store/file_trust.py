@@ -1,8 +1,8 @@
-"""What others put beside a store's files, or may do to them.
+"""Protect a store's files from other users.
 
-Who may write a store's files may decide everything in it: their owner, root, and the group or the world that a deliberate mode lets in.
-Somebody else must not become one of these by being there first: a folder of locks made by a stranger is refused, and no link is
-followed.
+Write access to a store's files is control over everything in it. Their owner and root have it, and
+so do the group or the world if a deliberate mode lets them in. No other user may gain it by
+creating a file first: the store refuses a folder of locks made by a stranger, and follows no links.
 """
 
 from __future__ import annotations
@@ -20,17 +20,22 @@ from outlast.errors import StoreBroken
 log = logging.getLogger("outlast.store")
 
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-"""Where links are followed (Windows), making one needs a privilege."""
+"""0 on Windows, which follows links. Creating one needs a privilege there."""
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-"""For a FIFO, which is opened for ever where nobody is at its other end. It means nothing to a plain file."""
+"""Opening a FIFO without a peer would otherwise block forever. The flag has no effect on a plain
+file.
+"""
 _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO)
-"""What opening says of a link that is not followed, of a folder, and of a socket or a FIFO."""
+"""The errors of opening a link that is not followed, a folder, and a socket or a FIFO."""
 BESIDE = ("-wal", "-shm", "-journal")
-"""What SQLite makes beside a database."""
+"""The files that SQLite creates beside a database."""
 
 
 class Owners(NamedTuple):
-    """Whose a database is: its user's and, where they may write it, its group's. `mode` is what these may do with the files beside it."""
+    """The owners of a database: its user and, if it may write the database, its group.
+
+    `mode` is what the group may do with the files beside it.
+    """
 
     user: int
     group: int
@@ -38,7 +43,11 @@ class Owners(NamedTuple):
 
 
 def check_names(database: Path, folder: Path) -> None:
-    """Before anything is made beside a database: StoreBroken if something else is in its place. SQLite makes its own beside what a link leads to."""
+    """Raise StoreBroken if something else has the name of a file the store creates.
+
+    Call this before creating anything beside a database. SQLite creates its files beside the target
+    of a link.
+    """
     real = Path(os.path.realpath(database))
     for path in (folder, *(real.with_name(real.name + end) for end in BESIDE)):
         refuse_link(path)
@@ -49,10 +58,11 @@ def check_names(database: Path, folder: Path) -> None:
 
 
 def check_beside(database: Path, folder: Path) -> None:
-    """Before anything beside a database is opened: StoreBroken if it is a link, or a folder of locks that a stranger has made.
+    """Raise StoreBroken if a file beside a database is a link, or its lock folder a stranger's.
 
-    The folder may be of whoever owns the database, of root and of this user: in a container the user may be another one today than it was
-    yesterday. Where the database is its group's to write, the folder may be that group's too.
+    Call this before opening anything beside a database. The folder may belong to the database's
+    owner, to root or to this user, because a container's user may change from day to day. If the
+    database's group may write it, the folder may belong to that group too.
     """
     check_names(database, folder)
     if not hasattr(os, "geteuid"):
@@ -68,7 +78,10 @@ def check_beside(database: Path, folder: Path) -> None:
 
 
 def owners_of(database: Path) -> Owners | None:
-    """Of a database, so of its locks too. None where files have no owners (Windows)."""
+    """Return the owners of a database, and so of its locks.
+
+    Return None where files have no owners (Windows).
+    """
     if not hasattr(os, "geteuid"):
         return None
     found = database.stat()
@@ -79,7 +92,11 @@ def owners_of(database: Path) -> Owners | None:
 
 
 def give_folder(owners: Owners | None, folder: Path) -> None:
-    """As `give`. By a descriptor: by its name it could be another one already. StoreBroken if it is a link by now."""
+    """Give a folder to the owners of a database, as `give` does.
+
+    It is opened by descriptor, because its name may already point to another folder. Raise
+    StoreBroken if it has become a link.
+    """
     if owners is None:
         return
     try:
@@ -87,7 +104,8 @@ def give_folder(owners: Owners | None, folder: Path) -> None:
     except NotADirectoryError:
         raise StoreBroken(_not_plain(folder)) from None
     except PermissionError:
-        return  # it is somebody else's, and nothing of this process's to give
+        # Another user owns it, so it is not for this process to give.
+        return
     try:
         give(owners, fd)
     finally:
@@ -95,18 +113,19 @@ def give_folder(owners: Owners | None, folder: Path) -> None:
 
 
 def give(owners: Owners | None, made: int) -> None:
-    """Let them use what this process has made, whatever the umask.
+    """Let the owners use what this process has created, whatever the umask.
 
-    By a descriptor: whoever shares the database may write in its folder, and could lay a link to something else of this user's under the name meanwhile.
-    What root makes belongs to the database's owner, as what SQLite makes for root does: a look as root must not shut out the worker. A file that
-    has a second name may be somebody's trap, and stays root's. What has another group than the database is not opened to it: that one does not share it.
+    This takes a descriptor, because anyone who shares the database may write to its folder and
+    could put a link to another file of this user under the name. What root creates goes to the
+    database's owner, as SQLite does too, so that a command run as root does not lock the worker
+    out. A file with a second name may be a trap and stays root's. A file whose group differs from
+    the database's is not opened to that group, which does not share the database.
     """
     found = os.fstat(made)
     if owners is None or found.st_uid != os.geteuid():
         return
-    with suppress(
-        OSError
-    ):  # a file system without owners or modes, or a root that may not give away
+    # The file system may have no owners or modes, or root may not give files away.
+    with suppress(OSError):
         if found.st_uid == 0 != owners.user and (
             stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
         ):
@@ -118,7 +137,11 @@ def give(owners: Owners | None, made: int) -> None:
 
 
 def say_if_open_to_others(path: Path) -> None:
-    """A file that exists keeps its mode: it may be meant so. But a copy restored from a backup is open to everybody as a rule."""
+    """Warn if every user may read or write the database.
+
+    An existing file keeps its mode, which may be deliberate. But a copy restored from a backup is
+    usually open to everyone.
+    """
     mode = path.stat().st_mode
     if hasattr(os, "geteuid") and mode & (stat.S_IROTH | stat.S_IWOTH):
         may = "write" if mode & stat.S_IWOTH else "read"
@@ -130,7 +153,7 @@ def say_if_open_to_others(path: Path) -> None:
 
 
 def check_own(folder: Path) -> None:
-    """Of a store that is a folder: StoreBroken if it is somebody else's and everybody may write in it."""
+    """Raise StoreBroken if a store's folder belongs to another user and is writable by everyone."""
     if not hasattr(os, "geteuid"):
         return
     found = folder.stat()
@@ -141,14 +164,14 @@ def check_own(folder: Path) -> None:
 
 
 def say_if_everybody_writes(folder: Path) -> None:
-    """In a folder of one's own."""
+    """Warn if every user may write to a store's folder."""
     found = folder.stat()
     if hasattr(os, "geteuid") and found.st_mode & stat.S_IWOTH:
         log.warning("%s: every user of this machine may write in it (mode %03o), and so decide everything in this store. `chmod 700` it.", folder, stat.S_IMODE(found.st_mode))  # fmt: skip
 
 
 def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """A descriptor of a plain file. StoreBroken if there is a link, or anything else, by that name."""
+    """Open a plain file and return its descriptor. Raise StoreBroken if it is anything else."""
     try:
         fd = os.open(path, flags | NO_FOLLOW | NO_WAIT | getattr(os, "O_CLOEXEC", 0), mode)
     except OSError as error:
@@ -162,7 +185,10 @@ def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
 
 
 def refuse_link(path: Path) -> None:
-    """StoreBroken if that is what it is: a folder in the way to a file, of which opening says nothing."""
+    """Raise StoreBroken if a path is a link.
+
+    Use it for a folder on the way to a file: opening the file would not report it.
+    """
     if path.is_symlink():
         raise StoreBroken(_not_plain(path))
 
@@ -177,7 +203,10 @@ def _is_its_groups(found: os.stat_result, database: os.stat_result) -> bool:
 
 
 def _close_to_others(folder: Path, found: os.stat_result) -> None:
-    """Nobody but whoever may write the database has anything to do in its folder of locks."""
+    """Close the lock folder to other users, or warn if it belongs to another user.
+
+    Only users who may write the database need access to it.
+    """
     if found.st_uid == os.geteuid():
         folder.chmod(stat.S_IMODE(found.st_mode) & ~stat.S_IRWXO)
     elif os.access(folder, os.W_OK):

@@ -1,4 +1,4 @@
-"""Who is alive, and who of them would take a run."""
+"""Read which workers are alive, and which runs they would take."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from outlast.store.protocol import Store
 from outlast.store.rows import RunRow, SessionQuery, WorkerRow
 
 STALLS = "stalls"
-"""The space of sessions in which workers keep what blocked their event loops: a session per worker, a
-field per step."""
+"""The session space in which workers record what blocked their event loops: one session per worker,
+one field per step.
+"""
 STALLS_KEPT_SECONDS = 86_400.0
 
 
@@ -20,16 +21,16 @@ class Stall(NamedTuple):
 
     worker: str
     step: str
-    """Its name, or that of the workflow whose own code it was."""
+    """The step's name, or the workflow's if its own code blocked the loop."""
     times: int
     seconds: float
-    """How long the last time."""
+    """How long it blocked the last time."""
     at: float
     line: str
 
 
 def stalls_of(store: Store) -> tuple[Stall, ...]:
-    """Return what workers have on record of the last day, the latest first. What is damaged is left out."""
+    """Return the stalls recorded in the last day, the latest first. Damaged ones are left out."""
     found = []
     for row in store.sessions(SessionQuery(STALLS, limit=1_000)):
         for step, text in row.fields.items():
@@ -50,10 +51,10 @@ class Fleet(NamedTuple):
 
     workers: list[WorkerRow]
     dead: frozenset[str]
-    """Those that seem dead: the next sweep decides."""
+    """The workers that seem dead. The next sweep decides."""
     now: float
     stalls: tuple[Stall, ...] = ()
-    """What blocked their event loops; only where it was asked for."""
+    """What blocked their event loops. Only `with_stalls` reads it."""
 
     @classmethod
     def with_stalls(cls, store: Store) -> Fleet:
@@ -61,7 +62,8 @@ class Fleet(NamedTuple):
 
     @classmethod
     def of(cls, store: Store) -> Fleet:
-        # The dead first: one that comes in between is alive, one that is swept in between is not shown at all.
+        # Read the dead first: a worker that registers in between is alive, and a worker that is
+        # swept in between is not shown at all.
         dead = frozenset(store.dead_workers())
         return cls(store.workers(), dead, store.now())
 
@@ -71,7 +73,7 @@ class Fleet(NamedTuple):
         return "draining" if worker.draining else "alive"
 
     def known(self, queue: str) -> tuple[str, ...]:
-        """Workflows that somebody takes from a queue."""
+        """Return the workflows that live workers take from a queue."""
         return tuple(
             sorted(
                 {name for worker in self._claiming(queue) for name in names_of(worker.workflows)}
@@ -79,7 +81,10 @@ class Fleet(NamedTuple):
         )
 
     def takes(self, row: RunRow) -> bool:
-        """Whether somebody takes the run once it is ready. Who consumes an item is not on record."""
+        """Return whether a live worker takes the run once it is ready.
+
+        For an item this is always False, because the store does not record its consumers.
+        """
         return row.workflow != ITEM and row.workflow in self.known(row.queue)
 
     def _claiming(self, queue: str) -> list[WorkerRow]:
@@ -91,13 +96,14 @@ class Fleet(NamedTuple):
 
     @property
     def struck_off(self) -> tuple[str, ...]:
-        """Who is not enlisted any more, and still has runs to its name."""
+        """Return the workers that are no longer registered but still hold runs."""
         enlisted = {worker.id for worker in self.workers}
-        return tuple(sorted(map(str, self.dead - enlisted)))  # whatever a file has there
+        # A damaged file may have anything there.
+        return tuple(sorted(map(str, self.dead - enlisted)))
 
 
 def names_of(text: str) -> list[str]:
-    """Names that a worker has on record, as a JSON list; none where that is damaged."""
+    """Return the names in a JSON list recorded by a worker. A damaged list yields none."""
     try:
         names: Any = json.loads(text)
     except (TypeError, ValueError, RecursionError):

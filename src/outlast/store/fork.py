@@ -1,9 +1,10 @@
-"""Fork. A connection that was opened before it must be closed in the child before the file is opened again there.
+"""Close a store's connections around a fork.
 
-SQLite keeps one record of locks a file and process. A child inherits the record, not the locks: a new connection in the
-child would believe that it holds what only the parent does, the parent's close would remove the log under it, and what
-the child then commits would be lost (seen). So the child closes what it inherited, which is safe only between
-transactions: a fork waits until none is under way.
+SQLite keeps one record of locks per file and process. A child inherits the record but not the
+locks, so a new connection in the child would believe it holds what only the parent holds. When the
+parent closes, it would remove the log under the child, and the child's later commits would be lost
+(this was observed). So the child closes the inherited connections before it opens the file again.
+That is safe only between transactions, so a fork waits until none is in progress.
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ import weakref
 from typing import Protocol
 
 PATIENCE = 10.0
-"""How long a fork waits for a transaction. It can be endless only if the forking thread itself is inside of one."""
+"""How many seconds a fork waits for a transaction. Only a thread that forks inside its own
+transaction would wait forever.
+"""
 
 
 class Forkable(Protocol):
     def locks(self) -> list[threading.Lock]:
-        """What keeps a transaction from starting, in the order in which the store takes them."""
+        """Return the locks that keep transactions from starting, in the order the store takes them."""
         ...
 
     def after_fork(self, *, at_rest: bool) -> None:
-        """In the child: let go of what the parent's life depends on. Not at rest: a transaction may be under way."""
+        """Release in the child what the parent depends on.
+
+        If the store is not `at_rest`, a transaction may be in progress.
+        """
 
 
 _opened: weakref.WeakSet[Forkable] = weakref.WeakSet()

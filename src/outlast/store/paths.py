@@ -1,4 +1,7 @@
-"""Paths at which no store can be, however often it is tried: an error of the settings, and not of the store."""
+"""Reject paths at which no store can ever be.
+
+Retrying cannot help there, so this is an error in the settings and not in the store.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from outlast.errors import SettingsError
 
 _NEVER = (errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 SHOWN = 200
-"""Characters of a path in a message."""
+"""How many characters of a path a message shows."""
 
 
 def check_file(path: str) -> None:
-    """SettingsError if no file of a store can be there. One that is not there yet is made."""
+    """Raise SettingsError if a store's file cannot be at this path. A missing file is fine."""
     mode = _mode_of(path, "Name a file in a folder: sqlite:////data/outlast.db.")
     if mode is None or stat.S_ISREG(mode):
         return
@@ -30,7 +33,7 @@ def check_file(path: str) -> None:
 
 
 def check_folder(path: str) -> None:
-    """The same of a store that is a folder."""
+    """Raise SettingsError if a store's folder cannot be at this path. A missing folder is fine."""
     mode = _mode_of(path, "Name a folder of its own: file:///data/outlast.")
     if mode is not None and not stat.S_ISDIR(mode):
         raise SettingsError(
@@ -40,7 +43,10 @@ def check_folder(path: str) -> None:
 
 @contextmanager
 def making(path: Path) -> Iterator[None]:
-    """Around making the folders of a store. Where a folder is there and takes none (/proc), it never will."""
+    """Create the folders of a store in this block. Raise SettingsError if that can never work.
+
+    An existing folder in which nothing can be created (/proc) reports a missing file.
+    """
     try:
         yield
     except FileNotFoundError as error:
@@ -50,7 +56,10 @@ def making(path: Path) -> Iterator[None]:
 
 
 def _mode_of(path: str, advice: str) -> int | None:
-    """Of what is there. None: nothing is, or opening it says what is wrong, and that may be mended."""
+    """Return the mode of what is at a path, or raise SettingsError if nothing can be there.
+
+    None means that nothing is there, or that opening reports an error that can be fixed.
+    """
     try:
         return Path(path).stat().st_mode
     except OSError as error:

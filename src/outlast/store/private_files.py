@@ -1,4 +1,7 @@
-"""Locks on files, which keep the processes of one machine apart. The kernel lets go of them when the process dies."""
+"""Lock files to coordinate the processes of one machine.
+
+The kernel releases a lock when its process dies.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from outlast.store.file_trust import Owners, give, open_plain
 if sys.platform == "win32":
     import msvcrt
 
-    def lock(fd: int, *, shared: bool = False) -> bool:  # noqa: ARG001 - Windows knows no shared one
+    def lock(fd: int, *, shared: bool = False) -> bool:  # noqa: ARG001 - none on Windows
         os.lseek(fd, 0, os.SEEK_SET)
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
@@ -30,13 +33,14 @@ if sys.platform == "win32":
         try:
             msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
         except OSError:
-            return  # it was not held
+            # The lock was not held.
+            return
 
 else:
     import fcntl
 
     def lock(fd: int, *, shared: bool = False) -> bool:
-        """Take the lock if it is free now. The kernel lets go of it when the process dies."""
+        """Take the lock if it is free now. The kernel releases it when the process dies."""
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -44,7 +48,8 @@ else:
         return True
 
     def lock_patiently(fd: int) -> None:
-        with suppress(OSError):  # closed meanwhile: nobody waits any more
+        # The descriptor was closed meanwhile, so no thread waits any more.
+        with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX)
 
     def unlock(fd: int) -> None:
@@ -52,8 +57,11 @@ else:
 
 
 def open_private(path: Path, owners: Owners | None = None) -> int:
-    """A descriptor that is not inherited by programs that are started, on a file only its owner may read, or whoever the store is shared with.
-    StoreBroken if it is a link."""
+    """Open a private file, creating it if needed, and return its descriptor.
+
+    Only its owner may access the file, and the `owners` that share the store. Child programs do not
+    inherit the descriptor. Raise StoreBroken if the path is a link.
+    """
     fd = open_plain(path, os.O_RDWR | os.O_CREAT)
     give(owners, fd)
     return fd

@@ -1,4 +1,8 @@
-"""What a store is. Sync and thread-safe: it is called from the writer's thread and from readers'."""
+"""Define the protocol that every store implements.
+
+A store is synchronous and thread-safe. The writer's thread calls it, and so do readers in other
+threads.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,17 @@ from outlast.store.rows import (
 
 
 class BadValue(StoreError):
-    """Definite: nothing was written, because of one command's values. The batch is tried again verb by verb."""
+    """Nothing was written, because one command has a value that the store cannot take.
+
+    The outcome is definite. The writer commits the batch again, one command at a time.
+    """
 
 
 class Blocked(StoreUnavailable):
-    """Definite: nothing was written, because another program holds a lock on a row that the batch needs.
+    """Nothing was written, because another program holds a lock on a row that the batch needs.
 
-    `subjects` are the runs in question, each as ("run", number) and as ("id", id). Empty if they are not known.
+    The outcome is definite. `subjects` names the runs in question, each as ("run", number) and as
+    ("id", id). It is empty if the store does not know them.
     """
 
     explained_as = "StoreUnavailable"
@@ -44,19 +52,22 @@ class Blocked(StoreUnavailable):
 
 
 class CommitUnknown(StoreError):
-    """The commit itself failed: it may or may not be durable. `recover`, then commit the same commands again."""
+    """The commit itself failed, so the batch may or may not be durable.
+
+    Call `recover`, then commit the same commands again.
+    """
 
 
 class NoStore(StoreError):
-    """There is no store at this address. None was made."""
+    """No store exists at this address, and none was created."""
 
 
 class OlderStore(StoreError):
-    """The store is of an older version than this release's. It was left so."""
+    """The store has an older version than this release. It was not migrated."""
 
 
 def left_as_it_is(place: str, there: int, ours: int) -> NoStore | OlderStore:
-    """What whoever only looks or acts is told of a store that opening would make, or bring from a version to this release's."""
+    """Return the error for a store that opening would have to create or migrate, but may not."""
     if there == 0:
         return NoStore(
             f"there is no store at {place}. `outlast run`, `submit`, `worker` and `migrate` make one; "
@@ -69,7 +80,7 @@ def left_as_it_is(place: str, there: int, ours: int) -> NoStore | OlderStore:
 
 
 def whole_journal(store: Store, run: int) -> list[Entry]:
-    """Everything recorded of a run, page by page."""
+    """Return the whole journal of a run, read page by page."""
     entries: list[Entry] = []
     while page := store.journal(run, after=entries[-1].seq if entries else 0):
         entries += page
@@ -79,7 +90,10 @@ def whole_journal(store: Store, run: int) -> list[Entry]:
 def claimable_of(
     ready: set[str], suspects: set[str], due: float | None, now: float, workflows: Iterable[str]
 ) -> Claimable:
-    """What `peek` says of the workflows that have ready runs and suspects, and of when the first run that is not ready is due."""
+    """Return the answer of `peek`, given the workflows with ready runs and with suspects.
+
+    `due` is when the first run that is not ready comes due.
+    """
     known, come_due = set(workflows), due is not None and due <= now
     return Claimable(
         ready=come_due or not known.isdisjoint(ready),
@@ -92,141 +106,180 @@ def claimable_of(
 
 class Store(Protocol):
     place: str
-    """For people: where it is, without a password."""
+    """The store's location without a password, for messages and displays."""
 
     migrates: bool
-    """Whether opening makes what is missing, and brings an older store to this release's version. If not: NoStore, OlderStore."""
+    """Whether opening creates what is missing and migrates an older store to this release's
+    version. If not, opening raises NoStore or OlderStore.
+    """
 
     call_timeout: float
-    """Seconds that one call may wait for the store. Set it before opening."""
+    """How many seconds one call may wait for the store. Set it before opening."""
 
     def versions(self) -> tuple[int, int]:
-        """Of the schema that is there (0: there is no store) and of the one that this release makes. It need not be open, and nothing is made."""
+        """Return the versions of the existing schema (0: none) and of the one this release creates.
+
+        The store need not be open, and nothing is created.
+        """
         ...
 
     def open(self) -> None:
-        """Connect; create or migrate what is missing, if it `migrates`. StoreTooNew, StoreBroken, StoreUnavailable."""
+        """Connect, and create or migrate what is missing if the store `migrates`.
+
+        Raise StoreTooNew, StoreBroken or StoreUnavailable.
+        """
 
     def close(self) -> None:
-        """Let go of everything. A repeat is harmless."""
+        """Release everything. Closing twice is harmless."""
 
     def now(self) -> float:
-        """The store's clock, seconds since the epoch: leases and due times go by it."""
+        """Return the store's time in seconds since the epoch. Leases and due times use it."""
         ...
 
     def commit(self, commands: Sequence[Command]) -> list[Any]:
-        """Apply the commands in order, in one transaction; when it returns they are durable.
+        """Apply the commands in order in one transaction. They are durable when it returns.
 
-        One outcome a command: its result or a `Refused`. Raises BadValue or StoreUnavailable (nothing was written),
-        CommitUnknown, or StoreBroken.
+        Return one outcome per command: its result, or a `Refused`. Raise BadValue or
+        StoreUnavailable if nothing was written, and CommitUnknown or StoreBroken otherwise.
         """
         ...
 
     def recover(self) -> None:
-        """After CommitUnknown: make the outcome definite. StoreUnavailable if that is not possible yet."""
+        """Make the outcome of a commit definite after CommitUnknown.
+
+        Raise StoreUnavailable if that is not possible yet.
+        """
 
     def run(self, id: str) -> RunRow | None: ...
 
     def runs(self, query: RunQuery) -> list[RunRow]:
-        """Newest first."""
+        """Return the matching runs, newest first."""
         ...
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
-        """Entries with seq > after, in order."""
+        """Return the entries with seq > `after`, in order."""
         ...
 
     def last_seq(self, run: int) -> int:
-        """The number of the last entry, 0 if there is none."""
+        """Return the seq of the last entry, or 0 if the journal is empty."""
         ...
 
     def has_dealt(self, id: str) -> bool:
-        """Whether a run has an intent or a compensation in its journal, or children: something that may have to be undone."""
+        """Return whether there may be something to compensate.
+
+        That is the case if the run's journal has an intent or a compensation, or if the run has
+        children.
+        """
         ...
 
     def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
-        """The values of the `done` entries with these keys; a key without one is not in the answer."""
+        """Return the values of the `done` entries with these keys.
+
+        A key without such an entry is left out.
+        """
         ...
 
     def done_count(self, run: int) -> int:
-        """How many `done` entries a run has."""
+        """Return how many `done` entries a run has."""
         ...
 
     def history(self, run: int) -> list[Entry]:
-        """The journal without its `done` entries, in order: what is short of a run with a million of them."""
+        """Return the journal without its `done` entries, in order.
+
+        This part stays short even if the run has a million `done` entries.
+        """
         ...
 
     def messages(self, run: int, after: int = 0) -> list[Message]:
-        """The mailbox, from the message after number `after`."""
+        """Return the messages in the mailbox that come after number `after`."""
         ...
 
     def progress(self, run: int) -> dict[str, str]:
-        """What steps of the run that have not ended have saved, by their keys."""
+        """Return the saved progress of the run's unfinished steps, by key."""
         ...
 
     def workers(self) -> list[WorkerRow]: ...
 
     def asked(self, worker: str) -> str | None:
-        """Why somebody wants this worker to drain; None if nobody does."""
+        """Return the reason of a request that this worker drain, or None if there is no request."""
         ...
 
     def drains(self, limit: int = 20) -> list[DrainRow]:
-        """Newest first."""
+        """Return the reports of drains, newest first."""
         ...
 
     def measured(self) -> list[tuple[str, str]]:
-        """Workflows and steps that there are durations of, in order."""
+        """Return the pairs of workflow and step that have recorded durations, in order."""
         ...
 
     def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
-        """What was measured of each of these pairs of workflow and step, oldest first; empty if nothing was."""
+        """Return the recorded durations of each pair of workflow and step, oldest first.
+
+        A pair without durations gets an empty list.
+        """
         ...
 
     def dead_workers(self) -> list[str]:
-        """Workers that seem dead: reason enough for a Sweep, which decides."""
+        """Return the workers that seem dead. They are a reason to Sweep; the Sweep decides."""
         ...
 
     def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
-        """What a Claim of these queues and workflows would find. A read: it may be out of date at once."""
+        """Return what a Claim of these queues and workflows would find.
+
+        This is a read without a lock, so the answer may already be out of date.
+        """
         ...
 
     def queues(self) -> list[QueueRow]:
-        """Every queue that has ever had anything in it, or limits, by name."""
+        """Return every queue that ever had a run or an item, or has limits, ordered by name."""
         ...
 
     def depth(self, queue: str) -> int:
-        """How many runs or items in it are queued and due: what workers could take now, so without those that are delayed."""
+        """Return how many runs or items in a queue are queued and due.
+
+        Workers could take these now. Delayed ones do not count.
+        """
         ...
 
     def held(self, worker: str) -> list[tuple[int, int, str]]:
-        """What a worker holds: run, fence and id."""
+        """Return what a worker holds, as (run, fence, id)."""
         ...
 
     def cancels(self, worker: str) -> list[tuple[str, str]]:
-        """Runs held by the worker that somebody wants to end: id and reason."""
+        """Return the id and reason of each run held by the worker that has a request to cancel."""
         ...
 
     def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        """None too if it has expired."""
+        """Return a session, or None if it does not exist or has expired."""
         ...
 
     def items(
         self, session: str, field: str, last: int | None = None, space: str = SESSION
     ) -> list[str]:
-        """The newest `last` values of a session's list (None: all), oldest first. Empty if it is none, or has expired."""
+        """Return the newest `last` values of a session's list (None: all), oldest first.
+
+        The result is empty if the field is not a list or the session has expired.
+        """
         ...
 
     def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        """Without those that have expired."""
+        """Return the matching sessions that have not expired."""
         ...
 
     def listen(self, on_change: Callable[[], None]) -> None:
-        """Call `bell`, from any thread, soon after anybody's commit of something others may wait for.
+        """Call `on_change`, from any thread, soon after any process commits something of interest.
 
-        It may ring for nothing, and a ring may be lost: who listens also looks now and then. StoreUnavailable: try again.
+        That is anything that other processes may wait for. There may be calls for nothing, and a
+        call may get lost, so the caller must also poll. Raise StoreUnavailable if listening failed;
+        the caller may try again.
         """
 
     def acquire_liveness(self, worker: str) -> None:
-        """Take the lock that says this worker is alive; the kernel lets go of it at death. StoreUnavailable: try again."""
+        """Take the lock that proves this worker is alive.
+
+        The kernel releases it when the process dies. Raise StoreUnavailable if taking it failed;
+        the caller may try again.
+        """
 
     def release_liveness(self, worker: str) -> None:
-        """Give the lock back."""
+        """Release the worker's liveness lock."""

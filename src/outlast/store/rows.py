@@ -1,4 +1,4 @@
-"""What a store holds, as it is read back."""
+"""Define the rows that a store returns, and the queries that select them."""
 
 from __future__ import annotations
 
@@ -11,54 +11,63 @@ Status = Literal["queued", "running", "waiting", "parked", "done", "failed", "ca
 ENDED: frozenset[str] = frozenset({"done", "failed", "cancelled", "dead"})
 
 DELAYED = "delayed"
-"""In a RunQuery, next to the statuses: the runs that are queued and not due yet. Their status is "queued"."""
+"""An extra status for a RunQuery: the runs that are queued but not due yet. Their status is
+"queued".
+"""
 
 NEVER = 1e12
-"""A due time that does not come by itself: the run waits for a message."""
+"""A due time that never comes: the run waits for a message."""
 
 
 class Entry(NamedTuple):
-    """One line of a journal. See docs/architecture.md for the kinds."""
+    """One entry of a journal. See docs/architecture.md for the kinds."""
 
     seq: int
-    """Its number in the journal, from 1."""
+    """Its number in the journal, starting at 1."""
     kind: str
-    """What it is: "step", "attempt", "intent", "death", …"""
+    """"step", "attempt", "intent", "death", …"""
     key: str
-    """The place in the run that it is about, like "research#1"; empty if it is about the run."""
+    """The call site it belongs to, like "research#1". Empty if it is about the run."""
     at: float
-    """When it was recorded, by the store's clock: seconds since the epoch."""
+    """When it was recorded, in seconds since the epoch by the store's clock."""
     args: str | None = None
-    """What it was called with, as text: of a step the JSON of its arguments."""
+    """The arguments as text: for a step, the JSON of its arguments."""
     value: str | None = None
-    """What came of it, as JSON."""
+    """The result, as JSON."""
     error: str | None = None
-    """The exception that it ended with, as JSON."""
+    """The exception it ended with, as JSON."""
     seconds: float | None = None
     """How long it took."""
     attempt: int | None = None
-    """Which attempt it was, from 1."""
+    """The number of the attempt, starting at 1."""
     asked: bool | None = None
     """Whether the step had been asked to stop before it ended."""
     cost: str | None = None
-    """What it has cost: a JSON object of numbers."""
+    """Its cost: a JSON object of numbers."""
     fence: int = 0
-    """Of the life that wrote it. What the store wrote by itself has the negative of the run's last fence, which is void from then on (0: it had
-    none yet). So in one journal abs(fence) never falls, and after -n nothing is written under n: else a stale writer got in."""
+    """The fence of the execution that wrote it. An entry written by the store itself has the
+    negative of the run's last fence, which is void from then on (0: the run had no fence yet). So
+    abs(fence) never decreases within a journal, and nothing is written under n after -n. Otherwise
+    a stale writer got in.
+    """
 
 
 SUSPECT_DEATHS = 2
-"""After how many deaths in a row without a new entry a run is a suspect. Not after one: far more workers are killed by what is around them
-than by what they execute, and then everything that they held would have to go on one by one."""
+"""After how many deaths in a row without a new entry a run is a suspect. One is not enough: far
+more workers are killed by their surroundings than by what they execute, and then everything they
+held would have to execute one by one.
+"""
 
 
 FLEET_DEATHS_MAX = 1_000
-"""How many rows are kept of the deaths of workers, the newest: see `Sweep`."""
+"""How many deaths of workers are kept on record. The oldest are deleted. See `Sweep`."""
 FLEET_SECONDS_MIN = 60.0
 FLEET_SECONDS = 3600.0
-"""Seconds of the past, at least and at most, in which other deaths are weighed against those of a run."""
+"""How many seconds back, at least and at most, other deaths are weighed against those of a run."""
 ATTEMPTS_FACTOR_MAX = 4
-"""At this many times `attempts_max` deaths in a row a run is condemned whatever happens to the fleet."""
+"""A run with this many times `attempts_max` deaths in a row is condemned, whatever happens to the
+fleet.
+"""
 
 
 def deaths_allowed(attempts_max: int, others: int, workers: int) -> int:
@@ -99,33 +108,36 @@ class RunRow(NamedTuple):
     value: str | None
     error: str | None
     lives: int
-    """How often it was claimed. A run in its first life has no journal yet."""
+    """How often it was claimed. A run in its first execution has no journal yet."""
     ready: int
-    """0: held, ended, parked, or due later. 1: claimable. 2: claimable, and a suspect."""
+    """0: held, ended, parked, or due later. 1: claimable. 2: claimable and a suspect."""
     mark: int
-    """The seq of the last death or interruption: what has come since is progress."""
+    """The seq of the last death or interruption. Any later entry is progress."""
     deaths_in_a_row: int
     interruptions_in_a_row: int
     failures: int
     attempts_max: int
     interruptions_max: int
     undoing: str | None
-    """How it ends once it is undone: a verdict, see `Undo`. None: it is not being undone."""
+    """How it ends after its compensation: a verdict, see `Undo`. None if it is not compensated."""
     abandon_after: float | None
-    """For how many seconds it may be claimable without being taken, once it has begun."""
+    """How many seconds it may stay claimable without being claimed, once it has started."""
 
     @property
     def is_suspect(self) -> bool:
-        """It may be what kills its workers: it executes alone until it has recorded something."""
+        """Return whether the run may be what kills its workers.
+
+        A suspect executes in isolation until it has recorded something.
+        """
         return self.deaths_in_a_row >= SUSPECT_DEATHS
 
     def is_delayed(self, now: float) -> bool:
-        """Return whether the run is queued and not due yet: nobody can claim it, so it is no load."""
+        """Return whether the run is queued but not due yet: it cannot be claimed and is no load."""
         return self.status == "queued" and self.ready == 0 and self.due > now
 
 
 class Message(NamedTuple):
-    """One message of a run's mailbox; `number` counts from 1 and is what a receive records."""
+    """One message in a run's mailbox. `number` starts at 1; a receive records it."""
 
     number: int
     name: str
@@ -144,13 +156,15 @@ class WorkerRow(NamedTuple):
     lease: float
     renewed: float
     queues: str
-    """What it claims from, as a JSON list, like `workflows`; an empty list if it claims nothing."""
+    """The queues it claims from, as a JSON list, like `workflows`. An empty list if it claims
+    nothing.
+    """
     workflows: str
     concurrency: int
     asked: str | None
-    """Why somebody wants it to drain."""
+    """The reason of a request that it drain."""
     held: int
-    """How many runs and items it has."""
+    """How many runs and items it holds."""
 
 
 class DrainRow(NamedTuple):
@@ -162,59 +176,64 @@ class DrainRow(NamedTuple):
     reason: str
     began: float
     ended: float | None
-    """None: it goes on, or ended without a report and was not swept yet."""
+    """None: the drain is in progress, or it ended without a report and was not swept yet."""
     held: int
-    """How many runs and items it had when it began, after what had not begun was given back."""
+    """How many runs and items it held at the start, after releasing those that had not started."""
     report: str | None
     """JSON."""
     recoveries: tuple[float, ...]
-    """For each run that it left interrupted and that was claimed since: how many seconds that took, from its release, or, where the drain was cut
-    short, from when the worker was last seen. Ascending."""
+    """For each run that it left interrupted and that was claimed since: the seconds from its
+    release to that claim. If the drain was cut short, they count from when the worker was last
+    seen. Ascending.
+    """
 
 
 class Claimable(NamedTuple):
-    """What there is to claim for somebody who knows certain queues and workflows."""
+    """What a worker that knows certain queues and workflows can claim."""
 
     ready: bool
     suspect: bool
     next_due: float | None
-    """When the next run that is not ready comes due, of these queues."""
+    """When the next run in these queues that is not ready comes due."""
     overdue: bool
-    """Something has come due, of whatever queue, and is not made ready yet: the next claim does that."""
+    """A run of any queue has come due but is not marked ready yet. The next claim does that."""
     unknown: tuple[str, ...]
-    """Workflows with ready runs in these queues that it does not know. An EACH is none: nobody is expected to."""
+    """Workflows with ready runs in these queues that the worker does not know. EACH is never among
+    them: no worker is expected to know it.
+    """
 
 
 class QueueRow(NamedTuple):
     name: str
     queued: int
-    """Those in this status: `ready` and `delayed`."""
+    """All runs in this status, both `ready` and `delayed`."""
     running: int
     waiting: int
     parked: int
     dead: int
     oldest: float | None
-    """When the oldest queued run that is due was submitted."""
+    """When the oldest run that is queued and due was submitted."""
     submitted: int
-    """In the last minute, as `ended`."""
+    """In the last minute, like `ended`."""
     ended: int
     depth_max: int | None
     concurrency_max: int | None
     returned: int = 0
-    """Queued, after an interruption or a death; also those that are due later."""
+    """Queued after an interruption or a death, including those that are due later."""
     returned_since: float | None = None
-    """Since when the one that has waited longest of these could have been claimed: the earliest due time that has come. (`interrupted` tells less:
-    it is the time of the first of many.)"""
+    """Since when the longest-waiting of these could have been claimed: the earliest due time that
+    has passed. `interrupted` says less, because it is the time of the first of many interruptions.
+    """
     undoing: int = 0
-    """Being undone: queued, running or waiting."""
+    """Being compensated, and queued, running or waiting."""
     stuck: int = 0
-    """Parked while being undone."""
+    """Parked during compensation."""
     delayed: int = 0
-    """Queued, and not due yet: submitted with a delay, or given back with one."""
+    """Queued but not due yet: submitted or released with a delay."""
 
     @property
     def ready(self) -> int:
-        """Queued and due: what workers could take now."""
+        """Return how many runs are queued and due. Workers could take these now."""
         return self.queued - self.delayed
 
 
@@ -224,13 +243,16 @@ class SessionRow(NamedTuple):
     updated: float
     expires: float | None
     fields: dict[str, str]
-    """Those with a value, sorted by name."""
+    """The fields with a value, sorted by name."""
     lists: dict[str, int] = {}  # noqa: RUF012 - never changed
-    """Those that are lists, and how many items each has; sorted by name."""
+    """The fields that are lists, with their number of items, sorted by name."""
 
 
 def sessions_of(found: Iterable[Sequence[Any]]) -> list[SessionRow]:
-    """From one row a field, in order: (id, version, updated, expires, field, value, how many items)."""
+    """Build sessions from ordered rows, one per field.
+
+    A row is (id, version, updated, expires, field, value, number of items).
+    """
     sessions = []
     for head, rows in groupby(found, lambda row: row[:4]):
         fields: dict[str, str] = {}
@@ -245,20 +267,20 @@ def sessions_of(found: Iterable[Sequence[Any]]) -> list[SessionRow]:
 
 
 class SessionQuery(NamedTuple):
-    """Which sessions to list: those changed last first, of equal ones the greater id."""
+    """Which sessions to list: last changed first, then by descending id."""
 
     space: str = "session"
     prefix: str = ""
     limit: int = 100
     before: tuple[float, str] | None = None
-    """The page after the session with this `updated` and id."""
+    """Start after the session with this `updated` and id."""
 
 
 class RunQuery(NamedTuple):
-    """Which runs to list, newest first. Empty means any."""
+    """Which runs to list, newest first. An empty condition matches any run."""
 
     statuses: tuple[str, ...] = ()
-    """Also `DELAYED`, for a part of those that are queued."""
+    """May include `DELAYED`, which selects a part of the queued runs."""
     workflow: str | None = None
     queue: str | None = None
     parent: str | None = None
@@ -266,11 +288,11 @@ class RunQuery(NamedTuple):
     created_before: float | None = None
     created_after: float | None = None
     ended_after: float | None = None
-    """Those that have ended, at that time or later."""
+    """Only runs that ended at this time or later."""
     items: bool | None = None
-    """Plain work items: only them, or none of them."""
+    """Plain work items: True for only them, False for none of them."""
     undoing: bool | None = None
-    """Those that are being undone: only them, or none of them."""
+    """Runs being compensated: True for only them, False for none of them."""
     limit: int = 100
     before_pk: int | None = None
-    """The page after the run with this pk."""
+    """Start after the run with this pk."""

@@ -1,4 +1,7 @@
-"""Rows that somebody else has written, or that are damaged: it is said of the row, and takes no other's display away."""
+"""Display rows even if some are damaged or were not written by Outlast.
+
+The error is shown in place of the row, and the other rows are not affected.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ Row = TypeVar("Row")
 Shown = TypeVar("Shown")
 
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a row that no Outlast has written can raise where it is shown."""
+"""What displaying a row that no Outlast has written can raise."""
 WHY_LENGTH = 80
 
 
 def each_shown(
     rows: Iterable[Row], show: Callable[[Row], Shown], instead: Callable[[Row, str], Shown]
 ) -> list[Shown]:
-    """`show` of each row; of one that cannot be read, `instead`, which is told why."""
+    """Return `show` of each row, or `instead` with the reason for one that cannot be read."""
     return [_shown(row, show, instead) for row in rows]
 
 
 def each_document(
     rows: Iterable[Row], document: Callable[[Row], dict[str, Any]], name: str
 ) -> list[dict[str, Any]]:
-    """The documents of rows; one that cannot be read is its name, and why."""
+    """Return the document of each row. An unreadable row yields its name and the reason."""
     return each_shown(
         rows, document, lambda row, why: {name: str(getattr(row, name)), "unreadable": why}
     )
@@ -36,7 +39,7 @@ def each_document(
 
 @contextmanager
 def legible(what: str) -> Iterator[None]:
-    """Around showing one: StoreBroken if it cannot be read."""
+    """Raise StoreBroken if what this block displays cannot be read."""
     try:
         yield
     except OutlastError:
