@@ -1,4 +1,4 @@
-"""A place: where a run's call waits for the entry that answers it."""
+"""Hold the state of a run's call until an entry answers it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class CallSite:
-    """Taken by the plain call of a step or child, before any await, so that order follows the text of the code."""
+    """The call site of a step, child, effect or session call.
+
+    The plain call reserves it, before any await, so that the order follows the text of the code.
+    """
 
     __slots__ = (
         "args",
@@ -47,45 +50,45 @@ class CallSite:
         self.kind, self.key, self.args = kind, key, args
         self.future: asyncio.Future[None] | None = None
         self.launch: Callable[[Any, CallSite], None] | None = None
-        """Starts what is called, given the life and this place: it must not hold the place, which holds it. Set once the
-        call is awaited."""
+        """Starts the call, given the execution and this call site. It must not hold the call
+        site, which holds it. Set once the call is awaited."""
         self.stop: Callable[[], None] | None = None
-        """Asks what was started to stop."""
+        """Asks the started call to stop."""
         self.codec: Any = None
         self.coro: Coroutine[Any, Any, Any] | None = None
-        """What the call returned, as long as nobody has awaited it."""
+        """The coroutine that the call returned, until it is awaited."""
         self.context: Context | None = None
-        """Of the call, if it could not be started at once."""
+        """The context of the call, if the call could not start at once."""
         self.cancelled = False
-        """The workflow has cancelled the task that waits here."""
+        """True if the workflow has cancelled the task that waits here."""
         self.awaited = False
-        """The workflow has awaited the call."""
+        """True if the workflow has awaited the call."""
         self.messages: tuple[Any, ...] = ()
         """The messages of those cancellations, each once."""
         self.line: Line | None = None
         """The line of the workflow that made the call."""
         self.asked = False
-        """What was started has been asked to stop."""
+        """True if the started call has been asked to stop."""
         self.child: str | None = None
         """The id of a child run, once it is in the store."""
         self.effect_call: EffectCall | None = None
-        """What an effect is to do here."""
+        """The effect call to execute here. None for other calls."""
         self.text: str | None = None
-        """Of an effect that has happened: its result, as it is recorded."""
+        """The recorded result of an effect that happened."""
         self.undone = False
-        """It was compensated in this life."""
+        """True if the effect was compensated in this execution."""
         self.units: tuple[str, ...] = ()
-        """The names of the units that an effect was called in, outermost first."""
+        """The names of the units around the effect call, outermost first."""
         self.watchers: list[asyncio.Future[None]] = []
-        """Who else wants to know when it is answered."""
+        """Futures of other tasks that wait for the answer."""
         self.delivered = False
         self.value: Any = None
         self.error: BaseException | None = None
 
     def cancelled_by(self, message: Any) -> bool:
-        """Note a cancellation of the task that waits here. Return False for a mere repetition.
+        """Note a cancellation of the task that waits here. Return False for a repetition.
 
-        A cancelled scope of anyio cancels its tasks again and again, with one message.
+        A cancelled anyio scope cancels its tasks repeatedly with the same message.
         """
         if message is not None and message in self.messages:
             return False
@@ -94,7 +97,8 @@ class CallSite:
         return True
 
     def cancelled_error(self) -> asyncio.CancelledError:
-        """Return what the cancelled task is to get: with the message of the latest cancellation."""
+        """Return the exception for the cancelled task, with the message of the latest
+        cancellation."""
         return asyncio.CancelledError(*[one for one in self.messages[-1:] if one is not None])
 
     def wake(self) -> None:
@@ -107,7 +111,8 @@ class CallSite:
 
 
 def child_id(parent: str, key: str, length_max: int) -> str:
-    """The id of the child run at a place: every life of the parent finds the same one."""
+    """Return the id of the child run at a call site. It is the same in every execution of the
+    parent."""
     id = f"{parent}/{key}"
     if len(id) <= length_max:
         return id

@@ -1,4 +1,7 @@
-"""What others want of a run, and its deadline: that it ends. It enters the journal, and then cancels the workflow's main task."""
+"""Cancel a run on request or at its deadline.
+
+The request enters the journal first. Its delivery cancels the workflow's main task.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def check(execution: RunExecution, cancel: str | None = None) -> None:
-    """A request to cancel enters the journal here, unless it is in it already. What is being undone is not cancelled: this one was meant
-    for an earlier life."""
+    """Record a request to cancel, unless the journal has it already.
+
+    A compensation is not cancelled: the request was meant for an earlier execution.
+    """
     if execution.undoing:
         return
     why = cancel if cancel is not None else execution.row.cancel
@@ -25,7 +30,8 @@ def check(execution: RunExecution, cancel: str | None = None) -> None:
 
 
 def request(execution: RunExecution, request: dict[str, Any]) -> None:
-    """Once a life: have the request recorded. Deferred steps wait for it, since it may cancel them."""
+    """Record the request, once per execution. Deferred steps wait for it, since it may cancel
+    them."""
     if not execution.cancel_asked and execution.cancelling is None:
         execution.cancel_asked = True
         seq = execution.record("cancel", "", value=json.dumps(request))

@@ -1,5 +1,8 @@
-"""Child runs: what `await other_workflow(...)` inside a run starts. Each is a run of its own, under an id made of its parent's
-and its place there, so that every life of the parent finds the same one."""
+"""Start and follow child runs: the runs that `await other_workflow(...)` starts inside a run.
+
+Each child is a run of its own. Its id consists of its parent's id and its call site there, so every
+execution of the parent finds the same child.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ log = logging.getLogger("outlast.replay")
 
 
 def launch(execution: RunExecution, call_site: CallSite, call: Call[Any]) -> None:
-    """Start a child, or find it where it is. Called on the run loop."""
+    """Start a child, or find the one that exists. Called on the run loop."""
     id = child_id(execution.id, call_site.key, execution.engine.settings.id_length_max)
     _start(execution, _follow(execution, call_site, call, id))
     call_site.stop = partial(_stop, execution, id)
 
 
 def _start(execution: RunExecution, work: Coroutine[Any, Any, None]) -> None:
-    """On the host's loop, as part of the life that has something to do with children."""
+    """Start a task on the host loop, as part of this execution."""
     task: asyncio.Task[None] = asyncio.Task(work, loop=execution.host)
     execution.step_executions[task] = None
     task.add_done_callback(lambda task: execution.step_executions.pop(task, None))
@@ -50,14 +53,16 @@ def _stop(execution: RunExecution, id: str) -> None:
 
 
 async def _follow(execution: RunExecution, call_site: CallSite, call: Call[Any], id: str) -> None:
-    """Have the child executed, wait for its end, and record it in the parent's journal."""
+    """Start the child, wait for its end, and record the end in the parent's journal."""
     text_max = execution.engine.settings.error_text_max
     try:
         end = await _end(execution, call_site, call, id)
     except asyncio.CancelledError:
-        return  # this life of the parent ends; the child is a run of its own
+        # This execution of the parent ends. The child is a run of its own.
+        return
     except Draining:
-        return  # not started: the next life of the parent does
+        # The child was not started. The parent's next execution starts it.
+        return
     except StoreError as error:
         execution.evict(refusal(error))
         return
@@ -87,7 +92,7 @@ async def _end(
 ) -> RunOutcome:
     engine = execution.engine
     if await _is_to_be_retried(execution, call_site, id):
-        # Refused unless it had failed too, which is just as well.
+        # The store refuses this unless the child has failed too, which is fine.
         await engine.writer.execute(Retry(id, secrets.token_hex(8)))
     while True:
         row = await engine.start(call, id, parent=execution.row)
@@ -98,16 +103,22 @@ async def _end(
             await engine.cancel(id, "its parent cancelled it")
         try:
             end = await engine.wait_until_ended(id)
-        except Draining:  # it was given back, and so will its parent be, which waits for it
+        except Draining:
+            # The child was released. Its parent waits for it and is released too.
             await execution.host.create_future()
             raise
         if end.status != "parked":
             return end
-        await engine.while_parked(id)  # its parent waits with it
+        # The parent waits as long as its child is parked.
+        await engine.while_parked(id)
 
 
 async def _is_to_be_retried(execution: RunExecution, call_site: CallSite, id: str) -> bool:
-    """Its parent is retried: its end is void, or it was ended when its parent failed, and that is in no journal."""
+    """Return whether the child must be retried with its parent.
+
+    Either the retry made the child's end void, or the child ended when its parent failed, which no
+    journal records.
+    """
     retried = execution.journal.retried
     if call_site.key in execution.journal.voided or retried is None:
         return call_site.key in execution.journal.voided
@@ -116,13 +127,14 @@ async def _is_to_be_retried(execution: RunExecution, call_site: CallSite, id: st
 
 
 def launch_undo(execution: RunExecution, call_site: CallSite, of: str) -> None:
-    """Have a child undone that is done. Called on the run loop."""
+    """Start the compensation of a child that is done. Called on the run loop."""
     id = child_id(execution.id, of, execution.engine.settings.id_length_max)
     _launch(execution, call_site, partial(_undo, execution, call_site, id))
 
 
 def launch_end_all(execution: RunExecution, call_site: CallSite) -> None:
-    """Have all children ended that have not, and those undone that have ended without their parent's knowing."""
+    """End all children that have not ended, and compensate those whose end the parent has not
+    recorded."""
     _launch(execution, call_site, partial(_end_all, execution, call_site))
 
 
@@ -166,7 +178,11 @@ async def _end_all(execution: RunExecution, call_site: CallSite) -> None:
 
 
 async def _undo(execution: RunExecution, call_site: CallSite, id: str) -> None:
-    """Until a child has ended and has nothing left to undo. One that only has to be undone may execute here: its code is not needed."""
+    """Wait until a child has ended and has nothing left to compensate.
+
+    A child that only needs compensation may execute here, because its workflow's code is not
+    needed.
+    """
     engine = execution.engine
     call_site.child = id
     asked: RunRow | None = None
@@ -176,7 +192,8 @@ async def _undo(execution: RunExecution, call_site: CallSite, id: str) -> None:
         if row is None:
             return
         if row.undoing is None and row != asked:
-            # Once as it stands: asking rings the bell that is waited for.
+            # Ask once per state of the row: asking triggers the notification that this loop waits
+            # for.
             await _ask(execution, row)
             asked = await engine.read(engine.store.run, id)
             continue
@@ -198,7 +215,7 @@ async def _undo(execution: RunExecution, call_site: CallSite, id: str) -> None:
 
 
 async def _ask(execution: RunExecution, row: RunRow) -> None:
-    """What can be asked of a child as it stands: to undo what it has done, or to end."""
+    """Ask a child to end, and to compensate its effects."""
     engine, why = execution.engine, f"its parent {execution.id} is undone"
     if row.status not in ENDED:
         await engine.cancel(row.id, why)
@@ -207,7 +224,8 @@ async def _ask(execution: RunExecution, row: RunRow) -> None:
 
 
 def _is_left_alone(engine: Engine, row: RunRow) -> bool:
-    """Nobody has it, and nobody will: it is a dead letter, or this is no worker and does not know its code."""
+    """Return whether no worker has the child or will take it: it is a dead letter, or this
+    process is not a worker and lacks its code."""
     elsewhere = engine.claimer is not None or row.workflow in engine.workflows
     return row.status == "dead" or (
         row.worker is None and row.status not in ENDED and not elsewhere
@@ -215,7 +233,8 @@ def _is_left_alone(engine: Engine, row: RunRow) -> bool:
 
 
 class Unneeded:
-    """In place of a workflow whose run is only undone: its code is not executed, and need not be known here."""
+    """A stand-in for the workflow of a run that is only compensated. Its code does not execute
+    and may be missing here."""
 
     is_async, timeout = True, None
 

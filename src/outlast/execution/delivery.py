@@ -1,5 +1,8 @@
-"""Delivering: entries are handed to the run one at a time, and it settles in between; first those of the journal, then each that has
-become durable. What the code asks for meanwhile must be what an entry is about, else the life has diverged."""
+"""Deliver entries to the run one at a time, and let it settle after each.
+
+The journal's entries come first, then each new entry once it is durable. If the code does not make
+the call that an entry answers, the execution has diverged.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,19 @@ if TYPE_CHECKING:
     from outlast.execution.run_execution import RunExecution
 
 CALLBACKS_MAX = 1_000_000
-"""Callbacks between two entries: a workflow that takes more does not wait for anything, it spins."""
+"""The limit of callbacks between two entries. A workflow that exceeds it waits for nothing and
+spins."""
 SLICE = 200
-"""Entries replayed before the host's loop gets its turn."""
+"""The number of entries to replay before the host loop gets its turn."""
 
 
 def deliver_pending(execution: RunExecution) -> None:
-    """Until nothing is pending, the workflow has ended, or the host's loop is to have its turn. Diverged if that cannot go well."""
+    """Deliver entries until none is pending, the workflow has ended, or the host loop is due its
+    turn.
+
+    Raise Diverged if the code does not match the journal, spins, or waits for something that can
+    never come.
+    """
     delivered = 0
     while True:
         if not execution.loop.pump(CALLBACKS_MAX):
@@ -91,7 +100,7 @@ def _deliver(execution: RunExecution, entry: Entry | Record) -> None:
             execution.calls_made += 1
             handle = execution.timers.fired(entry.key)
             if handle is not None:
-                # Rounding must not make it fire early: a deadline of anyio would be set once more.
+                # Rounding must not fire the timer early: anyio would set its deadline once more.
                 execution.time = max(execution.time, handle.when())
                 execution.loop.ready.append(handle)
         elif entry.kind == "message":
@@ -107,7 +116,7 @@ def _deliver(execution: RunExecution, entry: Entry | Record) -> None:
 
 
 def _asked(execution: RunExecution) -> str:
-    """What the code has called instead of what an entry is about."""
+    """Describe the calls that the code has made instead of the one that an entry answers."""
     calls = [str(call_site) for call_site in execution.call_sites.values()]
     more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
     return (", ".join(calls[:3]) + more) if calls else "nothing more"
@@ -123,7 +132,7 @@ def _answer(execution: RunExecution, entry: Entry | Record) -> None:
     if execution.replaying and entry.kind == "step":
         execution.replayed += 1
     if call_site.cancelled and not entry.asked and call_site.effect_call is None:
-        # It had ended, but the cancellation was first.
+        # The call had ended, but the cancellation came first.
         call_site.value, call_site.error = None, call_site.cancelled_error()
     elif call_site.value is None and call_site.error is None:
         if entry.error is not None:
@@ -146,14 +155,19 @@ def _answer(execution: RunExecution, entry: Entry | Record) -> None:
 
 
 def _check_intent(execution: RunExecution, entry: Entry | Record) -> None:
-    """It changes nothing for the workflow, but must be one of its effects."""
+    """Raise Diverged if an intent belongs to no effect that the workflow has called. The
+    workflow does not see intents."""
     call_site = execution.call_sites.get(entry.key)
     if call_site is None or call_site.effect_call is None or call_site.args != entry.args:
         raise execution.diverge(describe(entry), _asked(execution))
 
 
 def _catch_up(execution: RunExecution) -> None:
-    """The journal is exhausted. What came due meanwhile goes first: it may cancel what would start now."""
+    """Switch from replay to live execution at the end of the journal.
+
+    Timers that came due in the meantime fire first, since they may cancel calls that would start
+    now.
+    """
     execution.replaying = False
     _count_saved(execution)
     for key in execution.timers.overdue():
@@ -167,8 +181,10 @@ def _catch_up(execution: RunExecution) -> None:
 
 
 def _count_saved(execution: RunExecution) -> None:
-    """The replay is over: what a death or an interruption cut off goes on from here, and this much was not spent again."""
-    # One that only woke up may have a journal that ends like this too, but was neither elevated nor suspected.
+    """Update metrics at the end of replay: the reused results, and the cost that a run saved
+    after a death or an interruption."""
+    # The journal of a run that only woke up may end like this too. Its row shows neither an
+    # interruption nor deaths.
     came_back = execution.row.interrupted is not None or execution.row.deaths_in_a_row > 0
     if execution.replayed:
         execution.engine.meters.replayed(execution.workflow.name, execution.replayed)
@@ -196,8 +212,11 @@ def _start_deferred(execution: RunExecution) -> None:
 
 
 def _finish(execution: RunExecution, main: RunTask) -> None:
-    """The workflow's function has returned, raised or made a call that was refused: the run ends,
-    unless the journal says it cannot have."""
+    """End the run after its workflow has returned, raised or made a refused call.
+
+    Raise Diverged if the journal has entries that the workflow did not ask for. A compensation that
+    raised parks the run.
+    """
     if execution.undoing and not main.cancelled() and main.exception() is not None:
         execution.end_reason = release.parked(
             f"{STUCK}it cannot be undone ({main.exception()!r}). Fix that, then run `outlast retry {quote(execution.id)}`."
@@ -223,5 +242,5 @@ def _finish(execution: RunExecution, main: RunTask) -> None:
 
 
 def describe(entry: Any) -> str:
-    """An entry at a place, as a place describes itself."""
+    """Format an entry the way a call site formats itself."""
     return f"{entry.kind} {entry.key}({entry.args or ''})"

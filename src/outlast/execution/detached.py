@@ -1,7 +1,8 @@
-"""Tasks of Outlast's own that come to their end, whoever is cancelled meanwhile.
+"""Run tasks of Outlast that finish even if their surroundings are cancelled.
 
-What still executes must be known before a worker is struck off. The task that leaves an app may be cancelled, as by a time-out around its
-block; and a loop that ends, as `asyncio.run` does, cancels every task that it finds.
+Outlast must know what still executes before it deregisters a worker. The task that leaves an app
+may be cancelled, for example by a time-out around its block. A loop that ends, as in `asyncio.run`,
+cancels every task that it finds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _own: WeakSet[asyncio.Task[Any]] = WeakSet()
 def spawn_detached(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]
 ) -> asyncio.Task[T]:
-    """A task that the end of the loop does not find. Somebody whom it does find must wait for it, by `wait_uncancelled`."""
+    """Create a task that the end of the loop does not find.
+
+    A task that the loop does find must wait for it with `wait_uncancelled`.
+    """
     task = asyncio.Task(work, loop=loop)
     asyncio._unregister_task(task)
     _own.add(task)
@@ -28,7 +32,8 @@ def spawn_detached(
 
 
 def tasks_of(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
-    """All that have not ended, these too: for tests, in which a process dies and its objects do not."""
+    """Return all unfinished tasks of a loop, including detached ones. For tests, in which a
+    process dies but its objects survive."""
     return asyncio.all_tasks(loop) | {
         task for task in _own if task.get_loop() is loop and not task.done()
     }
@@ -37,7 +42,10 @@ def tasks_of(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
 async def wait_uncancelled(
     work: asyncio.Future[T], on_cancelled: Callable[[], object] = lambda: None
 ) -> T:
-    """Until something has ended that must, however often who waits for it is cancelled; that is raised then. `told` is called each time."""
+    """Wait until `work` has ended, however often the waiting task is cancelled.
+
+    Call `on_cancelled` at each cancellation, and raise the last one when `work` has ended.
+    """
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
         try:
@@ -53,11 +61,11 @@ async def wait_uncancelled(
 
 
 class Shield:
-    """Let a cancelled scope of anyio interrupt a block at most once, as a cancellation of asyncio does.
+    """Let a cancelled anyio scope interrupt a block at most once, like a cancellation of asyncio.
 
-    anyio cancels the tasks of a cancelled scope again at every turn of the loop, until they have left
-    it. A task that must wait all the same would keep the loop spinning. Entered in a scope that is
-    cancelled already, the block is not interrupted at all. Where the program does not use anyio, this
+    anyio cancels the tasks of a cancelled scope at every turn of the loop until they have left it.
+    A task that must wait all the same would keep the loop spinning. In a scope that is already
+    cancelled on entry, the block is not interrupted at all. If the program does not use anyio, this
     does nothing.
     """
 
@@ -73,7 +81,7 @@ class Shield:
         return self
 
     def raise_up(self) -> None:
-        """Keep out every further cancellation by a scope of anyio."""
+        """Block all further cancellations by anyio scopes."""
         if self._scope is not None:
             self._scope.shield = True
 

@@ -1,4 +1,5 @@
-"""A journal as replay sees it: what will be delivered, what is looked up, and what a retry has made void."""
+"""Fold a journal for replay: the entries to deliver, those to look up, and those a retry made
+void."""
 
 from __future__ import annotations
 
@@ -11,20 +12,20 @@ from outlast.execution.effect_log import UNDO, EffectLog
 from outlast.store.rows import Entry
 
 PLACED = frozenset({"step", "child", "compensation", "session"})
-"""Entries that answer a place a call has taken."""
+"""Kinds of entries that answer a call site."""
 DELIVERED = PLACED | {"intent", "fired", "message", "cancel"}
 MOVING = frozenset({"death", "interruption", "retry", "resume", "decision"})
-"""Entries that only move the run's clock."""
+"""Kinds of entries that only advance the run's clock."""
 
 
 class Attempts(NamedTuple):
     count: int  # type: ignore[assignment]
     due: float
-    """When the next may start."""
+    """When the next attempt may start."""
 
 
 class Journal:
-    """The fold of a run's entries. Entries leave it as they are delivered, so that it shrinks to nothing."""
+    """The fold of a run's entries. Delivered entries leave it, so it shrinks to nothing."""
 
     def __init__(self, entries: Iterable[Entry] = (), *, lean: bool = False) -> None:
         self.last_seq = 0
@@ -33,12 +34,12 @@ class Journal:
         self.attempts: dict[str, Attempts] = {}
         self.inner: dict[str, Entry] = {}
         self.salvage: dict[str, Entry] = {}
-        """Results that a retry made void but need not be computed again, by key."""
+        """Results that a retry made void but that need not be computed again, by key."""
         self.voided: set[str] = set()
         self.retried: float | None = None
         """When the run was last retried."""
         self.taken: set[int] = set()
-        """Numbers of the messages that are in the journal."""
+        """The numbers of the messages that are in the journal."""
         self.effect_log = EffectLog(lean=lean)
         for entry in entries:
             self.add(entry)
@@ -60,15 +61,17 @@ class Journal:
         elif entry.kind == "retry":
             said = json.loads(entry.value or "{}")
             self.retried = entry.at
-            # What is still being undone goes on where it was.
+            # A compensation that has not ended continues where it was.
             start = None if said.get("undoing") else self.effect_log.cut(said.get("from"))
             if start is not None:
                 self._void(start, said.get("from"))
 
     def _void(self, start: int, ended_by: int | None) -> None:
-        """From `start` on; the run was ended by the entry with that number, if by any."""
+        """Void the entries from `start` on. `ended_by` is the number of the entry that ended the
+        run, if one did."""
         void = [entry for entry in self.pending if entry.seq >= start and entry.kind in DELIVERED]
-        # Of what moves the clock only the retry itself stays: no time has passed for the run since.
+        # Of the entries that advance the clock, only the retry stays: no time has passed for the
+        # run since.
         self.pending = deque(
             entry for entry in self.pending if entry.seq < start or entry.seq == self.last_seq
         )
@@ -76,9 +79,8 @@ class Journal:
             self.voided.add(entry.key)
             self.attempts.pop(entry.key, None)
             if entry.kind == "message":
-                if (
-                    entry.seq != ended_by
-                ):  # the one that ended the run stays taken: it would only end it again
+                if entry.seq != ended_by:
+                    # The message that ended the run stays taken: it would only end the run again.
                     self.taken.discard(int(entry.value or 0))
             elif entry.kind in PLACED:
                 self.placed.pop(entry.key, None)
@@ -99,7 +101,7 @@ class Journal:
         self.effect_log.void(start)
 
     def begin_undo(self) -> None:
-        """Only what came after the run began to be undone is replayed."""
+        """Keep only the entries since the run's compensation began. Only those are replayed."""
         start = self.effect_log.undoing
         assert start is not None, "a run in undoing has an entry that says so"
         self.pending = deque(entry for entry in self.pending if entry.seq > start)

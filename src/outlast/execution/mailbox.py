@@ -1,7 +1,8 @@
-"""Messages: the run's mailbox in the store, and its own boxes on the run loop.
+"""Receive messages: from the run's mailbox in the store into its boxes on the run loop.
 
-A message enters the journal when somebody waits for one of its name, and its box when that entry is delivered. From
-there a receive takes it as from any asyncio.Queue: a receive that is cancelled leaves it for the next.
+A message enters the journal when a receive waits for its name, and enters its box when that entry
+is delivered. A receive then takes it like from any asyncio.Queue. A cancelled receive leaves it for
+the next one.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class Mailbox:
         self._execution = execution
         self._boxes: dict[str, asyncio.Queue[tuple[Message, int]]] = {}
         self._recorded: dict[int, Message] = {}
-        """In the journal, and not delivered yet."""
+        """Messages that are in the journal and not delivered yet, by number."""
         self._unread: dict[str, deque[Message]] = {}
-        """Not in the journal yet, oldest first."""
+        """Messages that are not in the journal yet, by name, oldest first."""
         self._wanted: Counter[str] = Counter()
         self._coming: Counter[str] = Counter()
         self.last = 0
-        """Number of the newest message known here."""
+        """The number of the newest message known here."""
         for message in messages:
             self._add(message, recorded=message.number in taken)
 
@@ -43,16 +44,17 @@ class Mailbox:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Names that a receive waits for now."""
+        """Return the names that a receive waits for now."""
         return tuple(sorted(name for name, count in self._wanted.items() if count))
 
     @property
     def has_news(self) -> bool:
-        """Whether there is a message that a receive waits for, and that is not in the journal yet."""
+        """Return whether a receive waits for a message that has arrived and is not in the
+        journal yet."""
         return any(self._unread.get(name) for name in self.waiting)
 
     async def take(self, name: str) -> tuple[Message, int]:
-        """The next message of this name, and the entry by which it arrived."""
+        """Wait for the next message of this name. Return it with the number of its entry."""
         box = self._boxes.setdefault(name, asyncio.Queue())
         self._wanted[name] += 1
         if not self._execution.replaying:
@@ -64,14 +66,14 @@ class Mailbox:
             self._execution.engine.request_poller.report_waiting(self._execution)
 
     def arrived(self, messages: Iterable[Message]) -> None:
-        """Newly read from the store."""
+        """Add messages that were read from the store, and record those that receives wait for."""
         for message in messages:
             if message.number > self.last:
                 self._add(message, recorded=False)
         self.enter()
 
     def enter(self) -> None:
-        """Put into the journal what somebody waits for, one message a waiter, oldest first."""
+        """Record the messages that receives wait for: one per receive, oldest first."""
         for name in self.waiting:
             unread, box = self._unread.get(name), self._boxes.get(name)
             while unread and self._wanted[name] > self._coming[name] + (box.qsize() if box else 0):

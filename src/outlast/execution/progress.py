@@ -1,8 +1,9 @@
-"""Progress: what a step has saved of itself before it ends.
+"""Save the progress of a step before it ends.
 
-Saving costs the step next to nothing: the last value is kept, and written when the write before it is durable and a moment has
-passed. A drain has it written at once. It is fenced by the claim and by the attempt: a thread that outlived its time-out saves
-nothing into the next attempt, of its own step or of the step that called it.
+Saving costs the step almost nothing. The last value is kept, and is written once the previous write
+is durable and a short interval has passed. A drain writes it at once. Progress is fenced by the
+claim and by the attempt: a thread that outlived its time-out cannot save into the next attempt of
+its own step or of the step that called it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NOTHING: Any = object()
 IMMUTABLE = frozenset({str, int, float, bool, type(None)})
-"""What cannot change between `save` and the write need not be encoded before."""
+"""Types whose values cannot change between `save` and the write, so they are encoded only then."""
 _owners: WeakKeyDictionary[RunExecution, dict[str, int]] = WeakKeyDictionary()
-"""Which body saves under a key: a step within a step has another one in every attempt of the outer step, each with a first attempt."""
+"""The step execution that saves under each key. A step within a step has a new one in every
+attempt of the outer step, and each starts at attempt 1."""
 
 
 def body_of(what: str) -> StepExecution:
-    """The step's body that executes here. NotInRun elsewhere, also in a workflow that a step's body has started."""
+    """Return the step execution of the current code. Raise NotInRun outside a step's body, also
+    in a workflow that a step's body has started."""
     body = None if isinstance(asyncio._get_running_loop(), RunLoop) else BODY.get()
     if body is None:
         raise refused(NotInRun(f"{what}() is for a step's body."))
@@ -41,14 +44,17 @@ def body_of(what: str) -> StepExecution:
 
 
 class _Text(str):
-    """A value that is encoded already."""
+    """A value that is already encoded."""
 
     __slots__ = ()
 
 
 class Progress(Generic[T]):
-    """In a step: `async with progress(str) as p`, or `with`. `p.value` is what was saved last, in whatever life or attempt of the step; None if
-    nothing was."""
+    """Save and restore a step's progress: `async with progress(str) as p`, or `with`.
+
+    `p.value` is the value saved last, in any execution or attempt of the step. None if there is
+    none.
+    """
 
     def __init__(
         self,
@@ -59,7 +65,11 @@ class Progress(Generic[T]):
         what: str = "progress",
         frozen: bool = False,
     ) -> None:
-        """`part` is what of the step it is the progress of, `what` its name for people; `frozen`: no value changes after `save`."""
+        """Load the saved progress of a step.
+
+        `part` names the part of the step that makes progress, and `what` is its name in messages.
+        `frozen` states that no value changes after `save`.
+        """
         self._body, self._codec, self._attempt = body, codec, body.attempt
         self._execution = body.execution
         self._loop = body.execution.host
@@ -69,15 +79,16 @@ class Progress(Generic[T]):
         saved = self._execution.saved.get(self._key)
         self.value: T | None = None if saved is None else codec.decode(saved)
         self._next: Any = NOTHING
-        """What is not written yet."""
+        """The value that is not written yet."""
         self._writing = self._scheduled = self._left = False
         self._written_at = -1e9
         self._error: BaseException | None = None
 
     def save(self, value: T) -> None:
-        """Keep a value, which is written soon. Evicted if this life or this attempt is over, or the step must stop.
+        """Save a value. It is written soon.
 
-        A value that cannot be recorded raises here, or at the latest when the block is left.
+        Raise Evicted if this execution or attempt is over, or if the step must stop. A value that
+        cannot be recorded raises here, or at the latest when the block is left.
         """
         self._check()
         self._next = value if self._frozen or type(value) in IMMUTABLE else self._encode(value)
@@ -91,19 +102,22 @@ class Progress(Generic[T]):
         self._stop()
 
     def check(self) -> None:
-        """As `save`, when there is nothing to save: Evicted if this life or this attempt is over, or the step must stop."""
+        """Raise Evicted if this execution or attempt is over, or if the step must stop. Like
+        `save` without a value."""
         self._check()
         self._stop()
 
     def _stop(self) -> None:
         body = self._body.outer
-        if body.leaving is not None and not body.cut:  # a thread can be stopped only here
+        if body.leaving is not None and not body.cut:
+            # A thread can be stopped only here.
             self._loop.call_soon_threadsafe(self.flush)
             body.aware = True
             raise Evicted(body.leaving)
 
     def _is_over(self) -> bool:
-        """Whether another attempt, of the step or of one that it is part of, has taken its place."""
+        """Return whether another attempt of the step, or of a step around it, has replaced this
+        one."""
         return self._body.attempt != self._attempt or self._keys.get(self._key) != id(self._body)
 
     def _check(self) -> None:
@@ -121,14 +135,15 @@ class Progress(Generic[T]):
         return text
 
     def _on_loop(self, action: Callable[[], None]) -> None:
-        """A step's own thread may be another one."""
+        """Call an action on the host loop's thread. The step may execute in another thread."""
         if threading.get_ident() == self._execution.engine.thread:
             action()
         else:
             self._loop.call_soon_threadsafe(action)
 
     def _schedule(self) -> None:
-        """On the loop."""
+        """Flush now, or once `progress_interval` has passed since the last write. Runs on the
+        host loop."""
         pause = (
             self._written_at + self._execution.engine.settings.progress_interval - self._loop.time()
         )
@@ -138,10 +153,13 @@ class Progress(Generic[T]):
             self._loop.call_later(pause, self.flush)
 
     def flush(self) -> None:
-        """On the loop: have the last value written, unless a write is under way, which is followed by another."""
+        """Write the last value, unless a write is in flight. That write is followed by another.
+        Runs on the host loop."""
         if self._writing:
-            return  # `_written` comes back here
-        self._scheduled = False  # before the look: a thread that saves now has it scheduled again
+            # `_written` calls this again.
+            return
+        # Reset the flag before reading the value: a thread that saves now schedules another flush.
+        self._scheduled = False
         if self._next is NOTHING or self._execution.end_reason is not None:
             return
         value, self._next = self._next, NOTHING
@@ -164,7 +182,8 @@ class Progress(Generic[T]):
     def _written(self, outcome: Any) -> None:
         self._writing = False
         if isinstance(outcome, (Refused, StoreError)):
-            return  # the life is over, and says so at the next call
+            # The execution is over. The next call raises that.
+            return
         self._scheduled = False
         if self._next is not NOTHING:
             if self._left or self._body.outer.leaving is not None:
@@ -174,12 +193,13 @@ class Progress(Generic[T]):
                 self._schedule()
 
     def _remember(self, text: str) -> None:
-        """For the next attempt in this life. Not of an attempt that is over: the next may have saved more."""
+        """Keep the text for the next attempt in this execution, unless this attempt is over: the
+        next one may have saved more."""
         if not self._is_over():
             self._execution.saved[self._key] = str(text)
 
     def _keep(self) -> None:
-        """Have the last value written now. What is wrong with it, the next `_check` says."""
+        """Write the last value now. If it cannot be recorded, the next `_check` raises that."""
         value = self._next
         if value is not NOTHING and not isinstance(value, _Text):
             try:
@@ -187,10 +207,11 @@ class Progress(Generic[T]):
             except (Unrecordable, LimitExceeded) as unfit:
                 self._next, self._error = NOTHING, unfit
         if isinstance(self._next, _Text):
-            self._remember(self._next)  # at once: the next attempt does not wait for the write
+            # Remember the value at once: the next attempt does not wait for the write.
+            self._remember(self._next)
         self._on_loop(self.flush)
 
-    # -- the block
+    # -- the context manager
 
     def __enter__(self) -> Self:
         self._left = False

@@ -1,4 +1,4 @@
-"""Refuse what workflow code may not do."""
+"""Refuse calls that workflow code may not make."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ E = TypeVar("E", bound=NotInRun)
 
 
 def refused(error: E) -> E:
-    """Return the error to raise for a call that was made here.
+    """Return the error to raise for a forbidden call.
 
-    In a workflow's own code it also ends the run, so that the refusal counts even if it is caught.
-    Outside a run, and in a step's body, it is an exception like any other.
+    In a workflow's own code the error also ends the run, so it counts even if it is caught. Outside
+    a run, and in a step's body, it is an ordinary exception.
     """
     execution = _execution()
     return error if execution is None else execution.refuse(error)

@@ -1,5 +1,8 @@
-"""How a run leaves this process before it has ended: given back because it only waits, because of a drain, or because others must go on with
-it; parked because a person must decide."""
+"""Let a run leave this process before it has ended.
+
+A run is released because it only waits, because of a drain, or because another worker must continue
+it. It is parked because a person must decide.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,20 @@ log = logging.getLogger("outlast.replay")
 
 
 class IdleState(NamedTuple):
-    """What a run waits for that has nothing under way."""
+    """What a run waits for while nothing of it is in flight."""
 
     due: float
     names: tuple[str, ...]
     children: tuple[str, ...]
     entry: int
-    """The number of its last entry."""
+    """The number of the run's last entry."""
     seen: int
-    """The number of the last message it knows."""
+    """The number of the last message that the run knows."""
 
 
 def leave(execution: RunExecution, why: str) -> None:
-    """In a drain: give the run back if nothing of it is under way. What it waits for is not an interruption."""
+    """Release the run during a drain if nothing of it is in flight. A run that only waits is not
+    recorded as interrupted."""
     threads = execution.threads or (execution.thread is not None and execution.thread.busy)
     busy = (
         execution.executing()
@@ -47,16 +51,18 @@ def leave(execution: RunExecution, why: str) -> None:
     elif execution.end_reason is None and not busy:
         rest = None if execution.checkpointed else what_it_waits_for(execution, children_too=True)
         if rest is not None and rest.children and not execution.claimed:
-            # There may be no fleet that takes the children: whoever starts the parent again must have it at once.
+            # There may be no worker that takes the children. The process that restarts the parent
+            # must get it at once.
             rest = rest._replace(due=execution.now())
         execution.idle = rest
         execution.evict(Evicted("it waits" if execution.idle is not None else f"drain: {why}"))
 
 
 def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) -> IdleState | None:
-    """What the run waits for, if nothing of it is under way here: it need not be in anybody's hands then.
+    """Return what the run waits for, or None if some of it is in flight here.
 
-    Not while a child of it executes here, unless that is given back too.
+    A run that only waits needs no process. It stays while one of its children executes here, unless
+    `children_too` releases them as well.
     """
     busy = (
         execution.end_reason is not None
@@ -98,7 +104,8 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
 
 
 def cannot_tell(execution: RunExecution, key: str, why: str) -> None:
-    """Only a person can say what came of an effect. The run is parked when nothing else of it executes."""
+    """Mark an effect's outcome as unknown: only a person can decide it. The run is parked once
+    nothing else of it executes."""
     execution.unknown[key] = why
     if key.startswith(UNDO) and not _is_of_children(execution, key):
         execution.engine.meters.compensation("failed")
@@ -121,19 +128,18 @@ def park_if_idle(execution: RunExecution) -> None:
         or (execution.thread is not None and execution.thread.busy)
         or execution.inner
     )
-    deferred = (
-        execution.deferred_calls and not execution.engine.draining
-    )  # in a drain that is another life's
+    # During a drain, another execution makes the deferred calls.
+    deferred = execution.deferred_calls and not execution.engine.draining
     written = not (execution.writing or execution.pending or deferred or execution.replaying)
     if execution.end_reason is None and written and not under_way and execution.unknown:
         execution.evict(parked(_what_is_unknown(execution)))
 
 
 def _what_is_unknown(execution: RunExecution) -> str:
-    """For the person who has to decide."""
+    """Return the reason for parking, with the commands that a person can use to decide."""
     lines = [f"{key}{_which(execution, key)}: {why}" for key, why in execution.unknown.items()]
     stuck = all(key.startswith(UNDO) for key in execution.unknown)
-    # What a unit could not undo stops a run that has not ended: there is nothing to retry.
+    # A failed rollback of a unit stops a run that has not ended, so there is nothing to retry.
     again = "retry" if execution.undoing else "resume"
     dealt = [execution.journal.effect_log.get(key) for key in execution.unknown]
     can = not execution.undoing and any(
@@ -158,7 +164,7 @@ def _is_of_children(execution: RunExecution, key: str) -> bool:
 
 
 def _which(execution: RunExecution, key: str) -> str:
-    """Which of several intents at a place is meant: who decides must say so."""
+    """Return the `--intent` option if an effect has several intents. The decision must name one."""
     effect_record = execution.journal.effect_log.get(key)
     return (
         f" --intent {effect_record.intent}"
@@ -168,14 +174,15 @@ def _which(execution: RunExecution, key: str) -> str:
 
 
 def release(execution: RunExecution, why: str, delay: float) -> None:
-    """This process cannot go on with the run; another may."""
+    """Release the run after a failure of this process to continue it. Another worker may take it
+    over after `delay` seconds."""
     log.warning("run %s is given back: %s", execution.id, why, extra=execution.log_fields())
     execution.delay = delay
     execution.evict(Evicted(why))
 
 
 def parked(why: str) -> Evicted:
-    """The end of a life whose run waits for a person."""
+    """Return the eviction for a run that waits for a person."""
     evicted = Evicted(why)
     evicted.parked = True
     return evicted

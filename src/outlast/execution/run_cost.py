@@ -1,4 +1,4 @@
-"""What a run has cost, as its journal says, and what its deaths did not make it pay again. Pure."""
+"""Sum up what a run has cost and what it saved after deaths, from its journal. Pure."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ from outlast.store.commands import Record
 from outlast.store.rows import Entry
 
 CUT = frozenset({"death", "interruption"})
-"""Entries after which another life goes on from the journal."""
+"""Kinds of entries after which another execution continues from the journal."""
 
 
 class _CallCost:
-    """A step and its failed attempts."""
+    """The cost of a step and its failed attempts."""
 
     __slots__ = ("args", "cost", "seq")
 
     def __init__(self) -> None:
         self.cost = NOTHING
         self.seq: int | None = None
-        """Of the step's entry; None as long as it has only failed attempts."""
+        """The number of the step's entry. None as long as there are only failed attempts."""
         self.args: str | None = None
 
 
 class RunCost:
     """The fold of a journal's costs.
 
-    - `spent`: everything on record, also what a retry has made void: it was paid for.
-    - `kept`: what the next life would not spend again. Results, recorded failures and counted attempts stay; what a retry makes
-      void does not, unless its result is kept aside and used again. Steps within steps stay for good: they are looked up.
-    - `saved`: the sum of `kept` at each death and each interruption. A retry, a resume and a run that wakes up go on from the
-      journal too, but count for nothing here.
+    - `spent`: everything on record. This includes what a retry made void, since it was paid for.
+    - `kept`: what the next execution would not spend again. Results, recorded failures and counted
+      attempts stay. What a retry made void does not, unless its result is salvaged and reused.
+      Steps within steps always stay, because they are looked up.
+    - `saved`: the sum of `kept` at each death and each interruption. A retry, a resume and a run
+      that wakes up also continue from the journal, but do not count here.
 
-    What a step had spent when a death cut it off is on nobody's record: it is in none of them. Children have journals of their own.
+    What a step had spent when a death cut it off is not recorded, so it is in none of them.
+    Children have their own journals.
     """
 
     __slots__ = ("_calls", "_salvage", "_within", "is_cut", "kept", "saved", "spent")
@@ -42,23 +44,25 @@ class RunCost:
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
         self.spent = self.kept = self.saved = NOTHING
         self.is_cut = False
-        """Nothing has been recorded since a death or an interruption."""
+        """True if nothing has been recorded since a death or an interruption."""
         self._within = NOTHING
         self._calls: dict[str, _CallCost] = {}
         self._salvage: dict[str, _CallCost] = {}
         journal = Journal() if any(entry.kind == "retry" for entry in entries) else None
         for entry in entries:
-            if journal is not None:  # only a journal knows what a retry leaves of it
+            if journal is not None:
+                # Only a journal knows what a retry leaves of it.
                 try:
                     journal.add(entry)
-                except Exception:  # damaged: for those who only look, nothing of it is void
+                except Exception:
+                    # The journal is damaged. Commands that only inspect it treat nothing as void.
                     journal = None
             self.add(entry)
             if entry.kind == "retry" and journal is not None:
                 self._void(journal)
 
     def add(self, entry: Entry | Record) -> None:
-        """The next entry of the journal."""
+        """Add the journal's next entry to the fold."""
         self.is_cut = entry.kind in CUT
         if self.is_cut:
             self.saved += self.kept
@@ -73,7 +77,8 @@ class RunCost:
         self.spent += cost
         aside = self._salvage.pop(entry.key, None)
         if aside is not None:
-            if entry.kind == "step" and not cost and entry.args == aside.args:  # it is used again
+            if entry.kind == "step" and not cost and entry.args == aside.args:
+                # The salvaged result is reused.
                 aside.seq = entry.seq
                 self._calls[entry.key] = aside
                 return
@@ -81,7 +86,8 @@ class RunCost:
         place = self._calls.get(entry.key)
         if place is None:
             if not cost:
-                return  # as of nearly all steps
+                # Nearly all steps have no cost.
+                return
             place = self._calls[entry.key] = _CallCost()
         place.cost = place.cost + cost if place.cost else cost
         self.kept += cost
@@ -89,7 +95,7 @@ class RunCost:
             place.seq, place.args = entry.seq, entry.args
 
     def _void(self, journal: Journal) -> None:
-        """A retry was the last entry: only what is in the journal still counts."""
+        """Apply a retry, which was the last entry: only what is still in the journal counts."""
         places, self._calls = self._salvage | self._calls, {}
         self._salvage = {}
         for key, place in places.items():
@@ -110,5 +116,6 @@ class RunCost:
 
 
 def run_cost_of(entries: Sequence[Entry]) -> RunCost | None:
-    """None if nothing in the journal says what it cost, which is soon known."""
+    """Return the cost of a journal, or None if no entry records a cost. The check for None is
+    cheap."""
     return RunCost(entries) if any(entry.cost is not None for entry in entries) else None

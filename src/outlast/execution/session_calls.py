@@ -1,7 +1,9 @@
-"""Sessions in a run: each call takes a place like a step, and its entry says what was found, or which version a change made.
+"""Read and change sessions in a run.
 
-A change is one with its entry, under the run's fence: it happens once, whoever else writes to the session in between. What a read or a
-change is made of (`Look`, `Change`) is the same outside a run; there nothing is recorded.
+Each call reserves a call site like a step. Its entry records what a read found, or which version a
+change made. A change and its entry are written together under the run's fence, so the change
+happens once, even if others write to the session in between. `Look` and `Change` are used outside a
+run too, where nothing is recorded.
 """
 
 from __future__ import annotations
@@ -40,18 +42,19 @@ T = TypeVar("T")
 log = logging.getLogger("outlast.sessions")
 
 TOUCH_BELOW = 0.9
-"""A read moves the expiry if less than this part of the time is left: not each one, since that is a write."""
+"""A read extends the expiry only if less than this fraction of the time is left, because
+extending is a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Which session, and until when each access keeps it."""
+    """A session's address, and how long each access keeps it."""
 
     space: str
     id: str
     ttl: float | None
     extends: bool = False
-    """Nobody has said how long: what is there is not shortened."""
+    """True if the caller gave no time. An existing expiry is not shortened."""
 
     def __str__(self) -> str:
         return f"{self.space} {self.id!r}"
@@ -59,38 +62,41 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Look(Generic[T]):
-    """A read. What it finds is a text, as it is recorded, and a value, as reading that gives it."""
+    """A read. It finds the recorded text, which `decode` turns into the value."""
 
     at: At
     name: str
     args: tuple[Any, ...]
     find: Callable[[Store], tuple[SessionRow | None, str]]
     decode: Callable[[str], T]
-    """Unrecordable if it is not what was asked for."""
+    """Raises Unrecordable if the text is not what was asked for."""
     touches: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A write. `forget`: the session is deleted; else fields are set or deleted, and values appended."""
+    """A write. With `forget` the session is deleted. Otherwise fields are set or deleted, and
+    values appended."""
 
     at: At
     name: str
     token: str
     args: tuple[Any, ...] = ()
-    """What was asked for: of a set, say, its text need not be the same in every process."""
+    """The values as the caller gave them. The text of a set, for example, may differ between
+    processes."""
     fields: dict[str, str | None] = field(default_factory=dict)
     appends: dict[str, Append] = field(default_factory=dict)
     version: int | None = None
     forget: bool = False
     quiet: bool = False
-    """Who asked for it wants to know no version."""
+    """True if the caller does not want the version."""
 
     @property
     def identity(self) -> str:
         try:
             return fingerprint(self.at.id, *self.args, self.version)
-        except (TypeError, ValueError, RecursionError):  # then what is written must do
+        except (TypeError, ValueError, RecursionError):
+            # Fall back to the text that is written.
             return fingerprint(self.at.id, self.fields, self.appends, self.version)
 
     def command(self, record: Record | None = None) -> UpdateSession | DeleteSession:
@@ -114,8 +120,11 @@ class Change:
         return bool(self.appends) or any(value is not None for value in self.fields.values())
 
     def check(self, row: SessionRow | None, engine: Engine) -> None:
-        """LimitExceeded if the session would be too large after it, as far as can be seen before. What is too large already can be made
-        smaller."""
+        """Raise LimitExceeded if the change would make the session too large, as far as `row`
+        shows.
+
+        A session that is already too large can still be made smaller.
+        """
         settings = engine.settings
         lists = (
             {}
@@ -136,7 +145,8 @@ class Change:
                 raise LimitExceeded("session_items_max", settings.session_items_max, count, what)
 
     def decode(self, text: str) -> int | None:
-        """The version it made, as an entry says it; VersionConflict if it was refused."""
+        """Return the version that the change made, from its entry. Raise VersionConflict if the
+        store refused it."""
         said: dict[str, int] = json.loads(text)
         if "conflict" in said:
             raise VersionConflict(self.at.id, self.version or 0, said["conflict"])
@@ -167,7 +177,8 @@ async def _check(engine: Engine, wanted: Change) -> None:
 
 
 def touch(engine: Engine, at: At, row: SessionRow | None) -> None:
-    """A read keeps what it has read. Nobody waits for that: a read does not fail by it."""
+    """Extend the expiry of a session after a read. The read does not wait for this, and does not
+    fail with it."""
     if row is None or row.expires is None:
         return
     if at.ttl is None or row.expires - engine.store.now() < TOUCH_BELOW * at.ttl:
@@ -185,7 +196,7 @@ def _touched(command: Any, outcome: Any) -> None:
 
 
 def look_in_run(execution: RunExecution, asked: Look[T]) -> Coroutine[Any, Any, T]:
-    """Take the place of a read now; what is returned makes it when awaited."""
+    """Reserve the call site of a read now, and return a coroutine that reads when awaited."""
     call_site = execution.reserve_call("session", asked.name, fingerprint(asked.at.id, *asked.args))
     call_site.codec = partial(_Reads, asked.decode)
     return execution.make_awaitable(call_site, partial(_launch, work=partial(_look, asked=asked)))
@@ -200,7 +211,7 @@ def change_in_run(execution: RunExecution, wanted: Change) -> Coroutine[Any, Any
 
 
 class _Reads:
-    """What a place's entry is read by."""
+    """The codec of a session call's entry."""
 
     def __init__(self, decode: Callable[[str], Any]) -> None:
         self.decode = decode
@@ -211,7 +222,7 @@ def _launch(
     call_site: CallSite,
     work: Callable[[RunExecution, CallSite], Coroutine[Any, Any, None]],
 ) -> None:
-    """On the host's loop, as part of the life."""
+    """Start the call on the host loop, as part of this execution."""
     task: asyncio.Task[None] = asyncio.Task(
         _follow(execution, call_site, work), loop=execution.host, name=call_site.key
     )
@@ -254,7 +265,8 @@ async def _change(execution: RunExecution, call_site: CallSite, wanted: Change) 
 
 
 def said(outcome: Any) -> str | None:
-    """What the entry of a change says, given its outcome. None: there is no entry."""
+    """Return the text for the entry of a change, given the store's answer. None if there is no
+    entry."""
     if outcome is None:
         return "{}"
     if isinstance(outcome, Refused):
@@ -263,5 +275,5 @@ def said(outcome: Any) -> str | None:
 
 
 def fingerprint(*parts: Any) -> str:
-    """Short text, equal for equal arguments, in every process."""
+    """Return a short text that is equal for equal arguments, in every process."""
     return shortened(canonical(parts)[1:-1])

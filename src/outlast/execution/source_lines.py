@@ -19,15 +19,18 @@ Line = tuple[CodeType, int]
 
 
 def calling_line() -> Line:
-    """Return the innermost line that is not Outlast's own. For `RunExecution.reserve_call`, which a call of ours calls."""
-    frame: FrameType = sys._getframe(3)  # frames in between cost time
+    """Return the innermost line outside Outlast. `RunExecution.reserve_call` uses it, called by
+    another function of Outlast."""
+    # Skip the known frames: each costs time.
+    frame: FrameType = sys._getframe(3)
     while frame.f_code.co_filename.startswith(_OURS) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lineno
 
 
 def creating_line() -> Line | None:
-    """Return the line that creates a task: the innermost of neither Outlast nor Python itself. For `RunLoop.create_task`."""
+    """Return the line that creates a task: the innermost outside Outlast and Python itself.
+    `RunLoop.create_task` uses it."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -38,7 +41,8 @@ def creating_line() -> Line | None:
 
 
 def is_of_program(line: Line, module: str) -> bool:
-    """Return whether a line is of the user's program: of no library, unless that is this module's own package."""
+    """Return whether a line belongs to the user's program: to no library, except the package of
+    `module`."""
     file = line[0].co_filename
     for part in _INSTALLED:
         if part in file:
@@ -58,10 +62,11 @@ def shown(line: Line) -> str:
 
 
 def users_line(module: str, waiting: Iterable[asyncio.Task[Any]]) -> str | None:
-    """Return where the user's code is, as file:line: on the stack, else where the first of these tasks waits.
+    """Return where the user's code is, as file:line, or None.
 
-    The user's code is that of the workflow's own package, and all that is neither installed nor part
-    of Python or Outlast. A call that a library makes in a task of its own has none on its stack.
+    Search the stack first, then where the first of these tasks waits: a call that a library makes
+    in its own task has no user code on its stack. The user's code is the workflow's own package and
+    everything that is neither installed nor part of Python or Outlast.
     """
     package = module.partition(".")[0]
     for frame in _stack():
@@ -78,7 +83,8 @@ def _stack() -> Iterator[FrameType]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == asyncio.events.__file__:
-            return  # beyond is what drives the loop, which made no call
+            # The frames beyond drive the loop. They made no call.
+            return
         yield frame
         frame = frame.f_back
 
@@ -94,8 +100,8 @@ def _awaiting(coro: Any) -> Iterator[FrameType]:
 
 
 def is_users(frame: FrameType, package: str = "") -> bool:
-    """Return whether a frame executes the user's code: none of Python, of Outlast or installed,
-    unless it is of this package."""
+    """Return whether a frame executes the user's code: not Python, Outlast or an installed
+    package, unless it is `package`."""
     file = frame.f_code.co_filename
     if file.startswith((_OURS, "<frozen")):
         return False

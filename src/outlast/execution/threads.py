@@ -1,6 +1,6 @@
-"""Threads: a sync workflow has one of its own, sync steps take theirs from a pool.
+"""Run sync code in threads: one thread per sync workflow, and a pool for sync steps.
 
-All are daemons: a thread that hangs must not hold up the end of the process.
+All of them are daemon threads, so a thread that hangs does not delay the end of the process.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class _Request:
 
 
 class SyncWorkflowThread:
-    """A sync workflow. Its thread makes one call at a time; each is executed by the run's main task.
+    """Execute a sync workflow. Its thread makes one call at a time, and the run's main task
+    executes it.
 
-    The run has settled only while the thread waits in a call: `busy` says that it does not.
+    The run can settle only while the thread waits in a call. `busy` is True while it does not.
     """
 
     def __init__(
@@ -55,15 +56,15 @@ class SyncWorkflowThread:
         self._ident = 0
         self.busy = True
         self.ended: asyncio.Future[None] = execution.host.create_future()
-        """Done when the thread has ended: until then the workflow's own code may execute."""
+        """Done when the thread has ended. Until then the workflow's own code may execute."""
 
     async def drive(self) -> Any:
-        """The run's main task, on the run loop."""
+        """Execute the thread's calls, as the run's main task on the run loop. Return or raise
+        the workflow's outcome."""
         context = copy_context()
         context.run(THREAD.set, self)
-        context.run(
-            BODY.set, None
-        )  # a step's body may have started this run: its calls are not the body's
+        # A step's body may have started this run. The run's calls are not the body's.
+        context.run(BODY.set, None)
         threading.Thread(
             target=context.run,
             args=(self._execute,),
@@ -77,7 +78,8 @@ class SyncWorkflowThread:
             except asyncio.CancelledError:
                 if self._execution.end_reason is not None:
                     raise
-                continue  # it is told at its next call
+                # The thread gets the cancellation at its next call.
+                continue
             if request.make is None:
                 if request.error is not None:
                     raise request.error
@@ -90,7 +92,8 @@ class SyncWorkflowThread:
             request.reply.put((value, error))
 
     def call(self, make: Make) -> Any:
-        """From the workflow's thread: have a coroutine executed on the run loop, and wait for it."""
+        """Execute a coroutine on the run loop and wait for it. Called from the workflow's
+        thread."""
         self.check()
         if self._execution.end_reason is not None:
             raise self._execution.end_reason
@@ -103,7 +106,8 @@ class SyncWorkflowThread:
         return value
 
     def check(self) -> None:
-        """Only the workflow's own thread may call: another's calls would come in no certain order."""
+        """Refuse calls from other threads than the workflow's own. Their order would not be
+        deterministic."""
         if threading.get_ident() != self._ident:
             raise self._execution.refuse(
                 NotInRun(
@@ -112,7 +116,8 @@ class SyncWorkflowThread:
             )
 
     def evict(self, why: BaseException) -> None:
-        """Let a thread that waits go on; one that computes is told at its next call."""
+        """Wake a thread that waits in a call. A thread that computes gets the reason at its next
+        call."""
         request = self._open
         if request is not None:
             request.reply.put((None, why))
@@ -123,11 +128,13 @@ class SyncWorkflowThread:
             value, error = self._fn(*self._args, **self._kwargs), None
         except BaseException as raised:
             value, error = None, raised
-        with suppress(RuntimeError):  # the host's loop is closed: nobody waits any more
+        with suppress(RuntimeError):
+            # The host loop is closed, so nothing waits for the outcome.
             self._execution.host.call_soon_threadsafe(self._end, _Request(None, value, error))
 
     def _end(self, request: _Request) -> None:
-        """At one go: between the two nobody may take it for a thread that neither executes nor ends."""
+        """Deliver the workflow's outcome and mark the thread as ended, in one callback. In
+        between, the thread would seem neither busy nor ended."""
         self._arrive(request)
         if not self.ended.done():
             self.ended.set_result(None)
@@ -135,7 +142,8 @@ class SyncWorkflowThread:
     def _post(self, request: _Request) -> None:
         try:
             self._execution.host.call_soon_threadsafe(self._arrive, request)
-        except RuntimeError as closed:  # the host's loop is closed: this life ended with it
+        except RuntimeError as closed:
+            # The host loop is closed. This execution ended with it.
             raise self._execution.end_reason or NotInRun(
                 "the program's event loop is closed."
             ) from closed
@@ -152,8 +160,11 @@ class SyncWorkflowThread:
 
 
 class Executor(ThreadPoolExecutor):
-    """For `asyncio.to_thread` and `run_in_executor` in steps: a thread goes on when the step that started it was cancelled, and its run
-    must not be given to anybody meanwhile. Only the loop's default one can be known."""
+    """Track the threads that steps start with `asyncio.to_thread` and `run_in_executor`.
+
+    Such a thread continues when its step is cancelled, and no other worker may get the run
+    meanwhile. Only threads of the loop's default executor can be tracked.
+    """
 
     def __init__(self) -> None:
         super().__init__(thread_name_prefix="outlast-to-thread")
@@ -173,14 +184,15 @@ class Executor(ThreadPoolExecutor):
 
 
 class Pool:
-    """Threads for sync steps: as many as are busy at once, each kept for the next."""
+    """A pool of threads for sync steps. It grows to the number of concurrent calls, and reuses
+    its threads."""
 
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
         self._lock = threading.Lock()
         self._closed = False
         self.busy = 0
-        """How many calls are under way."""
+        """The number of calls in flight."""
 
     def run(
         self,
@@ -190,7 +202,8 @@ class Pool:
         *args: Any,
         **kwargs: Any,
     ) -> asyncio.Future[T]:
-        """Start fn in a thread; a future of the loop for what comes of it. Cancelling it leaves the thread be."""
+        """Start `fn` in a thread, and return a future for its outcome on `loop`. Cancelling the
+        future does not stop the thread."""
         future: asyncio.Future[T] = loop.create_future()
 
         def tell(value: Any, error: BaseException | None) -> None:
@@ -205,14 +218,16 @@ class Pool:
             error: BaseException | None
             try:
                 value, error = context.run(fn, *args, **kwargs), None
-            except StopIteration as stop:  # a future cannot carry it
+            except StopIteration as stop:
+                # A future cannot hold a StopIteration.
                 value, error = None, RuntimeError(f"the step raised StopIteration: {stop}")
             except BaseException as raised:
                 value, error = None, raised
             try:
                 loop.call_soon_threadsafe(tell, value, error)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                # The loop is closed, so nothing waits for the outcome.
+                return
 
         self.busy += 1
         self._take().put(work)

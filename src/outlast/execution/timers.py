@@ -1,7 +1,8 @@
-"""Timers of the run loop: `asyncio.sleep` and `asyncio.timeout` in a workflow, and `outlast.sleep`.
+"""Manage the timers of the run loop: `asyncio.sleep`, `asyncio.timeout` and `outlast.sleep`.
 
-A timer is due at the run's time + delay, the same in every life, so nothing is recorded when it is set; that it fired
-is. One that comes due while no process is alive fires on resumption.
+A timer is due at the run's time plus its delay, which is the same in every execution. Setting a
+timer is therefore not recorded, but its firing is. A timer that comes due while no process is alive
+fires on resumption.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Timers:
                 armed.cancel()
 
     def fired(self, key: str) -> asyncio.TimerHandle | None:
-        """The timer an entry is about; None if the workflow has cancelled it since."""
+        """Remove and return the timer that fired. None if the workflow has cancelled it since."""
         handle = self._set.pop(key, None)
         self._firing.discard(key)
         if handle is not None:
@@ -50,7 +51,7 @@ class Timers:
         return handle
 
     def overdue(self) -> list[str]:
-        """At the end of replay: those that came due meanwhile, in the order of their times."""
+        """Return the keys of the timers that came due before the end of replay, ordered by time."""
         now = self._execution.now()
         late = [
             (self._wall(handle), key)
@@ -60,7 +61,7 @@ class Timers:
         return [key for _, key in sorted(late)]
 
     def next(self) -> float:
-        """When the next one is due; NEVER if there is none."""
+        """Return when the next timer is due, or NEVER if there is none."""
         return min(map(self._wall, self._set.values()), default=NEVER)
 
     def arm_all(self) -> None:
@@ -83,7 +84,8 @@ class Timers:
         return handle.when() + self._execution.gap
 
     def _arm(self, key: str) -> None:
-        # A day at the most: the clock may be set meanwhile, and not every loop can wait for years.
+        # Wait at most one day: the clock may be set meanwhile, and not every loop can wait for
+        # years.
         delay = min(max(0.0, self._wall(self._set[key]) - self._execution.now()), 86_400.0)
         self._armed[key] = self._execution.host.call_later(delay, self._due, key)
 

@@ -1,4 +1,7 @@
-"""Units, as a life sees them: a drain starts no new step, but inside a unit it does, so that the unit can end."""
+"""Track the units that a run's code is in.
+
+A drain starts no new steps, except inside a unit, so that the unit can end.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class UnitScope(Protocol):
-    """A unit, as replay sees it."""
+    """A unit, as the execution layer uses it."""
 
     name: str
     holds: bool
-    """A drain waits for it."""
+    """True if a drain waits for the unit."""
     members: list[CallSite]
-    """The effects that were called in it, and in units within it."""
+    """The effects called in this unit and in units within it."""
     outer: UnitScope | None
 
     def admit(self, effect: EffectBase[..., Any], *, needs_compensation: bool = True) -> None:
-        """Raise, if the effect could not be undone with it."""
+        """Raise if the unit could not compensate the effect."""
 
 
 UNIT: ContextVar[UnitScope | None] = ContextVar("outlast_unit", default=None)
@@ -29,7 +32,7 @@ UNIT: ContextVar[UnitScope | None] = ContextVar("outlast_unit", default=None)
 
 
 class Units:
-    """How many units ended here, and how."""
+    """Counts of the units that ended in this process."""
 
     def __init__(self) -> None:
         self.committed = self.rolled_back = 0
@@ -38,7 +41,8 @@ class Units:
 def units_around(
     effect: EffectBase[..., Any], *, needs_compensation: bool = True
 ) -> list[UnitScope]:
-    """The units that the current code is in, innermost first. Raises if one of them could not undo the effect."""
+    """Return the units around the current code, innermost first. Raise if one of them could not
+    compensate the effect."""
     units: list[UnitScope] = []
     unit = UNIT.get()
     while unit is not None:
@@ -49,7 +53,7 @@ def units_around(
 
 
 def join(units: list[UnitScope], call_site: CallSite) -> None:
-    """Make what is done at a place part of these units, which are given innermost first."""
+    """Add a call site to these units, which are given innermost first."""
     call_site.units = tuple(unit.name for unit in reversed(units))
     for unit in units:
         unit.members.append(call_site)
