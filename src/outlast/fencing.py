@@ -1,4 +1,4 @@
-"""The fence in other people's systems: a guard for SQL, one for Redis, headers for HTTP.
+"""Check fences in other systems: guards for SQL and Redis, headers for HTTP.
 
     from outlast import fencing
 
@@ -8,12 +8,14 @@
             fencing.guard_sql(db)                       # StaleFence if a younger claim has written
             db.execute("UPDATE account SET ...")
 
-Each keeps, per resource, the highest fence that has written, and refuses a lower one in the same transaction, script or lock
-that writes. The resource is the run's id unless one is given. All fences of a store come from one counter, so runs may share
-a resource (an account that several runs write to): an older claim is then refused once a younger one has written. Fences of
-different stores cannot be compared: give each store resources of its own.
+Each guard stores the highest fence that has written to a resource. It refuses a lower fence in the
+same transaction, script or lock that writes. The resource is the run's id unless one is given.
 
-A refused writer has `StaleFence`. The same claim may write as often as it likes.
+All fences of a store come from one counter, so runs may share a resource, such as an account that
+several runs write to. An older claim is then refused once a younger one has written. Fences of
+different stores cannot be compared: give each store its own resources.
+
+A refused writer gets `StaleFence`. The same claim may write any number of times.
 """
 
 from __future__ import annotations
@@ -49,20 +51,26 @@ __all__ = [
 ]
 
 FENCE_MAX = 2**53 - 1
-"""The highest fence: what JSON, Lua and a BIGINT all carry exactly."""
+"""The highest fence: JSON, Lua and BIGINT all represent it exactly."""
 
 RUN_HEADER = "Outlast-Run"
-"""The header that says which run calls."""
+"""The header with the id of the calling run."""
 
 FENCE_HEADER = "Outlast-Fence"
-"""The header that says under which fence it does: `read_headers` reads both, `FenceGate` refuses an older one."""
+"""The header with the fence of the call.
+
+`read_headers` reads both, `FenceGate` refuses an older fence.
+"""
 
 SQL_TABLE = """\
 CREATE TABLE IF NOT EXISTS outlast_fences (
     resource TEXT PRIMARY KEY,
     fence BIGINT NOT NULL
 )"""
-"""The table that `guard_sql` needs, for your migrations: in the database, and the schema, of what it guards."""
+"""The table that `guard_sql` needs, for your migrations.
+
+Create it in the database and schema that it guards.
+"""
 
 _SQL_GUARD = """\
 INSERT INTO outlast_fences (resource, fence) VALUES ({resource}, {fence})
@@ -82,10 +90,11 @@ else
 end
 return {1, redis.call(unpack(ARGV, 3))}
 """
-# The fence is stored first: a command that fails leaves a fence without a write, never a write without its fence.
+# The script stores the fence first. A command that fails leaves a fence without a write, never a
+# write without its fence.
 
 ParamStyle = Literal["qmark", "format", "pyformat", "named", "numeric", "numeric_dollar"]
-"""PEP 249's names, and asyncpg's `$1`."""
+"""The names of PEP 249, and asyncpg's `$1`."""
 
 _PLACES: dict[str, tuple[str, str]] = {
     "qmark": ("?", "?"),
@@ -102,7 +111,10 @@ _PLACES: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class SQLGuard:
-    """The guard as a statement, for what has no DB-API cursor (SQLAlchemy, asyncpg): execute it, then `check` its row count."""
+    """The guard as a statement, for drivers without a DB-API cursor (SQLAlchemy, asyncpg).
+
+    Execute it, then pass its row count to `check`.
+    """
 
     sql: str
     params: dict[str, str | int] | tuple[str, int]
@@ -111,7 +123,9 @@ class SQLGuard:
     fence: int
 
     def check(self, rowcount: int) -> None:
-        """StaleFence if no row was written. ValueError if the driver does not know how many were."""
+        """Raise StaleFence if no row was written, or ValueError if the driver does not know the
+        count.
+        """
         if rowcount == 0:
             raise StaleFence(self.resource, self.fence)
         if rowcount != 1:
@@ -121,10 +135,17 @@ class SQLGuard:
 def sql_guard(
     resource: str | None = None, *, fence: int | None = None, paramstyle: ParamStyle = "named"
 ) -> SQLGuard:
-    """The statement of `guard_sql`, to be executed in the transaction of the write that it guards.
+    """Return the statement of `guard_sql`. Execute it in the transaction of the write that it
+    guards.
 
-    SQLAlchemy: `guard.check(connection.execute(text(guard.sql), guard.params).rowcount)`.
-    asyncpg, with "numeric_dollar": `guard.check(int((await connection.execute(guard.sql, *guard.params)).split()[-1]))`.
+    SQLAlchemy:
+
+        guard.check(connection.execute(text(guard.sql), guard.params).rowcount)
+
+    asyncpg, with "numeric_dollar":
+
+        status = await connection.execute(guard.sql, *guard.params)
+        guard.check(int(status.split()[-1]))
     """
     resource, fence = _claim(resource, fence)
     if paramstyle not in _PLACES:
@@ -143,16 +164,20 @@ def guard_sql(
     fence: int | None = None,
     paramstyle: ParamStyle | None = None,
 ) -> None:
-    """Refuse to go on, with StaleFence, if a younger claim has written to the resource. Call it before your own writes, in
-    their transaction, and let the exception roll that back.
+    """Raise StaleFence if a younger claim has written to the resource.
 
-    It takes a DB-API connection or cursor (sqlite3, psycopg, psycopg2, …) and writes one row of `outlast_fences` (`SQL_TABLE`).
-    The lock on that row holds until you commit or roll back: writers of one resource go one after the other, and none can
-    slip between the guard and your commit. (On SQLite the lock is the database's write lock.) So keep the transaction
-    short. ValueError outside a transaction (autocommit), where the guard would guard nothing.
+    Call it before your own writes, in their transaction, and let the exception roll the transaction
+    back. It takes a DB-API connection or cursor (sqlite3, psycopg, psycopg2, …) and writes one row
+    of `outlast_fences` (`SQL_TABLE`). Raise ValueError outside a transaction (autocommit), where
+    the guard would protect nothing.
 
-    For PostgreSQL, SQLite from 3.24 on, and what speaks their ON CONFLICT; not MySQL. `paramstyle` is the driver module's own
-    unless given. Under REPEATABLE READ and above, PostgreSQL may report a serialization failure instead: try again.
+    The lock on that row holds until you commit or roll back, so keep the transaction short. Writers
+    of one resource wait for each other, and no write slips in between the guard and your commit. On
+    SQLite the lock is the database's write lock.
+
+    It works on PostgreSQL, SQLite from 3.24 on, and databases that support their ON CONFLICT; not
+    on MySQL. `paramstyle` defaults to the driver module's own. Under REPEATABLE READ and above,
+    PostgreSQL may report a serialization failure instead: retry the transaction.
     """
     style = paramstyle or _paramstyle(connection)
     guard = sql_guard(resource, fence=fence, paramstyle=style)
@@ -180,7 +205,10 @@ async def guard_sql_async(
     fence: int | None = None,
     paramstyle: ParamStyle | None = None,
 ) -> None:
-    """`guard_sql` for async connections and cursors of the DB-API's shape (psycopg's AsyncConnection, aiosqlite)."""
+    """Call `guard_sql` on an async connection or cursor (psycopg's AsyncConnection, aiosqlite).
+
+    The connection must have the shape of the DB-API.
+    """
     style = paramstyle or _paramstyle(connection)
     guard = sql_guard(resource, fence=fence, paramstyle=style)
     cursor = connection if hasattr(connection, "rowcount") else connection.cursor()
@@ -199,7 +227,7 @@ async def guard_sql_async(
 
 
 def create_table(connection: Any) -> None:
-    """Execute `SQL_TABLE`. Processes that do so at the same moment may collide: a migration is the better place."""
+    """Execute `SQL_TABLE`. Concurrent calls may collide, so prefer a migration."""
     cursor = connection.cursor()
     try:
         cursor.execute(SQL_TABLE)
@@ -208,12 +236,12 @@ def create_table(connection: Any) -> None:
 
 
 async def create_table_async(connection: Any) -> None:
-    """`create_table` for async connections, asyncpg's among them."""
+    """Execute `SQL_TABLE` on an async connection, including asyncpg's."""
     await connection.execute(SQL_TABLE)
 
 
 def _newest(guard: SQLGuard, paramstyle: ParamStyle) -> tuple[str, Any]:
-    """The statement, and its parameters, that asks which fence is there: for the message."""
+    """Return the statement that reads the stored fence, with its parameters, for the error message."""
     sql = _SQL_NEWEST.format(resource=_PLACES[paramstyle][0])
     return sql, {"resource": guard.resource} if isinstance(guard.params, dict) else (
         guard.resource,
@@ -227,7 +255,10 @@ def _first(row: Any) -> int | None:
 
 
 def _paramstyle(connection: Any) -> ParamStyle:
-    """What the driver's module says, found from the connection's classes outwards."""
+    """Return the driver module's paramstyle, searching from the connection's classes outwards.
+
+    Raise TypeError if no module has one.
+    """
     for kind in type(connection).__mro__:
         name = kind.__module__
         while name:
@@ -242,7 +273,10 @@ def _paramstyle(connection: Any) -> ParamStyle:
 
 
 def _check_transaction(connection: Any, cursor: Any) -> None:
-    """Where the driver can tell: sqlite3's `in_transaction`, psycopg's `transaction_status` (0 is idle)."""
+    """Raise ValueError outside a transaction, where the driver can tell.
+
+    sqlite3 has `in_transaction`, psycopg has `transaction_status` (0 is idle).
+    """
     if connection is cursor:
         connection = getattr(cursor, "connection", None)
     status = getattr(getattr(connection, "info", None), "transaction_status", None)
@@ -257,7 +291,7 @@ def _check_transaction(connection: Any, cursor: Any) -> None:
 
 
 class RedisClient(Protocol):
-    """redis-py's clients, sync and asyncio, single and cluster; nothing of redis-py is imported."""
+    """A client of redis-py: sync or asyncio, single or cluster. Nothing of redis-py is imported."""
 
     def eval(self, script: str, numkeys: int, *keys_and_args: Any) -> Any: ...
 
@@ -270,18 +304,21 @@ def guard_redis(
     keys: Sequence[str | bytes] | None = None,
     ttl_seconds: int | None = None,
 ) -> Any:
-    """Execute one command, in one script with the comparison of the fence; StaleFence, and nothing written, if a younger claim
-    has written to the resource.
+    """Execute one Redis command in one script with the fence check and return its reply.
 
         fencing.guard_redis(client, "HSET", "{order-7}:state", "paid", 1)
 
-    Returns the reply as a script gets it (b"OK", not True). The fence is kept at `outlast:fence:{RESOURCE}`, for ever or until
-    `ttl_seconds` after the last write: choose it longer than any stale writer can live. `keys` are the keys of the command,
-    its first argument unless given.
+    Raise StaleFence, and write nothing, if a younger claim has written to the resource. The reply
+    is what a script gets (b"OK", not True).
 
-    Redis Cluster: a script's keys must share a slot, and the fence's slot is that of its hash tag, the resource. So name your keys
-    with it, `{order-7}:state` for the resource `order-7`; a resource for this has no braces of its own.
-    What Redis loses (see its `appendfsync`, and a failover to a replica that lags), it loses of fences as well.
+    The fence is kept at `outlast:fence:{RESOURCE}`, forever or until `ttl_seconds` after the last
+    write. Choose a time longer than any stale writer can live. `keys` are the keys of the command,
+    by default its first argument.
+
+    In Redis Cluster, a script's keys must share a slot, and the fence's slot is that of its hash
+    tag, the resource. So put the resource into your keys: `{order-7}:state` for the resource
+    `order-7`. Such a resource must not contain braces. When Redis loses data (see `appendfsync`,
+    and a failover to a lagging replica), it loses fences as well.
     """
     claim = _claim(resource, fence)
     reply = client.eval(*_script(command, claim, keys, ttl_seconds))
@@ -302,7 +339,7 @@ async def guard_redis_async(
     keys: Sequence[str | bytes] | None = None,
     ttl_seconds: int | None = None,
 ) -> Any:
-    """`guard_redis` for redis.asyncio: the same promise, the same errors."""
+    """Execute `guard_redis` on a redis.asyncio client, with the same guarantees and errors."""
     claim = _claim(resource, fence)
     reply: Awaitable[Any] = client.eval(*_script(command, claim, keys, ttl_seconds))
     return _reply(await reply, claim)
@@ -342,16 +379,20 @@ class Headers(Protocol):
 
 
 def fence_headers(run: str | None = None, *, fence: int | None = None) -> dict[str, str]:
-    """The headers that tell a server who writes: `{"Outlast-Run": "order-7", "Outlast-Fence": "42"}`.
+    """Return the headers that identify the writer to a server.
 
-    What is not plain in a header is percent-encoded (UTF-8); `read_headers` gives it back.
+    They look like `{"Outlast-Run": "order-7", "Outlast-Fence": "42"}`. Characters that are not
+    plain in a header are percent-encoded (UTF-8). `read_headers` decodes them.
     """
     run, fence = _claim(run, fence)
     return {RUN_HEADER: quote(run, safe="/:@+="), FENCE_HEADER: str(fence)}
 
 
 def read_headers(headers: Headers) -> tuple[str, int]:
-    """The run's id and the fence of a request. ValueError if they are missing, doubled or malformed: answer 400."""
+    """Return the run's id and the fence of a request.
+
+    Raise ValueError if they are missing, doubled or malformed: answer 400.
+    """
     found: dict[str, str] = {}
     for name, value in headers.items():
         lower = name.lower()
@@ -370,14 +411,16 @@ def read_headers(headers: Headers) -> tuple[str, int]:
 
 
 class FenceGate:
-    """The server's side, for a server of threads that keeps what it guards in this process or on this host.
+    """Check fences in a threaded server that keeps the guarded data in this process or on this
+    host.
 
         with gate.passing("/orders/7", fence):      # StaleFence: answer 409
             write()
 
-    `newest` holds the highest fence of each resource. It should last as long as what it guards: a dict forgets with the
-    process, and a stale writer may pass after that. The gate lets one write pass at a time. A server whose data outlives its process,
-    or one of coroutines, uses `guard_sql` in the transaction that writes, with the fence it has read.
+    `newest` holds the highest fence of each resource. It should last as long as the data that it
+    guards: a dict is lost with the process, and a stale writer may pass after that. The gate lets
+    one write pass at a time. A server whose data outlives its process, or an async server, uses
+    `guard_sql` in the transaction that writes, with the fence from the request.
     """
 
     def __init__(self, newest: MutableMapping[str, int] | None = None) -> None:
@@ -386,7 +429,10 @@ class FenceGate:
 
     @contextmanager
     def passing(self, resource: str, fence: int) -> Iterator[None]:
-        """Hold the gate while the block writes. StaleFence, before it is entered, if a younger claim has passed."""
+        """Hold the gate while the block writes.
+
+        Raise StaleFence before the block is entered if a younger claim has passed.
+        """
         _claim(resource, fence)
         with self._lock:
             newest = self.newest.get(resource)
@@ -397,7 +443,10 @@ class FenceGate:
 
 
 def _claim(resource: str | None, fence: int | None) -> tuple[str, int]:
-    """The resource and the fence: as given, else the current run's."""
+    """Return the resource and the fence: as given, else those of the current run.
+
+    Raise NotInRun outside a run if one is missing, and ValueError if one is invalid.
+    """
     if resource is None or fence is None:
         try:
             here = current()

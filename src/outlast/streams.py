@@ -1,13 +1,15 @@
-"""`resume_stream`: a stream of text, as a model writes it, whose step goes on after a death where it was, or starts clean.
+"""Define `resume_stream`: a stream of text whose step resumes after a death, or starts clean.
 
-What has arrived is the step's progress: the text, where in the stream it ends, and whether that is its end, always of one moment.
-The next attempt, in whatever life, does one of three things, and the consumer sees which before it gets a chunk:
+The step's progress is what has arrived: the text, its position in the stream, and whether it is
+complete, always from one moment. The next attempt, in any life, does one of three things. The
+consumer sees which before it gets a chunk:
 
-    the answer is whole             nobody is asked again        complete, resumed_from is all of it
-    the provider goes on from it    only what is new arrives     resumed_from is what it goes on from
-    it cannot                       the text is empty again      restarted
+    the answer is complete          no request is made           complete, resumed_from is all of it
+    the provider resumes            only new text arrives        resumed_from is the earlier text
+    the provider cannot resume      the text is empty again      restarted
 
-A consumer that shows the text sets it to `text` at the beginning and appends from there: that is right in all three.
+A consumer that shows the text sets it to `text` at the beginning and appends from there. That is
+right in all three cases.
 """
 
 from __future__ import annotations
@@ -33,19 +35,22 @@ K = TypeVar("K")
 Ts = TypeVarTuple("Ts")
 By = Literal["restart", "prefill", "cursor"]
 Item = Any
-"""What a source gives: a chunk, or with `by="cursor"` a chunk and a cursor."""
+"""What a source yields: a chunk, or with `by="cursor"` a chunk and a cursor."""
 
 log = logging.getLogger("outlast.streams")
 
 END: Any = object()
-"""The source has come to its end."""
+"""The source has ended."""
 NONE: Any = object()
 """Nothing was read ahead."""
 
 
 class Arrived(NamedTuple):
-    """What has arrived by one moment. `chunks` only grows, so that its first `length` stay what they are: to keep it costs nothing,
-    however long the text."""
+    """The text that has arrived by one moment.
+
+    `chunks` only grows, so its first `length` items never change. Keeping this costs nothing,
+    however long the text.
+    """
 
     chunks: list[Any]
     length: int = 0
@@ -67,7 +72,8 @@ class ArrivedCodec:
     def decode(self, text: str) -> Arrived:
         saved = json.loads(text)
         whole = saved.get(self._type.__name__)
-        if whole is None:  # the code has changed, and wants the other type by now
+        # The code has changed and now wants the other type.
+        if whole is None:
             return Arrived([])
         chunk = whole if self._type is str else b64decode(whole)
         return Arrived([chunk], 1, plain.encode(saved["cursor"]), saved["complete"])
@@ -78,7 +84,7 @@ class ArrivedCodec:
 
 
 class StreamBase(Generic[C]):
-    """What the async and the sync one share: everything but the waiting."""
+    """The base of the async and sync streams: everything but the waiting."""
 
     def __init__(
         self,
@@ -102,7 +108,8 @@ class StreamBase(Generic[C]):
         self._type: Any = type
         self._trim: Any = trim
         self._name, self._step = name, body.name
-        # What is asked is the stream's identity: an answer to another question is not gone on from. Alike ones are numbered.
+        # The arguments identify the stream: an answer to another question is not resumed. Streams
+        # with the same arguments are numbered.
         identity = f"~{name}({_digest(name, args)})"
         body.calls[identity] = number = body.calls.get(identity, 0) + 1
         self._progress: Progress[Arrived] = Progress(
@@ -115,22 +122,34 @@ class StreamBase(Generic[C]):
         self._chunks: list[C] = []
         self._cursor = "null"
         self._start: Any = type() if by == "prefill" else None
-        """What the provider is to go on from."""
+        """What the provider resumes from."""
         self._joined: tuple[int, C] = (0, type())
         self._ahead: Item = NONE
         self._goes_on = False
-        """The provider is asked to go on, and may refuse."""
+        """Whether the provider is asked to resume. It may refuse."""
         self._entered = self._left = self._broken = self._discarded = False
         self.complete = False
-        """Whether all of it has arrived. At the beginning: an earlier attempt had received all, and nobody is asked again."""
+        """Whether the whole text has arrived.
+
+        At the beginning, True means that an earlier attempt received all of it, and no request is
+        made.
+        """
         self.restarted = False
-        """An earlier attempt had received something, which is dropped: this is another answer, from its beginning."""
+        """Whether an earlier attempt's text was dropped: this is another answer, from its
+        beginning.
+        """
         self.resumed_from: C = type()
-        """What earlier attempts had received and this one goes on from. It may be less than what they had handed on."""
+        """The earlier attempts' text that this one resumes from.
+
+        It may be less than what they handed on.
+        """
 
     @property
     def text(self) -> C:
-        """All that has arrived, `resumed_from` included. Of a stream of bytes it is bytes."""
+        """Return everything that has arrived, including `resumed_from`.
+
+        A stream of bytes returns bytes.
+        """
         count, whole = self._joined
         if count < len(self._chunks):
             whole = whole + self._type().join(self._chunks[count:])
@@ -138,11 +157,14 @@ class StreamBase(Generic[C]):
         return whole
 
     def discard(self) -> None:
-        """What has arrived is no good: the next attempt of the step asks anew. What arrives from now on is not saved."""
+        """Discard the text: the step's next attempt asks again.
+
+        Chunks that arrive from now on are not saved.
+        """
         self._discarded = True
         self._progress.save(Arrived([]))
 
-    # -- the beginning
+    # -- opening
 
     def _enter(self) -> None:
         if self._entered:
@@ -152,11 +174,12 @@ class StreamBase(Generic[C]):
         self._entered = True
         self._look()
         if self._by != "restart":
-            # That one loses everything when it is told to stop: a drain must not think otherwise.
+            # A restarting stream loses everything when it is stopped, and a drain must know that:
+            # only the others enter their progress.
             self._progress.__enter__()
 
     def _look(self) -> None:
-        """What an earlier attempt has left, and what can be done with it."""
+        """Decide how to use what an earlier attempt saved."""
         saved = self._progress.value
         if saved is None:
             return
@@ -185,7 +208,7 @@ class StreamBase(Generic[C]):
         return trimmed
 
     def _start_clean(self) -> None:
-        """The provider cannot go on."""
+        """Drop the earlier text, because the provider cannot resume."""
         self.resumed_from, self._chunks, self._joined = self._type(), [], (0, self._type())
         self._cursor, self._start = "null", self._type() if self._by == "prefill" else None
         self.restarted, self._broken = True, False
@@ -195,14 +218,15 @@ class StreamBase(Generic[C]):
         asked = self._args if self._by == "restart" else (self._start, *self._args)
         source = self._open(*asked)
         if isinstance(source, Coroutine):
-            source.close()  # nobody awaits it
+            # Nothing awaits it.
+            source.close()
             raise SettingsError(
                 f"resume_stream({self._name}): it is a coroutine function, which returns once. Let it give the chunks itself: "
                 "`async for chunk in await …: yield chunk`."
             )
         return source
 
-    # -- what arrives
+    # -- receiving
 
     def _check_open(self) -> None:
         if not self._entered or self._left:
@@ -210,13 +234,17 @@ class StreamBase(Generic[C]):
                 f"the stream {self._name} is {'closed' if self._left else 'not open'}: it is read inside its block, as in "
                 "`async with resume_stream(...) as answer:`."
             )
-        if self._broken:  # a generator that has raised says, asked again, that it has ended
+        # A generator that has raised reports a normal end when it is asked again.
+        if self._broken:
             raise OutlastError(
                 f"the stream {self._name} has failed: another attempt of the step goes on with it. Let its error out of the step."
             )
 
     def _receive(self, item: Item) -> Any:
-        """Keep what has arrived, and hand it on."""
+        """Save an item that has arrived and return its chunk.
+
+        Raise Unrecordable if it has the wrong type.
+        """
         chunk, cursor = item, None
         if self._by == "cursor":
             if not isinstance(item, tuple) or len(item) != 2:
@@ -235,7 +263,8 @@ class StreamBase(Generic[C]):
         if cursor is not None or self._by == "prefill":
             self._save()
         elif len(self._chunks) == 1:
-            # Nothing to go on from: the next attempt must know that something had arrived.
+            # There is nothing to resume from, but the next attempt must know that something had
+            # arrived.
             self._progress.save(Arrived([]))
         else:
             self._progress.check()
@@ -269,7 +298,10 @@ class StreamBase(Generic[C]):
 
 
 class ResumableStream(StreamBase[C]):
-    """What `resume_stream` gives: `async with` opens and closes it, `async for` gives what is new."""
+    """The stream that `resume_stream` returns.
+
+    `async with` opens and closes it. `async for` yields the new chunks.
+    """
 
     _source: Any = None
 
@@ -284,9 +316,8 @@ class ResumableStream(StreamBase[C]):
             if self._goes_on:
                 try:
                     self._source = aiter(self._ask())
-                    self._ahead = (
-                        await self._next()
-                    )  # only now is it certain that the provider goes on
+                    # Only the first chunk proves that the provider resumes.
+                    self._ahead = await self._next()
                 except CannotResume as refused:
                     await self._close(refused)
                     self._start_clean()
@@ -321,7 +352,8 @@ class ResumableStream(StreamBase[C]):
         if item is NONE:
             try:
                 item = await self._next()
-            except CannotResume:  # too late to start clean: the consumer has had part of it
+            except CannotResume:
+                # It is too late to start clean: the consumer has received part of the text.
                 self.discard()
                 raise
         if item is END:
@@ -331,7 +363,7 @@ class ResumableStream(StreamBase[C]):
         return chunk
 
     async def read(self) -> C:
-        """All of it: waits for what has not arrived yet."""
+        """Wait for the whole text and return it."""
         async for _ in self:
             pass
         return self.text
@@ -358,14 +390,15 @@ class ResumableStream(StreamBase[C]):
         cancelled = 0 if task is None else task.cancelling()
         item = await anext(self._source, END)
         if item is END and task is not None and task.cancelling() > cancelled:
-            # It has swallowed its cancellation and ended: that is not the answer's end.
+            # The source swallowed its cancellation and ended. That is not the end of the answer.
             raise asyncio.CancelledError(f"the stream {self._name} was cancelled")
         return item
 
     async def _close(self, error: BaseException | None) -> None:
         source, self._source = self._source, None
         aclose = getattr(source, "aclose", None)
-        if aclose is None or isinstance(error, GeneratorExit):  # in which nothing can be awaited
+        # Nothing can be awaited during a GeneratorExit.
+        if aclose is None or isinstance(error, GeneratorExit):
             return
         try:
             await aclose()
@@ -423,7 +456,9 @@ def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
     trim: Callable[[Any], Any] | None = None,
     stall: float | None = None,
 ) -> ResumableStream[Any]:
-    """In a step: a stream of text whose next attempt, after a death, a drain or a failure, goes on where this one was or starts clean.
+    """Open a stream of text that the step's next attempt resumes, or starts clean.
+
+    The next attempt follows a death, a drain or a failure. Use it in a step:
 
         async def ask(so_far: str, prompt: str) -> AsyncIterator[str]: ...
 
@@ -435,16 +470,21 @@ def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
 
     `by` is what the provider can do:
 
-    - "restart": it cannot go on. `open(*args)`; after a death the text is empty again and `restarted` says so.
-    - "prefill": it goes on from a text. `open(so_far, *args)`, `so_far` empty at first; `trim` gives the part of the text to go on from.
-    - "cursor": it goes on from a place. `open(cursor, *args)`, None at first, gives pairs of a chunk and a cursor (plain JSON); None is
-      no cursor, and the text is gone on from the one before.
+    - "restart": it cannot resume. Outlast calls `open(*args)`. After a death the text is empty
+      again, and `restarted` is True.
+    - "prefill": it resumes from a text. Outlast calls `open(so_far, *args)`; `so_far` is empty at
+      first. `trim` returns the part of the text to resume from.
+    - "cursor": it resumes from a position. Outlast calls `open(cursor, *args)`; the cursor is None
+      at first. `open` yields pairs of a chunk and a cursor (plain JSON). A None cursor keeps the
+      previous one as the position to resume from.
 
-    `open` raises CannotResume before its first chunk if it cannot go on after all: then it is called again for a clean start. It must
-    end only when the answer has ended, and raise if the connection was cut.
+    `open` raises CannotResume before its first chunk if it cannot resume after all. It is then
+    called again for a clean start. It must end only when the answer has ended, and raise if the
+    connection was cut.
 
-    `args` are what is asked, and the stream's identity within the step: what an earlier attempt received for other ones is left alone.
-    `stall`: seconds to wait for a chunk (StreamStalled).
+    `args` identify the stream within the step. What an earlier attempt received for other arguments
+    is not used. `stall` is the number of seconds to wait for a chunk; after that, StreamStalled is
+    raised.
     """
     return ResumableStream(open, args, by, type, trim, stall=stall)
 

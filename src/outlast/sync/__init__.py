@@ -1,4 +1,4 @@
-"""The same names for sync programs. What waits blocks; everything else is the very same object.
+"""Provide the names of `outlast` for sync programs. Calls that wait block.
 
     from outlast.sync import run, step, workflow
 
@@ -11,7 +11,8 @@
 
     print(run(report("tides"), id="report-1"))   # kill it anywhere, start it again
 
-Inside a sync workflow, `run(call)` is a child run.
+Everything that does not wait is the same object as in `outlast`. Inside a sync workflow,
+`run(call)` is a child run.
 """
 
 from outlast import (

@@ -1,4 +1,4 @@
-"""`Outlast` and `Run` for sync programs: the async ones, each call through the portal."""
+"""Define `Outlast` and `Run` for sync programs: the async ones, with each call through the portal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ T = TypeVar("T")
 
 
 class Run(Generic[R]):
-    """A run, wherever it executes. `run.result()` is its workflow's result, or raises how it ended."""
+    """A handle on a run, wherever it executes.
+
+    `run.result()` returns its workflow's result, or raises how it ended.
+    """
 
     def __init__(self, portal: Portal, run: core.Run[R]) -> None:
         self._portal, self._run = portal, run
@@ -54,12 +57,16 @@ class Run(Generic[R]):
         return self._run.id
 
     def result(self, timeout: float | None = None) -> R:
-        """Wait for the end. A failure is raised as the workflow's own exception where that is safe, else as RunFailed;
-        RunCancelled, RunTimeout, RunParked and RunDead say how else it ended. TimeoutError after `timeout` seconds."""
+        """Wait for the run to end and return its result.
+
+        A failure is raised as the workflow's own exception where that is safe, else as RunFailed.
+        RunCancelled, RunTimeout, RunParked and RunDead say how else it ended. Raise TimeoutError
+        after `timeout` seconds.
+        """
         return self._portal.call(self._run.result, timeout)
 
     def info(self) -> RunInfo:
-        """How it stands now."""
+        """Return the run's current state. Raise UnknownRun if it does not exist."""
         return self._portal.call(self._run.info)
 
     def __repr__(self) -> str:
@@ -71,7 +78,7 @@ Method = Callable[Concatenate[core.Outlast, P], Coroutine[Any, Any, R]]
 
 
 def blocking(method: Method[P, R]) -> Callable[Concatenate[Outlast, P], R]:
-    """The same method of the sync Outlast: it waits."""
+    """Return the blocking version of a method of the async Outlast."""
 
     @functools.wraps(method)
     def call(self: Outlast, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -87,7 +94,7 @@ def giving_runs(
     method: Method[P, list[core.Run[R]]],
 ) -> Callable[Concatenate[Outlast, P], list[Run[R]]]: ...
 def giving_runs(method: Method[P, Any]) -> Callable[Concatenate[Outlast, P], Any]:
-    """The same, with sync runs for async ones."""
+    """Return the blocking version of a method, with sync runs in place of async ones."""
     wait = blocking(method)
 
     @functools.wraps(method)
@@ -101,24 +108,26 @@ def giving_runs(method: Method[P, Any]) -> Callable[Concatenate[Outlast, P], Any
 
 
 async def get(app: core.Outlast, workflow: Workflow[..., R], id: str) -> core.Run[R]:
-    """A run by its id; its result is typed by the workflow."""
+    """Return the run with this id. The workflow gives its result a type."""
     return app.get(workflow, id)
 
 
 class Outlast:
-    """Durable runs in a sync program. A context manager:
+    """Execute durable runs in a sync program. Use it as a context manager:
 
         with Outlast(store="sqlite:///agents.db") as app:
             run = app.start(report("tides"), id="report-1")
             print(run.result())
 
-    It may be used from any thread. The runs execute on an event loop in a background thread, sync workflows and steps in
-    threads of their own. Settings are keywords here, OUTLAST_… in the environment, or in files (`outlast doctor --settings`
-    shows them). Leaving the block stops what executes here and gives the runs back; they go on where they are started again.
+    Any thread may use it. Runs execute on an event loop in a background thread, sync workflows and
+    steps in threads of their own. Pass settings as keywords, as OUTLAST_… environment variables, or
+    in files (`outlast doctor --settings` shows them). Leaving the block stops the work that
+    executes here and releases its runs. They continue when they are started again.
 
-    These are the methods of `outlast.Outlast`, with the same arguments, and wait: `start`, `submit`, `submit_many`, `get`, `result`, `runs`,
-    `journal`, `send`, `cancel`, `retry`, `resume`, `decide`, `effects`, `prune`, `sessions`, `queues`, `workers`, `drain`, `drains`, `wait_drain`
-    and `run_until_drain`. The first four give runs of this module.
+    These methods take the same arguments as those of `outlast.Outlast`, and block: `start`,
+    `submit`, `submit_many`, `get`, `result`, `runs`, `journal`, `send`, `cancel`, `retry`,
+    `resume`, `decide`, `effects`, `prune`, `sessions`, `queues`, `workers`, `drain`, `drains`,
+    `wait_drain` and `run_until_drain`. The first four return runs of this module.
     """
 
     def __init__(
@@ -156,12 +165,15 @@ class Outlast:
         workflows: Iterable[Workflow[..., Any]] = (),
         **settings: Unpack[SettingsOptions],
     ) -> None:
-        """Before it is opened: say some things otherwise than when it was made. What is not named stays."""
+        """Override constructor options before opening. Options that are not named stay as they are.
+
+        Raise OutlastError if this Outlast is open.
+        """
         self._app.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
 
     @property
     def settings(self) -> Settings:
-        """What was given here or in the environment, and the defaults."""
+        """The effective settings: given here, in the environment or in files, and the defaults."""
         return self._app.settings
 
     def __enter__(self) -> Self:
@@ -184,7 +196,10 @@ class Outlast:
         return self
 
     def _drained(self, _: object) -> None:
-        """On the loop. A signal that would have ended the program does so when it is left, whatever its own thread does."""
+        """Leave in a thread of its own if a signal is to end the program. Called on the loop.
+
+        The signal then ends the program once Outlast is left, whatever the main thread does.
+        """
         process, engine = self._process, self._app._engine
         if process is not None and engine is not None and process.ends and engine.drain.over.done():
             threading.Thread(
@@ -199,7 +214,10 @@ class Outlast:
                     process.raise_again()
 
     def _leave(self, portal: Portal, *exc: object) -> bool:
-        """Once, by whichever thread is first: whether this was the one. With `_leaving` held, so that the other waits for it."""
+        """Close the app once and return whether this call did it.
+
+        The caller holds `_leaving`, so that another thread waits until the app is closed.
+        """
         if self._left:
             return False
         self._left = True
@@ -245,20 +263,27 @@ class Outlast:
 
     @property
     def status_provider(self) -> EngineStatus:
-        """What the HTTP routes show."""
+        """Return the status that the HTTP routes show."""
         return self._app.status_provider
 
     @property
     def draining(self) -> bool:
-        """Whether this process is on its way out."""
+        """Return whether this process is draining."""
         return self._app.draining
 
     def on_cleanup(self, fn: CleanupHook, *, timeout: float | None = None) -> CleanupHook:
-        """Have something done when this Outlast is left: newest first, within what is left of the grace and `timeout` seconds."""
+        """Register a function to call when this Outlast closes.
+
+        Functions are called newest first, within the rest of the grace period and `timeout`
+        seconds.
+        """
         return self._app.on_cleanup(fn, timeout=timeout)
 
     def unhealthy(self, reason: str | None) -> None:
-        """Say that this process should get no requests (`/ready` says 503, with the reason); None: that it may again."""
+        """Declare that this process should get no requests. Pass None to clear it.
+
+        `/ready` then answers 503 with the reason.
+        """
         self._app.unhealthy(reason)
 
     def each(
@@ -268,11 +293,12 @@ class Outlast:
         id: str,
         key: Callable[[T], str] | None = None,
     ) -> Iterator[T]:
-        """Go through items one after the other, and go on where a death or a drain ended it: `for item in app.each(...)`.
+        """Iterate over items one by one, and resume after a death or a drain.
 
-        An item is done when the next is asked for, and skipped from then on. `key` says what an item is known by from life to
-        life; text and whole numbers are their own keys. Draining is raised at the next item when a drain has begun. The items are
-        read in this thread.
+        Use it as `for item in app.each(...)`. An item is done when the loop asks for the next one,
+        and is skipped from then on. `key` identifies an item across restarts; text and whole
+        numbers are their own keys. Once a drain has begun, the next item raises Draining. The items
+        are read in this thread.
         """
         return Each(self._open, self._app._outside("each"), items, id=id, key=key)
 
@@ -305,26 +331,40 @@ class Outlast:
         key: Callable[[Any], str] | None = None,
         concurrency: int | None = None,
     ) -> dict[str, Any]:
-        """Call a function for every item, in `concurrency` threads at once (by default the setting), and keep what it returns: a
-        dict by the items' keys, in their order. The same call again has only the rest done."""
+        """Call a function for every item and return the results as a dict by item key, in item
+        order.
+
+        At most `concurrency` threads call it at once (by default the setting). Results are
+        recorded: the same call again processes only the remaining items.
+        """
         portal, engine = self._open, self._app._outside("map")
         return map_in(portal, engine, fn, items, id=id, key=key, concurrency=concurrency)
 
     def unit(self, name: str) -> Unit:
-        """A part of the work that a drain does not cut in two, in a run or outside: `with app.unit("order"):`."""
+        """Return a unit: work that a drain does not interrupt halfway, in a run or outside one.
+
+        Use it as `with app.unit("order"):`.
+        """
         return self._app.unit(name)
 
     def queue(self, name: str) -> Queue:
-        """A queue of plain work items."""
+        """Return the queue of plain work items with this name."""
         return Queue(self._open, self._app.queue(name))
 
     def session(self, id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
-        """State that outlives its process, shared by every process that has the store open: a user's, a conversation's. Each access keeps
-        it for `ttl` seconds more; None: for ever; not said: for a day at least, without shortening what it has. In a workflow's own code each call of it is recorded."""
+        """Return a session: state that outlives its process, such as a user's or a conversation's.
+
+        Every process that has the store open shares it. Each access keeps it for `ttl` seconds
+        more. None keeps it forever. Without `ttl`, an access keeps it for at least a day and never
+        shortens its expiry. In a workflow's own code each call on the session is recorded.
+        """
         return Session(self._open, self._app.session(id, ttl=ttl))
 
     def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
-        """Where a script was, for one without a workflow. It stays until it is cleared, or is not used for `ttl` seconds."""
+        """Return a checkpoint: the saved position of a script that has no workflow.
+
+        It stays until it is cleared, or until it is not used for `ttl` seconds.
+        """
         return Checkpoint(self._open, self._app.checkpoint(task_id, ttl=ttl))
 
     @property

@@ -1,7 +1,7 @@
-"""`each` and `map` for sync programs and sync workflows: the async ones, blocking.
+"""Provide `each` and `map` for sync programs and sync workflows: the async ones, blocking.
 
-The items of a sync program are read in the thread that asks for them, never on Outlast's event loop: a generator may block, and
-may call Outlast itself.
+The items of a sync program are read in the thread that asks for them, never on Outlast's event
+loop. So a generator may block, and may call Outlast itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ R = TypeVar("R")
 
 
 class Exchange(Generic[T]):
-    """Calls on the portal's loop that have their items read in the caller's thread, which waits for them meanwhile."""
+    """Make calls on the portal's loop whose items are read in the caller's thread.
+
+    The caller's thread waits for the call and reads items on demand.
+    """
 
     def __init__(self, portal: Portal, items: Iterable[T]) -> None:
         self._portal, self._items = portal, FromIterable(items)
@@ -52,13 +55,12 @@ class Exchange(Generic[T]):
     async def _turn(
         self, make: Callable[[], Coroutine[Any, Any, Any]], reply: list[T] | Exception | None
     ) -> tuple[int, Any]:
-        """Until it is over, or wants items: how many."""
+        """Wait until the call is over or wants items. Return (0, result) or (count, None)."""
         self._wanted = asyncio.get_running_loop().create_future()
         if reply is None:
             self._task = asyncio.create_task(make())
-        elif (
-            self._given is not None and not self._given.done()
-        ):  # else nobody waits for it any more
+        elif self._given is not None and not self._given.done():
+            # Otherwise nothing waits for the reply any more.
             if isinstance(reply, Exception):
                 self._given.set_exception(reply)
             else:
@@ -94,7 +96,7 @@ class Exchange(Generic[T]):
 
 
 def _exchange(portal: Portal, items: Iterable[T] | AsyncIterable[T]) -> tuple[Exchange[Any], Any]:
-    """What makes the calls, and what the calls have their items from."""
+    """Return the exchange that makes the calls, and the source that the calls read items from."""
     if isinstance(items, AsyncIterable):
         return Exchange(portal, ()), items
     if not isinstance(items, Iterable):
@@ -127,7 +129,7 @@ class Each(Iterator[T], Generic[T]):
         return value
 
     def close(self) -> None:
-        """Leave the loop: the run is given back, the item under way is not done."""
+        """Leave the loop and release its run. The current item is not done."""
         self._exchange._portal.call(self._each.aclose)
 
 
@@ -153,11 +155,12 @@ def map_in(
 def each(
     items: Iterable[T] | AsyncIterable[T], *, id: str = "", key: Callable[[T], str] | None = None
 ) -> Iterator[T]:
-    """In a sync workflow: go through items, one after the other. Each is recorded when it is handed out, as plain JSON, so that
-    later lives get the same in the same order; items that have come since come after them.
+    """Iterate over items one by one, in a sync workflow.
 
-    The items are read where steps execute, on Outlast's event loop. `key` says what an item is known by; text and whole
-    numbers are their own keys. `id` names the loop in the journal.
+    Each item is recorded as plain JSON when the loop gets it, so that later lives get the same
+    items in the same order. New items come after them. The items are read where steps execute, on
+    Outlast's event loop. `key` identifies an item; text and whole numbers are their own keys. `id`
+    names the loop in the journal.
     """
 
     async def begin() -> Any:
@@ -203,8 +206,12 @@ def map(
     key: Callable[[Any], str] | None = None,
     concurrency: int | None = None,
 ) -> dict[str, Any]:
-    """In a sync workflow: a function over items, in `concurrency` threads at once, as one step whose result is a dict by
-    their keys. What it has done is kept item by item: when the step is redone, only the rest is."""
+    """Call a function for every item, as one step of a sync workflow.
+
+    The result is a dict by item key. At most `concurrency` threads call the function at once.
+    Results are recorded item by item: when the step is repeated, only the remaining items are
+    processed.
+    """
 
     def make() -> Coroutine[Any, Any, dict[str, Any]]:
         return batch_in_workflow.map(fn, items, id=id, key=key, concurrency=concurrency)

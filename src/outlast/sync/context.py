@@ -1,4 +1,7 @@
-"""What a sync workflow calls: child runs, `sleep` and `receive`, blocking its thread; and `run` for a whole program."""
+"""Provide what a sync workflow calls: child runs, `sleep`, `receive` and `compensate_with`.
+
+They block the workflow's thread. `run` also executes a whole program.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,12 @@ def run(
     on_conflict: OnConflict = "raise",
     **settings: Unpack[SettingsOptions],
 ) -> R:
-    """Execute a workflow in this process and return its result. Kill it anywhere, start it again with the same id, and
-    it goes on from its last recorded step. In a sync workflow, `run(call)` is a child run."""
+    """Execute a workflow in this process and return its result.
+
+    After a crash, the same call with the same id continues from the last recorded step.
+    `on_conflict` works as in `Outlast.start`. In a sync workflow, `run(call)` is a child run and
+    takes the call alone.
+    """
     thread = _thread()
     if thread is None or not isinstance(call, Call):
         return core.run(call, id=id, store=store, on_conflict=on_conflict, **settings)
@@ -41,12 +48,13 @@ def run(
         raise SettingsError(
             "a child run has its id and its store from its parent: inside a run, give run() the call alone."
         )
-    # Made anew where it is awaited: a call takes its place on the run loop, and this one was made in the thread.
+    # Create the call again where it is awaited: a call reserves its call site on the run loop, and
+    # this one was created in the thread.
     return _on_run_loop("run", call.again)
 
 
 def sleep(seconds: float) -> None:
-    """Sleep durably: the time goes on while no process is alive."""
+    """Sleep durably: the time passes even while no process is alive."""
     _on_run_loop("sleep", lambda: context.sleep(seconds))
 
 
@@ -55,20 +63,24 @@ def receive(name: str, *, timeout: float | None = None) -> Any: ...
 @overload
 def receive(name: str, type: type[T], *, timeout: float | None = None) -> T: ...
 def receive(name: str, type: type[Any] = object, *, timeout: float | None = None) -> Any:
-    """Wait for a message of this name, sent with `app.send(id, name, value)` before or after; oldest first.
+    """Wait for a message with this name and return it, oldest first.
 
-    It is read as `type`; Unrecordable if it does not fit. TimeoutError after `timeout` seconds.
+    `app.send(id, name, value)` sends it, before or after this call. The message is read as `type`.
+    Raise Unrecordable if it does not fit, and TimeoutError after `timeout` seconds.
     """
     return _on_run_loop("receive", lambda: context.receive(name, type, timeout=timeout))
 
 
 def compensate_with(effect: SyncEffect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
-    """In a sync workflow: have `effect` called with these arguments if the run is undone. It is durable when this returns."""
+    """Register `effect` to be called with these arguments if the run is compensated.
+
+    Use it in a sync workflow. The registration is durable when this returns.
+    """
     _on_run_loop("compensate_with", lambda: core_effect.compensate_with(effect, *args, **kwargs))
 
 
 def _thread() -> SyncWorkflowThread | None:
-    """The sync workflow whose own code this is."""
+    """Return the sync workflow's thread if its own code makes this call, else None."""
     return THREAD.get() if BODY.get() is None else None
 
 
@@ -81,7 +93,8 @@ def _on_run_loop(what: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         )
     thread = _thread()
     if thread is None:
-        context._workflow(what)  # raises NotInRun, with what to do
+        # This raises NotInRun with a hint.
+        context._workflow(what)
         raise AssertionError(what)
     answer: T = thread.call(make)
     return answer

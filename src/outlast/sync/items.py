@@ -1,4 +1,6 @@
-"""Queues of plain items for sync programs: the async ones, each call through the portal."""
+"""Define queues of plain items for sync programs: the async ones, with each call through the
+portal.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,17 @@ from outlast.sync.portal import Portal
 
 
 class Item:
-    """An item in hand. It is this worker's until it is acked, nacked, or the worker is taken for dead."""
+    """A claimed item.
+
+    This worker holds it until it is acked or nacked, or the worker is declared dead.
+    """
 
     def __init__(self, portal: Portal, item: core.Item) -> None:
         self._portal, self._item = portal, item
 
     @property
     def id(self) -> str:
-        """What `put` returned."""
+        """Return the id that `put` returned."""
         return self._item.id
 
     @property
@@ -29,25 +34,29 @@ class Item:
 
     @property
     def payload(self) -> Any:
-        """What was put, as plain JSON."""
+        """Return the payload as plain JSON."""
         return self._item.payload
 
     @property
     def attempts(self) -> int:
-        """Which attempt this is, from 1. Interruptions do not count."""
+        """Return the number of this attempt, from 1. Interruptions do not count."""
         return self._item.attempts
 
     @property
     def fence(self) -> int:
-        """The number of this claim: it only grows."""
+        """Return the number of this claim. It only grows."""
         return self._item.fence
 
     def ack(self) -> None:
-        """It is done. LeaseLost if it is another worker's by now."""
+        """Report the item as done. Raise LeaseLost if another worker has it by now."""
         self._portal.call(self._item.ack)
 
     def nack(self, *, delay: float | None = None, reason: str = "") -> None:
-        """It failed: again after `delay` seconds (by default longer after each failure), or a dead letter after `max_attempts`."""
+        """Report the item as failed.
+
+        It is tried again after `delay` seconds (by default longer after each failure), or becomes a
+        dead letter after `max_attempts`. Raise LeaseLost if another worker has it by now.
+        """
         self._portal.call(self._item.nack, delay=delay, reason=reason)
 
     def __repr__(self) -> str:
@@ -55,7 +64,10 @@ class Item:
 
 
 class Queue:
-    """A queue of plain items: `app.queue("emails").put({"to": "ann"})`. Its methods are those of the async one."""
+    """A queue of plain items: `app.queue("emails").put({"to": "ann"})`.
+
+    Its methods are those of the async queue.
+    """
 
     def __init__(self, portal: Portal, queue: core.Queue) -> None:
         self._portal, self._queue, self.name = portal, queue, queue.name
@@ -69,7 +81,10 @@ class Queue:
         delay: float = 0.0,
         wait: float = 0.0,
     ) -> str:
-        """Put an item, durable when this returns. Its id, which is an idempotency key until a while after its ack."""
+        """Put an item and return its id. It is durable when this returns.
+
+        The id is an idempotency key until some time after its ack.
+        """
         return self._portal.call(
             self._queue.put, payload, id=id, priority=priority, delay=delay, wait=wait
         )
@@ -83,21 +98,25 @@ class Queue:
         delay: float = 0.0,
         wait: float = 0.0,
     ) -> list[str]:
-        """Put several items in one commit: all of them or none."""
+        """Put several items in one commit, all of them or none, and return their ids."""
         put_many = self._queue.put_many
         return self._portal.call(
             put_many, payloads, ids=ids, priority=priority, delay=delay, wait=wait
         )
 
     def claim(self, *, wait: float = 0.0) -> Item | None:
-        """The next item, or None if there is none within `wait` seconds. Ack it or nack it."""
+        """Claim the next item and return it, or None if there is none within `wait` seconds.
+
+        Ack or nack the item when it is processed.
+        """
         item = self._portal.call(self._queue.claim, wait=wait)
         return None if item is None else Item(self._portal, item)
 
     def consume(self, fn: Callable[[Item], Any], *, concurrency: int | None = None) -> None:
-        """Call `fn(item)` in threads, `concurrency` at once, until Outlast is closed from elsewhere.
+        """Call `fn(item)` in threads, `concurrency` at once, until Outlast is closed from
+        elsewhere.
 
-        An item is acked when `fn` returns and nacked when it raises, unless it did so itself.
+        An item is acked when `fn` returns and nacked when it raises, unless `fn` did so itself.
         """
         core.check_handler(fn)
         wrong = f"consume() of a sync program takes a plain function, not {fn!r}, which is async: `from outlast import Outlast`."
@@ -106,9 +125,8 @@ class Queue:
 
         def handle(item: core.Item) -> None:
             answer = fn(Item(self._portal, item))
-            if inspect.isawaitable(
-                answer
-            ):  # of a lambda around a coroutine function: nobody awaits it here
+            if inspect.isawaitable(answer):
+                # A lambda around a coroutine function returns an awaitable that nothing awaits here.
                 if inspect.iscoroutine(answer):
                     answer.close()
                 raise TypeError(wrong)
@@ -116,11 +134,17 @@ class Queue:
         self._portal.call(self._queue.consume, handle, concurrency=concurrency)
 
     def size(self) -> int:
-        """Return how many items and runs are ready here. Those due later and those in progress are not counted."""
+        """Return how many items and runs are ready.
+
+        Delayed ones and those in progress do not count.
+        """
         return self._portal.call(self._queue.size)
 
     def limit(self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED) -> None:
-        """Give the queue limits of its own, over all processes. None takes a limit away; one that is not named stays."""
+        """Set the queue's own limits, across all processes.
+
+        None removes a limit. A limit that is not named stays.
+        """
         self._portal.call(self._queue.limit, depth=depth, concurrency=concurrency)
 
     def __repr__(self) -> str:

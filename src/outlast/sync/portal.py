@@ -1,4 +1,4 @@
-"""The portal: an event loop in a thread of its own, and blocking calls into it."""
+"""Define the portal: an event loop in a thread of its own, and blocking calls into it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DEATH_SECONDS = 2.0
-"""How long a call that was cut off waits to learn what ended the loop."""
+"""Seconds that an interrupted call waits to learn what ended the loop."""
 
 
 class Portal:
-    """The loop's thread is a daemon: whatever executes there, it cannot hold up the end of the process."""
+    """An event loop in a daemon thread, so that nothing on it can delay the end of the process."""
 
     def __init__(self) -> None:
         check_may_block()
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._death: BaseException | None = None
-        """What ended the loop before its time, as sys.exit() in a workflow does."""
-        self._lock = threading.RLock()  # a signal's handler may call while the main thread does
+        """The exception that ended the loop early, such as sys.exit() in a workflow."""
+        # Reentrant: a signal handler may call while the main thread does.
+        self._lock = threading.RLock()
         self._over = False
         self._waiting: set[concurrent.futures.Future[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="outlast-sync", daemon=True)
@@ -45,14 +46,20 @@ class Portal:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._closing.wait())
         except BaseException as death:
-            self._death = death  # raised again where somebody waits
+            # Waiting calls raise it again.
+            self._death = death
         with self._lock:
             self._over, late = True, list(self._waiting)
-        for future in late:  # these came too late for the loop
+        # These calls came too late for the loop.
+        for future in late:
             future.cancel()
 
     def call(self, fn: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a coroutine function on the loop and wait for its result. Ctrl-C ends the wait and cancels it."""
+        """Call a coroutine function on the loop and wait for its result.
+
+        Ctrl-C ends the wait and cancels the call. Raise StoreUnavailable if Outlast closes
+        meanwhile, and OutlastError if it is closed already.
+        """
         check_may_block()
         with self._lock:
             if self._over:
@@ -63,7 +70,8 @@ class Portal:
         try:
             return future.result()
         except concurrent.futures.CancelledError as cancelled:
-            self._thread.join(DEATH_SECONDS)  # of what the loop ended is known when its thread has
+            # What ended the loop is known once its thread has ended.
+            self._thread.join(DEATH_SECONDS)
             if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
                 coro.close()
             raise self._death or StoreUnavailable(
@@ -75,8 +83,9 @@ class Portal:
                 self._waiting.discard(future)
 
     def close(self, timeout: float) -> None:
-        """Cancel what is left on the loop and join its thread, for so many seconds at the most."""
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+        """Cancel what is left on the loop and join its thread, for at most `timeout` seconds."""
+        # The loop has ended by itself.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -94,7 +103,10 @@ def _hand_over(
 
 
 def check_may_block() -> None:
-    """A blocking call on an event loop would stop everything there; in a workflow, nothing could replay it."""
+    """Raise NotInStep in a workflow's own code, and NotInRun on an event loop.
+
+    A blocking call would stop everything on an event loop. In a workflow it could not be replayed.
+    """
     loop = asyncio._get_running_loop()
     if isinstance(loop, RunLoop) or (THREAD.get() is not None and BODY.get() is None):
         raise refused(

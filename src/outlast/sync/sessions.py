@@ -1,4 +1,6 @@
-"""`Session` and `Checkpoint` for sync programs, workflows and steps: the async ones, blocking."""
+"""Define `Session` and `Checkpoint` for sync programs, workflows and steps: the async ones,
+blocking.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,18 @@ D = TypeVar("D")
 
 
 class _Waits:
-    """Has a coroutine executed where it belongs: on the run loop for a sync workflow's own code, else on the loop of its Outlast."""
+    """Execute a coroutine where it belongs and wait for it.
+
+    That is the run loop for a sync workflow's own code, else the loop of its Outlast.
+    """
 
     def __init__(self, portal: Portal | None, space: str) -> None:
         self._portal, self._space = portal, space
-        """None: it is used in a run, and is of that run's Outlast."""
+        """The portal is None for a session that is used in a run and belongs to that run's Outlast.
+        """
 
     def _wait(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """`make` makes it, in the thread where it is executed."""
+        """Call `make` in the thread that executes its coroutine, and return the result."""
         thread, body = THREAD.get(), BODY.get()
         if thread is not None and body is None and asyncio._get_running_loop() is None:
             answer: T = thread.call(make)
@@ -44,7 +50,10 @@ class _Waits:
 
 
 class Session(_Waits):
-    """State under an id: `session.set("name", "Ada")`, `session.get("name")`, durable when it returns. As the async one otherwise."""
+    """State under an id: `session.set("name", "Ada")`, `session.get("name")`.
+
+    A change is durable when its call returns. Otherwise it works like the async session.
+    """
 
     def __init__(self, portal: Portal | None, session: core.Session) -> None:
         super().__init__(portal, SESSION)
@@ -63,8 +72,10 @@ class Session(_Waits):
     @overload
     def get(self, field: str, default: None = None, *, type: type[T]) -> T | None: ...
     def get(self, field: str, default: Any = None, *, type: builtins.type[Any] = object) -> Any:
-        """A field's value, as plain JSON or as `type` (Unrecordable if it does not fit), or `default` if there is none. A list is
-        given whole."""
+        """Return a field's value as plain JSON or as `type`, or `default` if it has none.
+
+        A list is returned whole. Raise Unrecordable if the value does not fit `type`.
+        """
         return self._wait(partial(self._session.get, field, default, type=type))
 
     @overload
@@ -74,41 +85,62 @@ class Session(_Waits):
     def last(
         self, field: str, count: int | None = 20, *, type: builtins.type[Any] = object
     ) -> list[Any]:
-        """The newest `count` items of a list (None: all of them), oldest first, each as `type`. Empty if there is no such list."""
+        """Return the newest `count` items of a list (None: all), oldest first, each as `type`.
+
+        The result is empty if there is no such list.
+        """
         return self._wait(partial(self._session.last, field, count, type=type))
 
     def all(self) -> dict[str, Any]:
-        """Everything in it, by field, as plain JSON; empty if it is not there."""
+        """Return everything in the session by field, as plain JSON.
+
+        The result is empty if the session does not exist.
+        """
         return self._wait(self._session.all)
 
     def info(self) -> SessionInfo | None:
-        """Its version, when it was changed last, when it expires, and what is in it; None if it is not there. It moves no expiry."""
+        """Return the session's version, last change, expiry, field names and list lengths.
+
+        Return None if the session does not exist. This does not extend its expiry.
+        """
         return self._wait(self._session.info)
 
     def set(self, field: str, value: Any, *, version: int | None = None) -> int:
-        """Set a field, whatever it was. The session's new version; VersionConflict, and nothing is written, if `version` is given and
-        is not the current one (0: the session is not there yet)."""
+        """Set a field and return the session's new version.
+
+        Raise VersionConflict, and write nothing, if `version` is given and is not the current one.
+        Version 0 means that the session does not exist yet.
+        """
         return self._wait(partial(self._session.set, field, value, version=version))
 
     def update(
         self, fields: Mapping[str, Any] | None = None, /, *, version: int | None = None, **more: Any
     ) -> int:
-        """Set several fields at once, all of them or none: `update(name="Ada", age=36)` or `update({"name": "Ada"})`. As `set` otherwise."""
+        """Set several fields at once, all of them or none, and return the session's new version.
+
+        Call it as `update(name="Ada", age=36)` or `update({"name": "Ada"})`. `version` works as in
+        `set`.
+        """
         return self._wait(
             partial(self._session.update, {**(fields or {}), **more}, version=version)
         )
 
     def append(self, field: str, *values: Any, keep: int | None = None) -> int:
-        """Add values to the end of a list, of which only the newest `keep` stay then (None: all). The session's new version. A field that
-        had a value becomes a list."""
+        """Append values to a list and return the session's new version.
+
+        Only the newest `keep` items stay (None: all). A field that had a value becomes a list.
+        """
         return self._wait(partial(self._session.append, field, *values, keep=keep))
 
     def delete(self, *fields: str) -> int:
-        """Delete fields, lists too. The session's new version; 0 if it is not there. `clear()` deletes the whole of it."""
+        """Delete fields and lists and return the session's new version, or 0 if it does not exist.
+
+        `clear()` deletes the whole session.
+        """
         return self._wait(partial(self._session.delete, *fields))
 
     def clear(self) -> None:
-        """Delete the session. There is nothing of it any more, its version neither."""
+        """Delete the session, including its version."""
         self._wait(self._session.clear)
 
     def __repr__(self) -> str:
@@ -116,14 +148,15 @@ class Session(_Waits):
 
 
 class Checkpoint(_Waits):
-    """What a task has done and knows, under its id:
+    """The saved state of a task, under its id:
 
         task = app.checkpoint("import-2026")
         for page in range(task.get("page", 0), 100):
             fetch(page)
             task.save(page=page + 1)
 
-    What is saved is durable when the call returns, and stays until `clear` (or for `ttl` seconds, if that is given).
+    A save is durable when the call returns. The state stays until `clear`, or until it is not used
+    for `ttl` seconds if that is given.
     """
 
     def __init__(self, portal: Portal | None, checkpoint: core_checkpoint.Checkpoint) -> None:
@@ -135,7 +168,7 @@ class Checkpoint(_Waits):
         return self._checkpoint.id
 
     def save(self, /, **fields: Any) -> None:
-        """Save fields, all of them or none; others stay."""
+        """Save fields, all of them or none. Other fields stay."""
         self._wait(partial(self._checkpoint.save, **fields))
 
     @overload
@@ -151,17 +184,20 @@ class Checkpoint(_Waits):
     def get(
         self, field: str | None = None, default: Any = None, *, type: builtins.type[Any] = object
     ) -> Any:
-        """What was saved as `field`, or `default`; without a field, everything that was saved."""
+        """Return the field's saved value, or `default`.
+
+        Without a field, return everything saved.
+        """
         if field is None:
             return self._wait(self._checkpoint.get)
         return self._wait(partial(self._checkpoint.get, field, default, type=type))
 
     def mark(self, step: str, value: Any = None) -> None:
-        """Say that a step is done, with what came of it."""
+        """Mark a step as done, with its result."""
         self._wait(partial(self._checkpoint.mark, step, value))
 
     def done(self, step: str) -> bool:
-        """Whether a step was marked."""
+        """Return whether a step is marked as done."""
         return self._wait(partial(self._checkpoint.done, step))
 
     @overload
@@ -173,11 +209,11 @@ class Checkpoint(_Waits):
     @overload
     def result(self, step: str, default: None = None, *, type: type[T]) -> T | None: ...
     def result(self, step: str, default: Any = None, *, type: builtins.type[Any] = object) -> Any:
-        """What a step was marked with, or `default` if it was not."""
+        """Return the result that a step was marked with, or `default` if it is not marked."""
         return self._wait(partial(self._checkpoint.result, step, default, type=type))
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Delete everything saved, including the marks."""
         self._wait(self._checkpoint.clear)
 
     def __repr__(self) -> str:
@@ -185,13 +221,19 @@ class Checkpoint(_Waits):
 
 
 def session(id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
-    """In a sync workflow or step: the session with this id. In a workflow's own code each call is recorded; in a step's body it is a plain
-    one, made as often as the body is executed. Outside a run: `app.session(id)`."""
+    """Return the session with this id, in a sync workflow or step.
+
+    In a workflow's own code each call is recorded. In a step's body it is a plain call, made as
+    often as the body executes. Outside a run, use `app.session(id)`.
+    """
     return Session(None, core.Session(id, ttl, _settings("session")))
 
 
 def checkpoint(task_id: str, *, ttl: float | None = None) -> Checkpoint:
-    """In a sync workflow or step: what `app.checkpoint(task_id)` is outside."""
+    """Return the checkpoint of a task, in a sync workflow or step.
+
+    See `app.checkpoint(task_id)`.
+    """
     return Checkpoint(None, core_checkpoint.Checkpoint(task_id, ttl, _settings("checkpoint")))
 
 

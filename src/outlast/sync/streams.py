@@ -1,4 +1,4 @@
-"""`resume_stream` for sync steps: the same, blocking."""
+"""Provide `resume_stream` for sync steps: the async one, blocking."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ log = logging.getLogger("outlast.streams")
 
 
 class ResumableStream(StreamBase[C]):
-    """What `resume_stream` gives: `with` opens and closes it, `for` gives what is new."""
+    """The stream that `resume_stream` returns.
+
+    `with` opens and closes it, `for` yields the new chunks.
+    """
 
     _source: Any = None
 
@@ -28,7 +31,8 @@ class ResumableStream(StreamBase[C]):
             if self._goes_on:
                 try:
                     self._source = iter(self._ask())
-                    self._ahead = self._pull()  # only now is it certain that the provider goes on
+                    # Only the first chunk proves that the provider resumes.
+                    self._ahead = self._pull()
                 except CannotResume as refused:
                     self._close(refused)
                     self._start_clean()
@@ -63,7 +67,8 @@ class ResumableStream(StreamBase[C]):
         if item is NONE:
             try:
                 item = self._pull()
-            except CannotResume:  # too late to start clean: the consumer has had part of it
+            except CannotResume:
+                # It is too late to start clean: the consumer has received part of the text.
                 self.discard()
                 raise
         if item is END:
@@ -73,7 +78,7 @@ class ResumableStream(StreamBase[C]):
         return chunk
 
     def read(self) -> C:
-        """All of it: waits for what has not arrived yet."""
+        """Wait for the whole text and return it."""
         for _ in self:
             pass
         return self.text
@@ -141,8 +146,9 @@ def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
     type: type[Any] = str,
     trim: Callable[[Any], Any] | None = None,
 ) -> ResumableStream[Any]:
-    """In a sync step: `outlast.resume_stream`, with plain iterators, `with` and `for`.
+    """Open a resumable stream in a sync step, with plain iterators, `with` and `for`.
 
-    There is no `stall`: nothing interrupts a thread that waits. Give your client a time-out for reading.
+    It works like `outlast.resume_stream`, but has no `stall`: nothing interrupts a thread that
+    waits. Give your client a read time-out instead.
     """
     return ResumableStream(open, args, by, type, trim)
