@@ -1,1 +1,4 @@
-"""`outlast bench`: what a store gives, on the machine and with the settings of whoever asks. It is a guest there: nothing of it stays."""
+"""Implement `outlast bench`: measure a store on the user's machine with the user's settings.
+
+The bench is a guest in the store and leaves nothing behind.
+"""

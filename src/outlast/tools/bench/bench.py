@@ -1,4 +1,4 @@
-"""A bench, from its first commit to the last run deleted."""
+"""Run a bench, from its first commit to the deletion of its last run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from outlast.tools.bench.recovery import recovery
 from outlast.tools.bench.steps import lone_and_hundred
 
 SHARES = (1 / 6, 1 / 3, 1 / 2)
-"""Of the time: for commits, the lone run, a hundred at once."""
+"""Shares of the time: commits, one run alone, a hundred runs at once."""
 
 
 def bench(loaded: Loaded, seconds: float) -> Figures:
-    """Steps are measured for so long; recovery takes what it takes, some seconds. From the main thread. However it ends, its runs are deleted, but
-    for a kill -9: then by the next one. The store is opened by one part after the other, since a file: store has one process at a time."""
+    """Measure for `seconds`, plus some seconds for recovery. Call this from the main thread.
+
+    The bench deletes its runs however it ends. After a kill -9, the next bench deletes them. The
+    parts open the store one after another, because a file: store allows one process at a time.
+    """
     address, settings = loaded.address(), loaded.settings
     began = time.monotonic()
 
@@ -36,7 +39,8 @@ def bench(loaded: Loaded, seconds: float) -> Figures:
         lone, hundred = asyncio.run(lone_and_hundred(address, (of_lone, of_hundred)))
     finally:
         with guest(store(), settings):
-            pass  # it clears
+            # Entering and leaving the guest deletes the runs.
+            pass
     with guest(store(), settings) as here:
         recovered = recovery(here, address)
     found = limits(address, commit, lone, hundred)

@@ -1,4 +1,4 @@
-"""One durable commit: the smallest verb that a store has."""
+"""Measure one durable commit with the smallest command of a store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNT_MIN = 10
 
 
 def commits(guest: Guest, seconds: float) -> Spread:
-    """Of the guest's own lease: a row is written, and durable, and nobody else hears of it."""
+    """Measure renewals of the guest's own lease: a durable row that notifies no other process."""
     laps: list[float] = []
     command = Renew(guest.worker, LEASE)
     for _ in range(WARM_UP):

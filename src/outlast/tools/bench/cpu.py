@@ -1,4 +1,4 @@
-"""What this process has had of the CPUs, and what it has not."""
+"""Measure the CPU time that this process used and waited for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ class Cpu(NamedTuple):
     used: float
     """Seconds."""
     waited: float
-    """Seconds that its threads were ready to go on and others had the CPUs. 0.0 where no kernel tells."""
+    """Seconds its threads were ready while others had the CPUs. 0.0 where the kernel does not
+    report it.
+    """
 
     def since(self, before: Cpu) -> Cpu:
         return Cpu(self.used - before.used, max(0.0, self.waited - before.waited))
@@ -23,8 +25,9 @@ class Cpu(NamedTuple):
 def cpu(tasks: Path = TASKS) -> Cpu:
     waited = 0
     for task in tasks.glob("*/schedstat"):
-        with suppress(
+            # A thread may have just ended, and some kernels do not report this.
             OSError, ValueError, IndexError
-        ):  # a thread that has just ended, a kernel that does not tell
+            OSError, ValueError, IndexError
+        ):
             waited += int(task.read_text().split()[1])
     return Cpu(time.process_time(), waited / 1e9)

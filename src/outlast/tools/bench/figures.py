@@ -1,4 +1,4 @@
-"""What was measured."""
+"""Hold the measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlast.tools.bench.cpu import Cpu
 
 @dataclass(frozen=True)
 class Spread:
-    """Of durations, in seconds."""
+    """The spread of durations, in seconds."""
 
     count: int
     p50: float
@@ -20,7 +20,7 @@ class Spread:
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Self:
-        """There must be one."""
+        """Compute the spread. There must be at least one duration."""
         ascending = sorted(seconds)
         return cls(len(ascending), nearest_rank(ascending, 0.5), nearest_rank(ascending, 0.99))
 
@@ -30,7 +30,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Steps:
-    """Of so many runs at once."""
+    """The steps of `runs` runs at once."""
 
     runs: int
     count: int
@@ -38,7 +38,7 @@ class Steps:
     cpu: Cpu
     commits: int
     latency: Spread
-    """From the beginning of a step's body to the beginning of the next in the same run."""
+    """From the start of a step's body to the start of the next in the same run."""
 
     @property
     def per_second(self) -> float:
@@ -50,7 +50,7 @@ class Steps:
 
     @property
     def cpu_each(self) -> float:
-        """Seconds of CPU for a step."""
+        """Return the CPU seconds per step."""
         return self.cpu.used / self.count
 
     @property
@@ -70,11 +70,11 @@ class Steps:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Seconds from each kill -9 of a worker until another one began a step of its run."""
+    """Seconds from each kill -9 of a worker until another worker began a step of its run."""
 
     seconds: tuple[float, ...] = ()
     not_measured: str | None = None
-    """Why it was not."""
+    """Why recovery was not measured."""
 
     def document(self) -> dict[str, Any]:
         return {"seconds": list(self.seconds), "not_measured": self.not_measured}
@@ -82,7 +82,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Limit:
-    """What limits `of` (lone, hundred): by (commit, cpu, store), in words that say what one can do."""
+    """What limits `of` (lone, hundred): `by` is commit, cpu or store, and `text` says what helps."""
 
     of: str
     by: str
@@ -95,9 +95,9 @@ class Limit:
 @dataclass(frozen=True)
 class Figures:
     store: str
-    """Where it is, without a password."""
+    """Where the store is, without a password."""
     seconds: float
-    """That all of it took."""
+    """Duration of the whole bench."""
     commit: Spread
     lone: Steps
     hundred: Steps

@@ -1,4 +1,7 @@
-"""What the workers of a bench execute: `outlast worker outlast.tools.bench.flows`. Each step notes in a ledger who has begun it, and when."""
+"""Define what a bench's workers execute: `outlast worker outlast.tools.bench.flows`.
+
+Each step notes in a ledger which process began it, and when.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from outlast.api.workflow import workflow
 from outlast.tools.bench.names import RECOVERY
 
 LEDGER = "BENCH_LEDGER"
-"""The variable that says which file it is."""
+"""The environment variable with the ledger's path."""
 STEP_SECONDS = 0.005
 STEPS_MAX = 100_000
 
@@ -21,14 +24,15 @@ STEPS_MAX = 100_000
 class Note(NamedTuple):
     pid: int
     at: float
-    """By `time.monotonic`: one clock for all processes of a host."""
+    """By `time.monotonic`, one clock for all processes of a host."""
 
 
 @step(name="note")
 async def note() -> None:
     ledger = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND)
     try:
-        os.write(ledger, f"{os.getpid()} {time.monotonic()!r}\n".encode())  # whole: one call
+        # A single call writes the whole line.
+        os.write(ledger, f"{os.getpid()} {time.monotonic()!r}\n".encode())
     finally:
         os.close(ledger)
     await asyncio.sleep(STEP_SECONDS)

@@ -1,7 +1,9 @@
-"""A guest: a bench in somebody's store. One at a time, and when it goes its runs are deleted, and no others.
+"""Run a bench as a guest in a user's store.
 
-What a bench that was killed has left is cleared by the next one. Nothing of a bench's own workflows deals with the outside, so that a run
-of theirs can be ended without being executed.
+Only one bench runs at a time. When it leaves, it deletes its own runs and no others.
+
+A bench also deletes what a killed bench left behind. The bench's workflows have no effects outside,
+so their runs can be ended without being executed.
 """
 
 from __future__ import annotations
@@ -32,22 +34,22 @@ from outlast.store.rows import ENDED, RunQuery, RunRow, WorkerRow
 from outlast.tools.bench.names import QUEUE, WORKFLOWS
 
 LEASE = 60.0
-"""Seconds. Nothing of a bench takes longer without a word to the store."""
+"""Seconds. Every part of a bench contacts the store more often than this."""
 ALONE_SECONDS = 3.0
-"""How long a bench may seem to be there that is not: two heartbeats, and some."""
+"""How long a dead bench may still seem alive: a little more than two heartbeats."""
 PAGE = 100
 PRUNE_BATCH = 10
-"""Runs that are deleted in one commit, with their journals: who writes beside waits no longer than that takes."""
+"""Runs deleted per commit, with their journals. Bounds how long other writers wait."""
 WHY = "it was a bench's"
 
 
 class OneAtATime(StoreUnavailable):
-    """Another bench is in the store. Nothing was written."""
+    """Another bench uses the store. Nothing was written."""
 
 
 class Guest:
     def __init__(self, store: Store, settings: Settings) -> None:
-        """The store is open."""
+        """Use a store that is already open."""
         self.store, self._settings = store, settings
         self.worker = secrets.token_hex(8)
 
@@ -59,7 +61,10 @@ class Guest:
             return self.store.commit(commands)
 
     def register(self) -> None:
-        """Be here, or still be. It claims nothing; by its workflows the next one knows it."""
+        """Register as a worker, or renew the registration.
+
+        The guest claims nothing. Other benches recognize it by its workflows.
+        """
         self.write([self._registration()])
 
     def _registration(self) -> RegisterWorker:
@@ -67,7 +72,10 @@ class Guest:
         return RegisterWorker(self.worker, host, pid, LEASE, (QUEUE,), tuple(sorted(WORKFLOWS)))
 
     def be_alone(self) -> None:
-        """Who died is swept, as by any worker. OneAtATime for another bench that was here first."""
+        """Sweep dead benches, as any worker would.
+
+        Raise OneAtATime if another bench was here first.
+        """
         rows = {row.id: row for row in self.store.workers()}
         mine = rows[self.worker]
         left = self._sweep_until_gone(lambda row: (row.started, row.id) < (mine.started, mine.id))
@@ -78,14 +86,14 @@ class Guest:
             )
 
     def see_off(self, pids: frozenset[int]) -> None:
-        """Strike off workers of this host that are known to be gone: their processes were waited for."""
+        """Deregister workers of this host whose processes are known to be gone."""
         host = socket.gethostname()
         left = self._sweep_until_gone(lambda row: row.host == host and row.pid in pids)
         if left:
             self.write([DeregisterWorker(row.id) for row in left])
 
     def _sweep_until_gone(self, who: Callable[[WorkerRow], bool]) -> list[WorkerRow]:
-        """Those of a bench's workers that are still there when that has taken long enough."""
+        """Return the matching bench workers that still exist after a time limit."""
         until = time.monotonic() + ALONE_SECONDS
         while found := [row for row in self.store.workers() if self._is_a_bench(row) and who(row)]:
             if {row.id for row in found} & set(self.store.dead_workers()):
@@ -100,7 +108,10 @@ class Guest:
         return row.id != self.worker and not WORKFLOWS.isdisjoint(json.loads(row.workflows))
 
     def clear(self) -> None:
-        """End and delete every run of a bench's, a page at a time. Who is in the queue under another name is not touched."""
+        """End and delete every run of a bench, page by page.
+
+        Leave other workflows in the queue alone.
+        """
         before: int | None = None
         while rows := self.store.runs(RunQuery(queue=QUEUE, limit=PAGE, before_pk=before)):
             before = rows[-1].pk
@@ -111,7 +122,11 @@ class Guest:
                 self.write([Prune(self.store.now() + LEASE, ids=ids)])
 
     def _end(self, rows: list[RunRow]) -> None:
-        """A request to cancel ends what has never begun, and makes the others due: they are claimed, and settled."""
+        """End open runs.
+
+        A cancel request ends runs that never began and makes the others due. The guest then claims
+        and settles those.
+        """
         if not rows:
             return
         ids = tuple(row.id for row in rows)
@@ -126,7 +141,10 @@ class Guest:
 
 @contextmanager
 def guest(store: Store, settings: Settings) -> Iterator[Guest]:
-    """In a store that is not open yet. What another bench has left is cleared when it comes, its own runs when it goes."""
+    """Open the store and yield a guest in it.
+
+    Delete what another bench left when entering, and the guest's own runs when leaving.
+    """
     store.open()
     try:
         one = Guest(store, settings)

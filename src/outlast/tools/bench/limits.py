@@ -1,13 +1,13 @@
-"""What limits it, and what one can do."""
+"""Determine what limits the store, and what helps."""
 
 from __future__ import annotations
 
 from outlast.tools.bench.figures import Limit, Spread, Steps
 
 MOSTLY = 0.5
-"""Of a lone step: so much of it is the commit, and that is the limit."""
+"""From this share of a lone step on, the commit is the limit."""
 BUSY = 0.8
-"""Of a core: so much is used, or would be if there were one, and CPU is the limit."""
+"""From this share of a core on, used or waited for, CPU is the limit."""
 
 _KINDS = {"postgres": "postgresql", "rediss": "redis", "unix": "redis"}
 _WAITS_FOR = {"sqlite": "the disk", "file": "the disk"}
@@ -18,7 +18,7 @@ _QUICKER = {
     "redis": "a server that is nearer; with appendfsync always, one that has a quicker disk",
 }
 _ALONE = ("file", "memory")
-"""Stores of one process at a time."""
+"""Stores that allow one process at a time."""
 
 
 def limits(address: str, commit: Spread, lone: Steps, hundred: Steps) -> tuple[Limit, Limit]:
@@ -30,7 +30,8 @@ def limits(address: str, commit: Spread, lone: Steps, hundred: Steps) -> tuple[L
 def _of_lone(kind: str, address: str, commit: Spread, lone: Steps) -> Limit:
     step, share = ms(lone.latency.p50), "more runs at once, which share commits"
     if commit.p50 >= MOSTLY * lone.latency.p50 and kind != "memory":
-        # They are measured one after the other, so the store may have been quicker when the steps were.
+        # Commits and steps are measured one after another, so the store may have sped up between
+        # them.
         alone = (
             f"the smallest commit alone {ms(commit.p50)}"
             if commit.p50 <= lone.latency.p50
@@ -53,7 +54,7 @@ def _of_hundred(kind: str, many: Steps) -> Limit:
 
 
 def _is_cpu(kind: str, steps: Steps) -> bool:
-    """Of a store in memory there is nothing else to wait for."""
+    """Return whether CPU is the limit. With a store in memory there is nothing else to wait for."""
     return steps.cores_used + steps.cores_waited_for >= BUSY or kind == "memory"
 
 
@@ -84,7 +85,7 @@ def _waits_for(kind: str) -> str:
 
 
 def ms(seconds: float) -> str:
-    """Milliseconds, as exactly as a person wants them."""
+    """Format milliseconds with a readable precision."""
     value = seconds * 1000
     return (
         f"{value:.3f} ms"

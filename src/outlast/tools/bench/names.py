@@ -1,4 +1,7 @@
-"""What a bench is known by in a store: nobody else claims from this queue, or knows these workflows."""
+"""Name a bench's queue and workflows.
+
+No other worker claims from this queue or knows these workflows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Recovery: of two workers, the one that has a run in hand is killed with -9; until the other begins a step of that run."""
+"""Measure recovery: kill the worker that holds a run, and wait until another one continues it.
+
+Two workers are up. The measurement ends when the other worker begins a step of that run.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,22 @@ KILLS = 3
 UP_SECONDS = 30.0
 """How long workers may take to come up."""
 TAKEN_SECONDS = 45.0
-"""How long a run may lie: more than a lease of the default length."""
+"""How long a run may wait: longer than the default lease."""
 AT_WORK_SECONDS = 0.3
-"""How long a worker has had the run before it is killed."""
+"""How long a worker has held the run before it is killed."""
 TICK = 0.002
 T = TypeVar("T")
 
 
 class _NotMeasured(Exception):
-    """Why."""
+    """Why recovery could not be measured."""
 
 
 def recovery(guest: Guest, address: str) -> Recovery:
-    """From the thread that stays until it is over: the workers end with it."""
+    """Measure recovery.
+
+    The calling thread must stay alive until the end: the workers end with it.
+    """
     if address.startswith("memory:"):
         return Recovery(not_measured="a memory: store ends with its process.")
     if address.startswith("file:"):
@@ -59,7 +65,10 @@ def recovery(guest: Guest, address: str) -> Recovery:
 
 
 def _environ(address: str, ledger: Path) -> dict[str, str]:
-    """As of whoever asks, so that its lease and heartbeat are what is measured. The address is in no command line, where others could read it."""
+    """Return the workers' environment: the user's, so that the user's lease and heartbeat count.
+
+    The store's address is not on the command line, where other users could read it.
+    """
     own = {
         "STORE": address,
         "HTTP": "",
@@ -88,7 +97,7 @@ def _kills(guest: Guest, fleet: Fleet, ledger: Path) -> list[float]:
 
 
 def _kill(guest: Guest, fleet: Fleet, ledger: Path) -> float:
-    """Whoever has the run. Seconds until another one is on it."""
+    """Kill the worker that holds the run. Return the seconds until another worker continues it."""
     holder = _until(lambda: _at_work(fleet, ledger), TAKEN_SECONDS, "no worker takes the run")
     guest.register()
     killed = time.monotonic()
@@ -116,7 +125,7 @@ def _until_up(fleet: Fleet) -> None:
 
 
 def _at_work(fleet: Fleet, ledger: Path) -> Member | None:
-    """Who has the run, and has had it for a while."""
+    """Return the worker that has held the run for a while."""
     found = notes(ledger)
     if not found:
         return None

@@ -1,4 +1,7 @@
-"""Steps: so many runs at once in this process, each step durable before the next of its run begins."""
+"""Measure steps of several runs at once in this process.
+
+Each step is durable before the next step of its run begins.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,24 @@ from outlast.tools.bench.names import QUEUE, STEPS, new_id
 
 LANES = 100
 STEPS_MAX = 500
-"""Of one run: a journal that is deleted in one go, without holding anybody up."""
+"""Steps per run, so that one commit can delete a journal without delaying others."""
 WARM_UP_SECONDS = 0.3
 GAPS_MIN = 20
 PATIENCE_SECONDS = 20.0
-"""How much longer it may take to measure as many as that."""
+"""Additional time to reach GAPS_MIN."""
 TICK = 0.01
 
 
 class TooShort(OutlastError):
-    """The time did not suffice for a single step."""
+    """The time was not enough for a single step."""
 
 
 class Disturbed(OutlastError):
-    """A run of the bench is not there any more."""
+    """A run of the bench no longer exists."""
 
 
 class Pulse:
-    """Where steps tell that they begin, and hear whether to go on. For one thread."""
+    """Count the beats of steps and tell them whether to continue. For one thread."""
 
     def __init__(self) -> None:
         self.going = True
@@ -43,7 +46,9 @@ class Pulse:
         self._last: dict[int, float] = {}
 
     def rest(self, lane: int) -> None:
-        """A run of this lane is over: what comes until the next has begun is no step's."""
+        """Note the end of a lane's run, so that the gap until its next run does not count as a
+        step.
+        """
         self._last.pop(lane, None)
 
     def beat(self, lane: int) -> bool:
@@ -65,7 +70,10 @@ class _Moment(NamedTuple):
 
 
 async def lone_and_hundred(address: str, seconds: tuple[float, float]) -> tuple[Steps, Steps]:
-    """One run after the other for so long, then a hundred at once. What is under way when this is cancelled is given back."""
+    """Measure one run at a time, then a hundred at once.
+
+    On cancellation, the app releases the runs in flight.
+    """
     settings: dict[str, Any] = {
         "concurrency": LANES, "ramp": 0.0, "signals": 0, "http": "", "queue_depth_max": 1_000_000, "journal_entries_max": 1_000_000,
     }  # fmt: skip
@@ -130,7 +138,7 @@ async def _at_once(
 async def _lane(
     app: Outlast, flow: Workflow[[str, int], None], name: str, pulse: Pulse, lane: int
 ) -> None:
-    """One run after the other."""
+    """Execute one run after another."""
     while pulse.going:
         run = await app.submit(flow(name, lane), id=new_id(), queue=QUEUE)
         try:
@@ -143,12 +151,15 @@ async def _lane(
 
 
 async def _heed(app: Outlast) -> None:
-    """A request to drain, from wherever: its runs are given back, and nobody else takes them."""
+    """Raise Draining on a drain request.
+
+    The app releases the runs, and no other worker claims them.
+    """
     raise Draining(f"the bench was asked to end: {await app.wait_drain()}.")
 
 
 async def _while_they_go(tasks: list[asyncio.Task[None]], seconds: float) -> None:
-    """For so long, unless one of them fails: then that is raised."""
+    """Wait for `seconds`. Raise the error of the first task that fails."""
     ended, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
     for task in ended:
         task.result()

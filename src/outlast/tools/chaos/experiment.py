@@ -111,7 +111,10 @@ class Outcome:
 
 class Experiment:
     def __init__(self, options: Options, work: Work, folder: Path, view: View) -> None:
-        """Prepare an experiment. `folder` must exist; it receives the workers' logs and the ledger."""
+        """Prepare an experiment.
+
+        `folder` must exist; it receives the workers' logs and the ledger.
+        """
         self._options, self._work, self._folder, self._view = options, work, folder, view
         self._ledgers: subprocess.Popen[bytes] | None = None
         """The ledger's process, while it exists."""
@@ -193,7 +196,10 @@ class Experiment:
     # -- the parts of an experiment
 
     def _kept(self, where: StoreSetup, folder: Path) -> Path | None:
-        """Keep the data of chaos's own server for analysis. Return the folder, or None on failure."""
+        """Keep the data of chaos's own server for analysis.
+
+        Return the folder, or None on failure.
+        """
         try:
             where.keep(folder)
         except OSError as error:
@@ -378,7 +384,10 @@ def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, st
 
 
 def _made_ready(where: StoreSetup, options: Options, work: Work) -> float:
-    """Return the store's time. Raise ChaosRefused if the store is in use or has this seed's runs."""
+    """Return the store's time.
+
+    Raise ChaosRefused if the store is in use or has this seed's runs.
+    """
     store = where.store()
     if options.store is not None and options.store.startswith("memory:"):
         raise ChaosRefused("memory: ends with the process that opened it: workers cannot share it.")

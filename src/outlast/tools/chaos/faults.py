@@ -219,7 +219,7 @@ class FaultInjector:
         return None
 
     def _ended_in_time(self, member: Member, kind: str = "term") -> Iterator[None]:
-        # A signal that arrives before the handlers are installed kills the worker, like any program.
+        # A signal that arrives before the handlers are installed kills the worker.
         if member.state == "starting":
             self.fleet.kill(member)
             return

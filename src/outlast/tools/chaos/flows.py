@@ -67,7 +67,10 @@ def work_in_a_thread(number: int, part: int) -> int:
 
 @effect(timeout=TIMEOUT, **SURE)
 async def reserve(number: int, what: str, key: str = KEY) -> int | None:
-    """Reserve once per request: the ledger counts each one. `verify` asks it whether this happened."""
+    """Reserve once per request: the ledger counts each one.
+
+    `verify` asks it whether this happened.
+    """
     return await ask("act", key, **_befalls(number, what))
 
 

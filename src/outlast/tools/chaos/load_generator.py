@@ -140,8 +140,9 @@ class LoadGenerator:
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing is left to submit, cancel or acknowledge, and nothing is in
-        flight.
+        """Return whether nothing is left to submit, cancel or acknowledge.
+
+        Nothing that was submitted is in flight either.
         """
         return (
             self._closing

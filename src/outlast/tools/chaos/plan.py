@@ -88,7 +88,7 @@ def _drawn(dice: random.Random, kinds: Sequence[Kind]) -> Kind:
 def _fault(dice: random.Random, at: float, kind: Kind, lease: float) -> Fault:
     pick, chance = dice.random(), dice.random()
     seconds = 0.0
-    # Most stops outlast the lease. A worker that resumes then is overtaken and still tries to write.
+    # Most stops outlast the lease: the resumed worker is overtaken and still tries to write.
     if kind == "stop":
         within, beyond = dice.uniform(0.1, 0.6) * lease, dice.uniform(1.5, 4.0) * lease
         seconds = within if chance < 0.25 else beyond

@@ -107,7 +107,10 @@ def arguments(text: str) -> Any:
     """Parse --args: a JSON list, or an object of arguments by name. Raise ValueError otherwise."""
     found = json.loads(text)
     if not isinstance(found, (list, dict)):
-        raise ValueError("it must be a JSON list, or an object of arguments by name")  # noqa: TRY004 - of the text, not of a type
+        # The text is wrong, not a type.
+        raise ValueError(  # noqa: TRY004
+            "it must be a JSON list, or an object of arguments by name"
+        )
     return found
 
 

@@ -1,1 +1,1 @@
-"""Where workers are deployed: one set of numbers, and the documents made from it, which therefore cannot disagree."""
+"""Write deployment documents from one configuration, so that they cannot disagree."""

@@ -1,6 +1,6 @@
-"""Prometheus alert rules: what a person must look at, or the objective is missed.
+"""Write Prometheus alert rules for what needs a person or endangers the objective.
 
-What the whole store has is exported alike by every worker, so it is asked for with `max`, never summed.
+Every worker exports the same store-wide numbers, so the rules use `max` and never a sum.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from outlast.telemetry.names import RECENT_SECONDS, STARTED
 from outlast.tools.deploy.config import DeploymentConfig
 
 RECENT = f"{RECENT_SECONDS / 60:g}m"
-"""The window of the gauges that say what came of drains."""
+"""The window of the gauges about drains."""
 
 
 class Recording(NamedTuple):
-    """What is worked out by Prometheus once, for those who ask for it often or cannot ask for it in full (an autoscaler)."""
+    """A recording rule, for frequent queries and for clients that cannot send the full query.
+
+    An autoscaler is such a client.
+    """
 
     name: str
     expr: str
@@ -26,16 +29,21 @@ class Rule(NamedTuple):
     name: str
     expr: str
     wait: str
-    """How long it must hold."""
+    """How long the condition must hold."""
     severity: str
     summary: str
     action: str
 
 
 def risen(counter: str, window: str, *labels: str) -> str:
-    """How much a counter that has these labels has grown. It is often born with its value: a new worker takes up interrupted runs before anybody has scraped
-    it. So one that is younger than the window counts in full, also if its worker is gone again; and so does that of a worker which was started anew at the
-    address of an old one, where the value may be the old one's too. What the old one had counted before it ended is in the increase: the greater of the two."""
+    """Return a query for the growth of a counter with these labels.
+
+    A counter often starts with a value: a new worker takes over interrupted runs before the first
+    scrape. So a counter younger than the window counts in full, even if its worker is gone again.
+    The same holds for a worker that started at the address of an old one, where the value may
+    include the old worker's. What the old worker counted before it ended is in the increase. The
+    greater of the two counts.
+    """
     then, ignoring = f"[5m] offset {window}", f"ignoring ({', '.join(labels)}) " if labels else ""
     anew = f"last_over_time({STARTED.name}[{window}]) != last_over_time({STARTED.name}{then})"
     same = f"last_over_time({counter}{then}) unless {ignoring}({anew})"
@@ -49,8 +57,10 @@ RECORDINGS = [
         "outlast_recovery_seconds_recent",
         f"sum by (le, cause) {risen('outlast_recovery_seconds_bucket', RECENT, 'le', 'cause')}",
     ),
-    # What an autoscaler goes by. Runs that are due later are in neither part: no pod can take them yet. By the depth alone it would take full workers away as soon as no more is queued than fewer could hold. How many execute is
-    # looked at less often than the depth, and may not be known yet.
+    # The metric for an autoscaler. It excludes runs that are due later, because no pod can take
+    # them yet. The depth alone would remove full workers as soon as fewer could hold what is
+    # queued. The number of running runs is polled less often than the depth and may not be known
+    # yet.
     Recording(
         "outlast_queue_load_max",
         'max by (queue) (outlast_queue_depth) + (max by (queue) (outlast_queue_runs{status="running"}) or 0 * max by (queue) (outlast_queue_depth))',
@@ -119,7 +129,8 @@ def rules(n: DeploymentConfig) -> list[Rule]:
             "The worker at {{ $labels.instance }} has not reached its store for two minutes.",
             "`outlast doctor` on that host says what it gets for an answer.",
         ),
-        Rule(  # all others go by what workers say: with the last of them they fall silent
+        # All other rules need a worker's metrics and fall silent with the last worker.
+        Rule(
             "OutlastNobodyWorks",
             "absent(outlast_ready == 1)",
             "5m",

@@ -1,4 +1,4 @@
-"""A compose file: the agent with its volumes, and the servers it may use, each durable."""
+"""Write a compose file: the agent with its volumes, and a durable server for its store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One set of numbers. What a worker gives itself and what its surroundings give it are said once, here."""
+"""Define the numbers of a deployment once, for the worker and for its environment."""
 
 from __future__ import annotations
 
@@ -15,39 +15,42 @@ Backend = Literal["postgres", "redis", "sqlite"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
 
 MARGIN = 5
-"""Seconds that the surroundings give more than the worker takes: for the kubelet, a busy node, and the container's own end."""
+"""Seconds that the environment allows beyond what the worker needs.
+
+They are for the kubelet, a busy node, and the container's own shutdown.
+"""
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _MODULE = re.compile(r"[\w./:-]+", re.ASCII)
 _IMAGE = re.compile(r"[a-zA-Z0-9]([\w./:@-]*\w)?", re.ASCII)
 _PAGE = re.compile(r"https?://[\w.-]+(:\d+)?(/[\w./~%-]*)?", re.ASCII)
 _NOT_NAMES = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
-"""What YAML takes for something else than a text."""
+"""Words that YAML does not read as text."""
 SCALE_SECONDS_MAX = 1_800
-"""What Kubernetes allows as the period of an autoscaler's policy."""
+"""Longest period that Kubernetes allows for an autoscaler's policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentConfig:
-    """SettingsError for numbers that cannot stand beside each other, before anything is printed."""
+    """Hold the numbers. Raise SettingsError for inconsistent ones, before anything is printed."""
 
     name: str = "agents"
     image: str = "agents:1"
     module: str = "agents.py"
     store: str = "postgres"
     grace: int = 60
-    """Seconds that a worker has from the first sign to stop: OUTLAST_GRACE."""
+    """Seconds a worker has from the first stop request: OUTLAST_GRACE."""
     pre_stop: int = 10
-    """Seconds that the preStop command waits for the drain it has asked for, before SIGTERM comes."""
+    """Seconds the preStop command waits for the drain it requested, before SIGTERM is sent."""
     lease: int = 30
     replicas: int = 3
     replicas_max: int = 12
-    """What autoscaling ends at."""
+    """Upper limit of autoscaling."""
     concurrency: int = 20
     port: int = 8080
     objective: int = 60
-    """Seconds in which an interrupted run is to be taken up again. Alerts go by it."""
+    """Seconds within which a worker should take over an interrupted run. Alerts use this."""
     runbook_base: str = ""
-    """The address of a page made from runbook.md, for alerts: what Outlast has of its own is a command."""
+    """Address of a page made from runbook.md, for alerts. Outlast's own runbook is a command."""
 
     def __post_init__(self) -> None:
         self._check_words()
@@ -99,40 +102,54 @@ class DeploymentConfig:
 
     @property
     def period(self) -> int:
-        """terminationGracePeriodSeconds: its clock starts before the preStop command, and SIGTERM comes after it."""
+        """Return terminationGracePeriodSeconds.
+
+        Its clock starts before the preStop command, and SIGTERM comes after that command.
+        """
         return self.pre_stop + self.grace + MARGIN
 
     @property
     def stop(self) -> int:
-        """What has no preStop command gives so many seconds between SIGTERM and SIGKILL."""
+        """Return the seconds between SIGTERM and SIGKILL where there is no preStop command."""
         return self.grace + MARGIN
 
     @property
     def scale_down(self) -> int:
-        """Seconds in which an autoscaler takes one pod away: a whole drain, as far as Kubernetes allows it."""
+        """Return the seconds in which an autoscaler removes one pod: a whole drain, up to the
+        limit.
+        """
         return min(self.period, SCALE_SECONDS_MAX)
 
     @property
     def stall_max(self) -> int:
-        """OUTLAST_STALL_MAX: a loop that stands still is noticed while its lease still holds."""
+        """Return OUTLAST_STALL_MAX: a blocked loop is noticed while its lease still holds."""
         return min(int(Settings().stall_max), self.lease * 2 // 3)
 
     @property
     def health_stall(self) -> int:
-        """Seconds that the loop may stand still before /health says so: longer than a drain, so that no probe ends one."""
+        """Return how long the loop may block before /health fails.
+
+        This is longer than a drain, so that no probe ends one.
+        """
         return self.period
 
     @property
     def progress_deadline(self) -> int:
-        """progressDeadlineSeconds: every pod in its turn, each with a start and a whole drain."""
+        """Return progressDeadlineSeconds: one pod after another, each with a start and a whole
+        drain.
+        """
         return max(600, math.ceil(self.replicas * (self.period + 30) * 1.5))
 
     def command(self, kind: str) -> str:
-        """What prints the same document again: whatever is not as it is unless given, and the two that everybody looks for."""
+        """Return the command that prints the same document again.
+
+        It names every non-default option, and always --store and --grace.
+        """
         given = [
             f"--{field.name.replace('_', '-')} {getattr(self, field.name)}"
             for field in fields(self)
             if field.name in ("store", "grace") or getattr(self, field.name) != field.default
-            if not (field.name == "replicas" and self.embedded)  # one, and no choice
+            # An embedded store always has one replica.
+            if not (field.name == "replicas" and self.embedded)
         ]
         return " ".join(("outlast manifest --kind", kind, *given))

@@ -1,4 +1,4 @@
-"""A Grafana dashboard: can I stop a worker now, and what came of the last time somebody did?"""
+"""Write a Grafana dashboard: is it safe to stop a worker now, and how did the last stops go?"""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ WIDTH, HEIGHT = 8, 8
 class Panel(NamedTuple):
     title: str
     queries: tuple[tuple[str, str], ...]
-    """An expression, and what its lines are called."""
+    """Pairs of an expression and the legend of its lines."""
     unit: str = "short"
     says: str = ""
     limit: float | None = None
-    """From here on it is red."""
+    """The panel is red from this value on."""
 
 
 def rows(n: DeploymentConfig) -> list[tuple[str, list[Panel]]]:

@@ -1,4 +1,8 @@
-"""A Dockerfile: exec form, so that the worker is PID 1 and gets the signals; not root; without compilers or caches."""
+"""Write a Dockerfile.
+
+It uses the exec form, so that the worker is PID 1 and receives the signals. The image does not run
+as root and has no compilers or caches.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +38,12 @@ CMD ["worker", "{n.module}"]
 """
 
 
-def dockerignore(n: DeploymentConfig) -> str:  # noqa: ARG001 - the same for all
-    """`COPY . .` takes everything that is not named here: also the secrets that the compose file has its passwords from."""
+def dockerignore(n: DeploymentConfig) -> str:  # noqa: ARG001 - the same for all configurations
+    """Write a .dockerignore.
+
+    `COPY . .` copies everything not named here, including the secrets with the compose file's
+    passwords.
+    """
     return """\
 # Made by: outlast manifest --kind dockerignore
 # What must not get into the image: secrets, stores, and what is only in the way.

@@ -1,4 +1,4 @@
-"""Every document there is, by its kind: where it lies in `deploy/`, and who writes it."""
+"""List every document by kind: its path in `deploy/`, and the function that writes it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from outlast.tools.deploy.config import DeploymentConfig
 
 class Document(NamedTuple):
     path: str
-    """In `deploy/`."""
+    """Path in `deploy/`."""
     write: Callable[[DeploymentConfig], str]
     stores: tuple[str, ...] = ("postgres", "redis", "sqlite")
-    """For which it can be written; the first is the one in `deploy/`."""
+    """Stores it can be written for. The first is the one in `deploy/`."""
 
 
 DOCUMENTS = {

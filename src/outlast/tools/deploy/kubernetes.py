@@ -1,13 +1,20 @@
-"""Kubernetes: a Deployment for workers that share a store, a StatefulSet for one with a SQLite file on its volume."""
+"""Write Kubernetes manifests.
+
+Workers that share a store get a Deployment. A worker with a SQLite file on its volume gets a
+StatefulSet.
+"""
 
 from __future__ import annotations
 
 from outlast.tools.deploy.config import DeploymentConfig
 
 _MADE_UP = "$(python3 -c 'import secrets; print(secrets.token_hex(24))')"
-"""Nothing that somebody could leave as it stands and others know."""
+"""A command instead of an example value, so that a secret left unchanged is not publicly known."""
 _CA_FOLDER = "/etc/outlast"
-"""Where the pod has the certificate that the server's is checked by: libpq looks into the home of its user for it, and this one has none."""
+"""Where the pod has the CA certificate of the server.
+
+libpq looks in the user's home folder by default, and this user has none.
+"""
 
 
 def deployment(n: DeploymentConfig) -> str:
@@ -109,7 +116,10 @@ def _mounts(n: DeploymentConfig) -> str:
 
 
 def _volumes(n: DeploymentConfig) -> str:
-    """Optional: an address that needs no such file needs no key for it in the secret."""
+    """Return the CA volume.
+
+    It is optional: an address without a CA file needs no key in the secret.
+    """
     if not _ca_given(n):
         return ""
     items = "items: [{key: ca.crt, path: ca.crt}], optional: true"

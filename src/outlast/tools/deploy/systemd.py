@@ -1,4 +1,7 @@
-"""A systemd unit: SIGTERM to the worker alone, and what is left of its group killed after its grace."""
+"""Write a systemd unit.
+
+SIGTERM goes to the worker alone. systemd kills what is left of its group after the grace.
+"""
 
 from __future__ import annotations
 

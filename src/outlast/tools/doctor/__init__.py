@@ -1,1 +1,4 @@
-"""What goes wrong in practice, looked for before it matters: facts are gathered once, each check is a function of them."""
+"""Find common problems before they matter.
+
+The doctor gathers facts once, and each check is a function of these facts.
+"""

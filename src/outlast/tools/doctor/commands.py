@@ -1,4 +1,8 @@
-"""Command lines: what a shell is given, whether it stays in front of the worker, and how long a command takes."""
+"""Parse command lines of shells.
+
+This tells what a shell is given, whether it stays in front of the worker, and how long a command
+takes.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,17 @@ from typing import Any, NamedTuple
 from outlast.tools.doctor.workload import SHELLS, seconds_of
 
 WRAPPERS = {"tini", "dumb-init", "catatonit", "env", "nice", "ionice", "setpriv", "gosu", "su-exec", "chpst", "stdbuf", "taskset", "numactl", "exec"}  # fmt: skip
-"""What becomes the command it is given, or passes signals on to that alone. A shell behind one of them is in front of the worker all the same."""
+"""Programs that replace themselves with a command, or forward signals only to it.
+
+A shell behind one of them is still in front of the worker.
+"""
 SHORT = {":", "[", "cd", "echo", "exit", "export", "false", "kill", "printf", "set", "test", "touch", "true", "umask", "unset"}  # fmt: skip
 """Commands that take no time."""
 COMMANDS = {
     "bench", "cancel", "chaos", "decide", "demo", "doctor", "drain", "drains", "explain", "limit", "manifest", "migrate", "prune", "queues", "resume", "retry", "run", "runs", "send",
     "sessions", "show", "submit", "worker", "workers",
 }  # fmt: skip
-"""Of `outlast`. An image whose entry point that is needs no more than one of them in its manifest."""
+"""Commands of `outlast`. If it is an image's entry point, a manifest names only one of these."""
 _WITH_WORD = re.compile(r"[-+][abd-zA-Z]*[oO]|--rcfile|--init-file")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "{", "!"}
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
@@ -29,16 +36,16 @@ class InFront(Enum):
     """What a shell does once it has started the worker."""
 
     NOTHING = "nothing"
-    """It has become the worker, by exec."""
+    """The shell became the worker, by exec."""
     STAYS = "stays"
     BASH = "bash"
-    """It is bash, which from 5.1 on becomes the last command of its line by itself, unless that is redirected."""
+    """Bash 5.1 or newer becomes the last command of its line, unless that command is redirected."""
     TRAPS = "traps"
-    """It stays, and does something with signals."""
+    """The shell stays and handles signals."""
 
 
 class Shell(NamedTuple):
-    """A shell that is given a line, or a file with lines."""
+    """A shell with a command line, or with a script file."""
 
     line: str | None
     script: str | None = None
@@ -50,7 +57,7 @@ def name_of(word: str) -> str:
 
 
 def shell_in(words: Sequence[str]) -> Shell | None:
-    """The shell that these words start, also behind a wrapper. None: there is none."""
+    """Return the shell that these words start, also behind a wrapper. None if there is no shell."""
     start = 0
     if words and name_of(words[0]) in WRAPPERS:
         start = next(
@@ -75,7 +82,7 @@ def shell_in(words: Sequence[str]) -> Shell | None:
 
 
 class _Simple(NamedTuple):
-    """A simple command of a shell's line, and what stands before and after it."""
+    """A simple command of a shell line, with the separators before and after it."""
 
     words: tuple[str, ...]
     before: str
@@ -85,7 +92,8 @@ class _Simple(NamedTuple):
 def _commands(line: str) -> list[_Simple]:
     try:
         tokens = _tokens(line)
-    except ValueError:  # a quotation that nobody closes: by words is all that is left
+    # A quotation is not closed: fall back to splitting at blanks.
+    except ValueError:
         tokens = line.split()
     found: list[_Simple] = []
     words: list[str] = []
@@ -111,7 +119,7 @@ def _tokens(line: str) -> list[str]:
 
 
 def _plain(words: Sequence[str]) -> tuple[str, ...]:
-    """Without what may stand in front of a command: keywords, and variables for it alone."""
+    """Remove leading keywords and variable assignments."""
     place = 0
     while place < len(words) and (words[place] in _KEYWORDS or _ASSIGNMENT.fullmatch(words[place])):
         place += 1
@@ -119,7 +127,10 @@ def _plain(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def in_front(line: str, shell: str = "sh") -> InFront:
-    """Whether a shell with this line stays in front of the worker: judged by the commands that start one, or else by the last."""
+    """Return whether a shell with this line stays in front of the worker.
+
+    The commands that call `outlast` decide. If there are none, the last command decides.
+    """
     commands = [one for one in _commands(line) if _plain(one.words)]
     if any(_plain(one.words)[0] == "trap" for one in commands):
         return InFront.TRAPS
@@ -132,7 +143,7 @@ def in_front(line: str, shell: str = "sh") -> InFront:
 
 
 def _is_alone(one: _Simple) -> bool:
-    """In no pipe, not in a shell of its own, and not in the background."""
+    """Return whether the command runs in no pipe, no subshell and not in the background."""
     before = "|" not in one.before.replace("||", "") and "(" not in one.before
     return (
         before and "|" not in one.after.replace("||", "") and "&" not in one.after.replace("&&", "")
@@ -151,7 +162,10 @@ def calls_outlast(words: Sequence[str]) -> bool:
 
 
 def _place(words: Sequence[str]) -> int | None:
-    """Where in these words `outlast` is called: as the program itself, by a runner, or as a module of Python's."""
+    """Return the index of `outlast` in these words, or None.
+
+    It may be the program itself, an argument of a runner, or a Python module.
+    """
     for place, word in enumerate(words):
         if (
             (name_of(word) == "outlast" and place == 0)
@@ -163,7 +177,7 @@ def _place(words: Sequence[str]) -> int | None:
 
 
 def outlast_words(command: Sequence[str] | None, shell: str | None) -> tuple[str, ...] | None:
-    """What `outlast` is given. None: it is not called here."""
+    """Return the arguments of `outlast`. None if it is not called here."""
     lines = (
         [tuple(command or ())] if shell is None else [_plain(one.words) for one in _commands(shell)]
     )
@@ -175,7 +189,11 @@ def outlast_words(command: Sequence[str] | None, shell: str | None) -> tuple[str
 
 
 def called(program: tuple[str, ...], args: tuple[str, ...], *, ours: bool) -> dict[str, Any]:
-    """The command, and what a shell in it is given. Where no program is said it is the image's, which may be `outlast`: `ours` says that its variables are there."""
+    """Return the command as fields of a Workload, including what a shell in it is given.
+
+    Without a program, the image's entry point applies, which may be `outlast`. `ours` says that
+    OUTLAST_ variables are set.
+    """
     words = (*program, *args)
     shell = shell_in(words)
     line, script, name = (None, None, "sh") if shell is None else shell
@@ -192,7 +210,10 @@ def called(program: tuple[str, ...], args: tuple[str, ...], *, ours: bool) -> di
 
 
 def _is_for_outlast(args: Sequence[str], *, ours: bool) -> bool:
-    """Other programs have a command `worker` too, but none that is given a file of Python's."""
+    """Return whether these are arguments of `outlast`.
+
+    Other programs have a `worker` command too, but none that takes a Python file.
+    """
     if not args or args[0] not in COMMANDS:
         return False
     return ours or (
@@ -201,7 +222,10 @@ def _is_for_outlast(args: Sequence[str], *, ours: bool) -> bool:
 
 
 def command_seconds(command: Sequence[str]) -> float | None:
-    """How long a preStop command takes at the most, if that can be told: sleeps, and what has a time-out, one after another."""
+    """Return the longest time a preStop command may take. None if it cannot be told.
+
+    Sleeps and commands with a time-out are added up.
+    """
     words = tuple(word for word in command if word)
     shell = shell_in(words)
     if shell is not None and shell.line is None:
@@ -235,5 +259,6 @@ def _seconds(words: Sequence[str]) -> float | None:
                 value if mark else words[place + 1] if place + 1 < len(words) else None
             )
     if "drain" in words and "--wait" not in words:
-        return 5.0  # it asks, and does not wait
+        # The command requests a drain and does not wait for it.
+        return 5.0
     return None

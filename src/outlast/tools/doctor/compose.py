@@ -1,4 +1,4 @@
-"""Compose files: a workload for each service."""
+"""Read compose files: one workload per service."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def workloads(path: str, document: dict[str, Any]) -> Iterator[Workload]:
 
 
 def _whole(services: dict[str, dict[str, Any]], name: str) -> tuple[dict[str, Any], bool]:
-    """A service with what it extends, and whether a part of that is in another file."""
+    """Return a service merged with what it extends.
+
+    The second value says whether a part of that is in another file.
+    """
     said, seen = services[name], {name}
     while (base := said.get("extends")) is not None:
         other = text_of(base) or text_of(table(base).get("service"))
@@ -67,7 +70,10 @@ def _env(env: Any) -> dict[str, str]:
 
 
 def _words(path: str, value: Any) -> tuple[str, ...]:
-    """Compose splits a command that is a text by itself, without a shell; only `sh -c` is one."""
+    """Split a command as compose does.
+
+    Compose splits a command string itself, without a shell. Only `sh -c` starts one.
+    """
     if isinstance(value, str):
         return tuple(split(path, filled(value)))
     return tuple(filled(text_of(word)) for word in listed(value))
@@ -103,6 +109,7 @@ def _volume(volume: Any, volumes: dict[str, str]) -> tuple[str, str]:
     source, _, rest = filled(text_of(volume)).partition(":")
     target, _, mode = rest.partition(":")
     if not target:
-        return "volume", source  # one without a name
+        # An anonymous volume.
+        return "volume", source
     kind = "host" if source.startswith((".", "/", "~")) else volumes.get(source, "volume")
     return ("readonly" if "ro" in mode.split(",") else kind), target

@@ -1,4 +1,4 @@
-"""Dockerfiles: what the last stage starts, with what the stages before it have set."""
+"""Read Dockerfiles: what the last stage starts, with the settings it inherits from other stages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def dockerfile(path: str, text: str) -> Workload:
 
 
 def _from(rest: str) -> tuple[str, str]:
-    """Of which image or stage, and what this one is called."""
+    """Return the base image or stage, and the name of this stage."""
     words = [word for word in rest.split() if not word.startswith("--")]
     named = len(words) == 3 and words[1].upper() == "AS"
     return (words[0].lower() if words else ""), (words[2].lower() if named else "")
@@ -82,7 +82,7 @@ def _started(stage: _Stage) -> dict[str, Any]:
 
 
 def _form(rest: str) -> Words | str:
-    """Exec form is a JSON list; anything else is given to a shell."""
+    """Parse the exec form, a JSON list. Anything else goes to a shell."""
     try:
         found = json.loads(rest)
     except ValueError:
@@ -93,7 +93,8 @@ def _form(rest: str) -> Words | str:
 def _pairs(rest: str) -> list[tuple[str, str]]:
     try:
         parts = shlex.split(rest)
-    except ValueError:  # the old form, where a quotation mark is a letter: ENV NAME it's
+    # In the old form a quotation mark is an ordinary character: ENV NAME it's
+    except ValueError:
         parts = rest.split()
     if parts and "=" not in parts[0]:
         return [(parts[0], " ".join(parts[1:]))] if len(parts) > 1 else []

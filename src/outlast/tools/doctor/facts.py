@@ -1,4 +1,7 @@
-"""What the checks go by, gathered once. Each part may be missing: then the reason is there instead."""
+"""Gather the facts for the checks, once.
+
+Each part may be missing. The reason is recorded instead.
+"""
 
 from __future__ import annotations
 
@@ -27,38 +30,44 @@ from outlast.tools.doctor.host import Mount, Process, ancestry, folder_of, mount
 from outlast.tools.doctor.workload import Workload
 
 DRAINS = 50
-"""How many of the last drains are looked at."""
+"""How many of the last drains to read."""
 STEPS_MAX = 2_000
 COPY_BYTES_MAX = 200_000_000
-"""Of a file store."""
+"""Largest file store that the doctor copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where a store that is a file lies."""
+    """The location of a store that is a file."""
 
     path: Path
     exists: bool
     writable: bool
-    """This user may write the store, its folder and the files beside it."""
+    """Whether this user may write the store, its folder and the files beside it."""
     free: int
     size: int
     mount: Mount | None
-    """None where the system does not tell."""
+    """None where the system does not report it."""
     open_to_others: tuple[str, ...] = ()
-    """What every user of this machine may read or write: the database, the files and folders beside it, the folder of a file store."""
+    """Paths that every user of this machine may read or write.
+
+    These are the database, the files and folders beside it, or the folder of a file store.
+    """
     read_only: bool = False
-    """This user may read the store itself and not write it: it belongs to another user, or the mount is read-only."""
+    """Whether this user may read but not write the store itself.
+
+    It belongs to another user, or the mount is read-only.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class InStore:
-    """What the store says of the fleet."""
+    """What the store knows about the fleet."""
 
     now: float
     queues: tuple[QueueRow, ...] = ()
     unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By queue: workflows with ready runs that no living worker knows."""
+    """By queue: workflows with ready runs that no live worker knows."""
     workers: tuple[WorkerRow, ...] = ()
     dead: frozenset[str] = frozenset()
     drains: tuple[DrainReport, ...] = ()
@@ -71,28 +80,28 @@ class InStore:
 class Facts:
     loaded: Loaded
     scheme: str
-    """Of the store's address: sqlite, file, postgresql, redis, memory."""
+    """Scheme of the store's address: sqlite, file, postgresql, redis, memory."""
     folder: Folder | None = None
     store: InStore | None = None
     store_error: str = ""
-    """Why nothing is known of the store."""
+    """Why nothing is known about the store."""
     store_fails: bool = False
-    """It is there, or should be, and cannot be used."""
+    """Whether the store exists, or should, and cannot be used."""
     server: Mapping[str, Any] = field(default_factory=dict)
-    """What a Postgres or Redis says of itself."""
+    """What a Postgres or Redis server reports about itself."""
     server_error: str = ""
-    """Why it says nothing."""
+    """Why the server reports nothing."""
     read_only: bool = False
-    """This user may read the store and not write it, which is no fault of the store."""
+    """Whether this user may read but not write the store, which is not a fault of the store."""
     processes: Mapping[str, tuple[Process, ...]] = field(default_factory=dict)
-    """Of this host's workers, by id: the process, then its parents up to PID 1."""
+    """For workers on this host, by id: the process, then its parents up to PID 1."""
     has_proc: bool = True
     workloads: tuple[Workload, ...] = ()
     rollout_budget: float | None = None
 
 
 def gather(loaded: Loaded, *, proc: Path = Path("/proc")) -> Facts:
-    """Of this machine and of the store in force. Nothing is made, and nothing in it is changed."""
+    """Gather the facts of this machine and of the configured store. Create and change nothing."""
     address = loaded.address()
     scheme = {"postgres": "postgresql", "rediss": "redis", "unix": "redis"}.get(
         (found := address.partition(":")[0].lower()), found
@@ -125,7 +134,7 @@ def gather(loaded: Loaded, *, proc: Path = Path("/proc")) -> Facts:
 
 
 def _is_read_only(facts: Mapping[str, Any]) -> bool:
-    """Return whether the mode of a file, or the rights of a Postgres role, let this user only read."""
+    """Return whether file modes, or the rights of a Postgres role, let this user only read."""
     folder: Folder | None = facts["folder"]
     return (
         folder.read_only
@@ -135,7 +144,10 @@ def _is_read_only(facts: Mapping[str, Any]) -> bool:
 
 
 def _unopened(scheme: str, there: int, known: int) -> str | None:
-    """Why a store is not opened to look into it: opening would make it, or make it another."""
+    """Return why the store must not be opened: opening would create or migrate it.
+
+    None if it may be.
+    """
     if scheme == "memory":
         return "it lives and ends with its process."
     if there == 0:
@@ -146,14 +158,18 @@ def _unopened(scheme: str, there: int, known: int) -> str | None:
 
 
 class Unseen(OutlastError):
-    """A store that may be in order, and cannot be looked into now."""
+    """The store may be fine, but cannot be inspected now."""
 
 
 def _looked_at(store: Store) -> InStore:
-    """A file store is put in order by whoever opens it, and is nobody else's meanwhile: so a copy of it is looked at."""
+    """Read the store.
+
+    Opening a file store repairs it and locks out every other process, so the doctor reads a copy.
+    """
     folder = getattr(store, "folder", None)
     if folder is None:
-        store.migrates = False  # as every command that only reads: a user without the right to write can open it then
+        # Commands that only read never migrate, so a user without write access can open the store.
+        store.migrates = False
         store.open()
         with closing(store):
             return in_store(store)
@@ -178,7 +194,8 @@ def _copied(folder: Path, copy: Path) -> Path:
             raise Unseen("a file store is for one process at a time, and one has it open.")
     shutil.copytree(folder, copy)
     for one in [copy, *copy.rglob("*")]:
-        one.chmod(0o700 if one.is_dir() else 0o600)  # the store's own modes may let nobody write
+        # The store's own modes may forbid writing.
+        one.chmod(0o700 if one.is_dir() else 0o600)
     return copy
 
 
@@ -201,12 +218,14 @@ def _in_store(store: Store) -> InStore:
 
 def _folder(store: Any) -> Folder:
     path = Path(getattr(store, "path", None) or store.folder).absolute()
-    real = Path(os.path.realpath(path))  # a link may lead to another file system
+    # A link may lead to another file system.
+    real = Path(os.path.realpath(path))
     try:
         there = folder_of(real)
         room = os.statvfs(there) if hasattr(os, "statvfs") else None
         exists = path.exists()
-    except OSError:  # a folder above it is closed to this user
+    # A parent folder is closed to this user.
+    except OSError:
         return Folder(path, exists=False, writable=False, free=-1, size=-1, mount=mount_of(real))
     read_only = exists and os.access(real, os.R_OK) and not os.access(real, os.W_OK)
     return Folder(
@@ -217,7 +236,7 @@ def _folder(store: Any) -> Folder:
 
 
 def _open_to_others(path: Path) -> tuple[str, ...]:
-    """By their modes. What does not exist yet will be private."""
+    """Return the store's paths whose modes let other users in. Missing files will be private."""
     if not hasattr(os, "geteuid"):
         return ()
     rights = {one: one.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) for one in _files_of(path)}
@@ -225,20 +244,31 @@ def _open_to_others(path: Path) -> tuple[str, ...]:
 
 
 def _is_writable(path: Path, there: Path) -> bool:
-    """Also what lies beside a database and is made by its first user, who may have been another: -wal, -shm and the folder of locks."""
+    """Return whether this user may write the store, its folder and what lies beside a database.
+
+    The -wal and -shm files and the lock folder belong to the first user, who may be another one.
+    """
     return os.access(there, os.W_OK | os.X_OK) and all(
         os.access(one, os.W_OK) for one in _files_of(path)
     )
 
 
 def _files_of(path: Path) -> list[Path]:
-    """Those of a store that are there: the file or folder itself, and what lies beside a database."""
+    """Return the existing paths of a store.
+
+    These are the file or folder itself, and what lies beside a database.
+    """
     named = (path.with_name(f"{path.name}{end}") for end in ("", "-wal", "-shm", ".d"))
     return [one for one in named if one.exists()]
 
 
 def _server(scheme: str, address: str) -> dict[str, Any]:
-    """Of the server itself; nothing for what is none. What it does not tell must not hide what the store does."""
+    """Return the server's report on itself, or the error.
+
+    Return nothing for stores without a server.
+
+    A failure here must not hide what the store reports.
+    """
     asks = {"postgresql": _postgres, "redis": _redis}.get(scheme)
     if asks is None:
         return {}

@@ -1,4 +1,4 @@
-"""What a check says."""
+"""Define the finding of a check."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 class Level(StrEnum):
     OK = "ok"
     NOTE = "note"
-    """It could not be found out, or is worth knowing."""
+    """The check could not be made, or the finding is worth knowing."""
     WARNING = "warning"
     ERROR = "error"
-    """What Outlast promises does not hold as it is."""
+    """A promise of Outlast does not hold in this setup."""
 
 
 class Finding(NamedTuple):
@@ -22,11 +22,11 @@ class Finding(NamedTuple):
     fix: str = ""
     """What to do about it."""
     where: str = ""
-    """The file and what in it, or the run, worker or queue that it is about."""
+    """The file and the object in it, or the run, worker or queue."""
 
 
 def counted(count: int, thing: str) -> str:
-    """As people count: 1 run, 2 runs."""
+    """Return a count with its noun: 1 run, 2 runs."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 

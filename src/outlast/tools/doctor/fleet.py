@@ -1,4 +1,4 @@
-"""What waits in the store, who is there to take it, and what came of the last drains."""
+"""Check what waits in the store, which workers can take it, and how the last drains ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time: the grace of a drain against its surroundings and against what steps take, and leases."""
+"""Check times: grace against the environment and the duration of steps, and leases."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding, counted, note, ok, warning
 
 MARGIN_MIN = 2.0
-"""Seconds that the surroundings must give more than everything takes."""
+"""Seconds that the environment must allow beyond everything the worker needs."""
 SAMPLES_MIN = 5
-"""Of a step's durations, before anything is said of it."""
+"""Recorded durations a step needs before the check judges it."""
 NAMED_MAX = 5
 
 
 def grace(facts: Facts) -> Iterator[Finding]:
-    """Here the surroundings cannot be asked how long they give."""
+    """Report the grace. A process cannot ask its environment how long it has."""
     seconds = facts.loaded.settings.grace
     pod = "KUBERNETES_SERVICE_HOST" in os.environ
     where = (
@@ -33,7 +33,7 @@ def grace(facts: Facts) -> Iterator[Finding]:
 
 
 def step_seconds(settings: Settings) -> float:
-    """How long a step has in a drain before it is told to stop."""
+    """Return the seconds a step has in a drain before it must stop."""
     return (
         settings.grace
         - settings.checkpoint_reserve
@@ -81,7 +81,7 @@ def steps(facts: Facts) -> Iterator[Finding]:
 
 
 def leases(settings: Settings) -> Iterator[Finding]:
-    """What is wrong with the times by which workers are taken for dead, whoever has these settings."""
+    """Check the times after which workers count as dead, in any settings."""
     if settings.stall_max >= settings.lease:
         yield warning(
             "lease",
@@ -103,7 +103,7 @@ def leases(settings: Settings) -> Iterator[Finding]:
 
 
 def _two_thirds(seconds: float) -> str:
-    """As somebody would write it."""
+    """Return two thirds, rounded as a person would write them."""
     found = seconds * 2 / 3
     return f"{found:.0f}" if found >= 10 else f"{found:.2g}"
 
@@ -113,9 +113,8 @@ def lease(facts: Facts) -> Iterator[Finding]:
     found = list(leases(settings))
     yield from found
     workers = facts.store.workers if facts.store else ()
-    others = {
-        one.lease for one in workers if isinstance(one.lease, (int, float))
-    }  # a damaged one is another's to say
+    # Skip a damaged lease: another check reports it.
+    others = {one.lease for one in workers if isinstance(one.lease, (int, float))}
     if len(others) > 1:
         yield warning(
             "lease",

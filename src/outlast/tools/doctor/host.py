@@ -1,4 +1,4 @@
-"""What this machine says of processes and file systems. Where there is no /proc, nothing is known."""
+"""Read processes and file systems of this machine. Without /proc, nothing is known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Process(NamedTuple):
     pid: int
     parent: int
     name: str
-    """Of its program, without the path."""
+    """Name of its program, without the path."""
     command: tuple[str, ...]
     ignores_term: bool
     catches_term: bool
@@ -23,7 +23,7 @@ class Process(NamedTuple):
 class Mount(NamedTuple):
     point: str
     kind: str
-    """The file system: ext4, nfs4, overlay, …"""
+    """The file system type: ext4, nfs4, overlay, …"""
     source: str
 
 
@@ -44,7 +44,7 @@ def process(pid: int, proc: Path = Path("/proc")) -> Process | None:
 
 
 def ancestry(pid: int, proc: Path = Path("/proc")) -> tuple[Process, ...]:
-    """A process and its parents, PID 1 last; empty if it is not there."""
+    """Return a process and its parents, PID 1 last. Empty if the process does not exist."""
     chain: list[Process] = []
     while pid > 0 and len(chain) < 100 and (found := process(pid, proc)) is not None:
         chain.append(found)
@@ -53,7 +53,7 @@ def ancestry(pid: int, proc: Path = Path("/proc")) -> tuple[Process, ...]:
 
 
 def folder_of(path: Path) -> Path:
-    """The folder of a path, or the first above it that is there."""
+    """Return the folder of a path, or the nearest existing one above it."""
     there = path if path.is_dir() else path.parent
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -61,7 +61,7 @@ def folder_of(path: Path) -> Path:
 
 
 def mount_of(path: Path, table: Path = Path("/proc/self/mountinfo")) -> Mount | None:
-    """What is mounted where this path lies. None where the system does not tell."""
+    """Return the mount that contains this path. None where the system does not report it."""
     try:
         lines = table.read_text().splitlines()
         path = path.resolve()

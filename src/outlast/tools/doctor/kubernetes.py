@@ -1,4 +1,4 @@
-"""Kubernetes: whatever makes pods, a workload for each container that stays."""
+"""Read Kubernetes documents that create pods: one workload per long-running container."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from outlast.tools.doctor.safe_yaml import listed, table, text_of, words_of
 from outlast.tools.doctor.workload import ELSEWHERE, Workload, has_ours, seconds_of
 
 PERIOD_SECONDS = 30.0
-"""terminationGracePeriodSeconds where nothing is said."""
+"""The default of terminationGracePeriodSeconds."""
 SCALED_MAX = 100
-"""What KEDA ends at where nothing is said."""
+"""KEDA's default of maxReplicaCount."""
 
 _VOLUMES = {
     "emptyDir": "emptyDir", "ephemeral": "ephemeral", "persistentVolumeClaim": "claim", "hostPath": "host", "nfs": "nfs", "cephfs": "nfs",
@@ -24,7 +24,7 @@ ConfigMaps = Mapping[tuple[str, str], dict[str, Any]]
 
 
 def scaled(documents: list[dict[str, Any]]) -> Scaled:
-    """How many pods an autoscaler may make, by kind and name."""
+    """Return how many pods an autoscaler may create, by kind and name."""
     found: dict[tuple[str, str], int] = {}
     for one in documents:
         spec = table(one.get("spec"))
@@ -40,7 +40,7 @@ def scaled(documents: list[dict[str, Any]]) -> Scaled:
 
 
 def config_maps(documents: list[dict[str, Any]]) -> ConfigMaps:
-    """What config maps have, by namespace and name."""
+    """Return the data of config maps, by namespace and name."""
     return {
         _named(one): table(one.get("data")) for one in documents if one.get("kind") == "ConfigMap"
     }
@@ -89,7 +89,7 @@ def workloads(
 
 
 def _staying(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The containers, and what is started before them and stays: a sidecar."""
+    """Yield the containers and the sidecars: init containers that keep running."""
     yield from map(table, listed(pod.get("containers")))
     for one in map(table, listed(pod.get("initContainers"))):
         if one.get("restartPolicy") == "Always":
@@ -113,13 +113,17 @@ def _mounts(container: dict[str, Any], volumes: Mapping[str, str]) -> dict[str, 
 
 
 def _env(container: dict[str, Any], maps: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """What a container says itself, and what it takes from config maps in these files: its own goes before that."""
+    """Return a container's variables, including config maps in these files.
+
+    Its own variables win.
+    """
     found, elsewhere = _env_from(container, maps)
     for one in map(table, listed(container.get("env"))):
         name, value = text_of(one.get("name")), one.get("value")
         if one.get("valueFrom"):
             value = _value_from(table(one["valueFrom"]), maps)
-        elif "$(" in text_of(value):  # of another variable of the pod
+        # The value refers to another variable of the pod.
+        elif "$(" in text_of(value):
             value = ELSEWHERE
         found[name] = value
     unquoted = tuple(
@@ -132,7 +136,10 @@ def _env(container: dict[str, Any], maps: Mapping[str, dict[str, Any]]) -> dict[
 def _env_from(
     container: dict[str, Any], maps: Mapping[str, dict[str, Any]]
 ) -> tuple[dict[str, Any], bool]:
-    """Whole config maps, and whether there are others that are not in these files, or secrets."""
+    """Return the variables of whole config maps.
+
+    The second value says whether there are secrets, or config maps that are not in these files.
+    """
     found: dict[str, Any] = {}
     elsewhere = False
     for one in map(table, listed(container.get("envFrom"))):
@@ -186,7 +193,10 @@ def _probe_ports(container: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _knows_75(job: dict[str, Any]) -> bool:
-    """Only a policy does: with OnFailure the container is started again, and that counts too."""
+    """Return whether a failure policy ignores exit code 75.
+
+    Nothing else does: with OnFailure the kubelet restarts the container, and that counts too.
+    """
     for rule in map(table, listed(table(job.get("podFailurePolicy")).get("rules"))):
         codes = table(rule.get("onExitCodes"))
         if rule.get("action") != "Ignore":

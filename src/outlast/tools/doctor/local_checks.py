@@ -1,4 +1,4 @@
-"""Where the store lies, and who can reach the HTTP server."""
+"""Check where the store lies, and who can reach the HTTP server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ NETWORK = {
     "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs", "virtiofs", "vboxsf",
     "vmhgfs", "prl_fs", "drvfs", "fakeowner",
 }  # fmt: skip
-"""Of another machine, or of the one around this one. Whatever is FUSE counts too, but for what is named below."""
+"""File systems of another machine, or of this machine's host.
+
+Any FUSE file system counts too, except those in LOCAL_FUSE.
+"""
 LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs"}
 PASSING = {"overlay", "aufs", "fuse.fuse-overlayfs", "tmpfs", "ramfs"}
 FREE_ERROR, FREE_WARNING, FREE_SHARE = 100_000_000, 1_000_000_000, 0.05

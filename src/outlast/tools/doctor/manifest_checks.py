@@ -1,4 +1,4 @@
-"""What is wrong with manifests, before they are applied."""
+"""Check manifests before they are applied."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outlast.tools.doctor.workload import ELSEWHERE, Workload
 
 ROLLOUT_SECONDS = 3_600.0
 START_SECONDS = 30.0
-"""Until a new pod is ready, about."""
+"""Rough time until a new pod is ready."""
 
 
 _STORE_NAMES = ("OUTLAST_STORE", *STORES)
@@ -32,7 +32,7 @@ def _mine(facts: Facts) -> list[Workload]:
 
 
 def _why_not(env: Mapping[str, str]) -> SettingsError | None:
-    """Why these variables cannot be settings; None: they can."""
+    """Return why these variables are not valid settings. None if they are."""
     try:
         load({}, {**env, **NO_FILES})
     except SettingsError as error:
@@ -41,7 +41,7 @@ def _why_not(env: Mapping[str, str]) -> SettingsError | None:
 
 
 def _understood(workload: Workload) -> tuple[dict[str, str], dict[str, SettingsError]]:
-    """The variables that are in the manifest and can be, and what is wrong with each of the others."""
+    """Return the manifest's valid variables, and the error of each invalid one."""
     env = {
         name: value
         for name, value in workload.env.items()
@@ -54,7 +54,8 @@ def _understood(workload: Workload) -> tuple[dict[str, str], dict[str, SettingsE
         for name in list(env)
         if name.upper().startswith(PREFIX) or name == GRACE
     }
-    while True:  # one may need another to be there: a reserve the grace that it is a part of
+    # One variable may need another, as a reserve needs the grace that it is a part of.
+    while True:
         fits = next((name for name in left if _why_not({**env, name: left[name]}) is None), None)
         if fits is None:
             break
@@ -64,7 +65,10 @@ def _understood(workload: Workload) -> tuple[dict[str, str], dict[str, SettingsE
 
 
 def _loaded(workload: Workload, *needed: str) -> Loaded | None:
-    """The settings as far as they are in the manifest; None if one of the variables that are needed cannot be, which is told by `settings`."""
+    """Return the settings as far as the manifest has them.
+
+    Return None if one of the needed variables is invalid. `settings` reports that.
+    """
     env, wrong = _understood(workload)
     return None if set(needed) & set(wrong) else load({}, {**env, **NO_FILES})
 
@@ -75,7 +79,10 @@ def settings_of(workload: Workload, *needed: str) -> Settings | None:
 
 
 def _is_hidden(workload: Workload, names: Sequence[str]) -> bool:
-    """Whether a setting may be anywhere but in this manifest: by its own name, which goes before the others, or by one of those."""
+    """Return whether a setting may be defined outside this manifest, under any of its names.
+
+    The first name takes precedence over the others.
+    """
     env = workload.env
     if env.get(names[0], ELSEWHERE) not in ("", ELSEWHERE):
         return False
@@ -88,7 +95,7 @@ def _is_hidden(workload: Workload, names: Sequence[str]) -> bool:
 
 
 def _store_of(workload: Workload) -> str | None:
-    """The address of the store; empty: none is named; None: it is not known here."""
+    """Return the store's address: empty if none is named, None if it is not known here."""
     asked = workload.asks or ()
     for place, word in enumerate(asked):
         if word == "--store":
@@ -96,7 +103,7 @@ def _store_of(workload: Workload) -> str | None:
         if word.startswith("--store="):
             return word.partition("=")[2]
     loaded = _loaded(workload, *_STORE_NAMES)
-    # What stands in the way of a store that other tools name is a file of this machine's, not of the container's.
+    # A store error comes from a file on this machine, not in the container.
     if loaded is None or loaded.store_error is not None or _is_hidden(workload, _STORE_NAMES):
         return None
     return loaded.settings.store if any(workload.env.get(name) for name in _STORE_NAMES) else ""
@@ -211,7 +218,7 @@ def signals(facts: Facts) -> Iterator[Finding]:
 
 
 def _share(text: str | None, replicas: int, *, up: bool) -> int:
-    """A number, or a share of the replicas, as Kubernetes rounds it."""
+    """Return a number, or a percentage of the replicas, rounded as Kubernetes does."""
     if text is None:
         return 0
     number = text.removesuffix("%")
@@ -233,9 +240,10 @@ def rollout(facts: Facts) -> Iterator[Finding]:
             _share(one.surge, replicas, up=True),
             _share(one.unavailable, replicas, up=False),
         )
-        if one.kind == "StatefulSet":  # one after another, and each in the place of the old one
+        # Pods are replaced one by one, each in the place of the old one.
+        if one.kind == "StatefulSet":
             surge = unavailable = 0
-        # A file has one owner: there the old pod must be gone before the new one comes.
+        # A file has one owner: the old pod must be gone before the new one starts.
         if (one.recreate or unavailable > surge) and not (_store_of(one) or "").startswith(
             ("sqlite:", "file:")
         ):
@@ -286,7 +294,10 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_together(one: Workload) -> bool:
-    """Whether its replicas share a machine and what is mounted there: then SQLite serves them all."""
+    """Return whether its replicas share a machine and its mounts.
+
+    SQLite can serve them all in that case.
+    """
     return one.kind == "compose" or (one.pinned and one.kind != "StatefulSet")
 
 
@@ -307,7 +318,10 @@ def _at(one: Workload, address: str, scheme: str, rest: str) -> Finding:
 
 
 def redis(facts: Facts) -> Iterator[Finding]:
-    """Of a Redis beside workers, unless all of them are known to have another store: a cache may lose what it likes."""
+    """Check each Redis server, unless every worker is known to use another store.
+
+    A Redis that is only a cache may lose its data.
+    """
     stores = [_store_of(one) for one in _mine(facts)]
     if stores and not any(
         store is None or store.startswith(("redis", "unix:")) for store in stores
@@ -378,7 +392,10 @@ def probes(facts: Facts) -> Iterator[Finding]:
 
 
 def _unheard(one: Workload) -> str:
-    """Why the kubelet, which asks from outside the pod, gets no answer; empty where it may. What serves without OUTLAST_HTTP is the program's own."""
+    """Return why the kubelet, which probes from outside the pod, gets no answer. Empty if it may.
+
+    Without OUTLAST_HTTP, the program serves the probes itself.
+    """
     chosen = settings_of(one, "OUTLAST_HTTP")
     if chosen is None or not chosen.http or not one.probe_ports:
         return ""

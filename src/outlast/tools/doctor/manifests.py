@@ -1,4 +1,4 @@
-"""Manifests, read: Kubernetes YAML, compose files, systemd units, Dockerfiles. Each becomes workloads."""
+"""Read manifests into workloads: Kubernetes YAML, compose files, systemd units, Dockerfiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ NEITHER = "has neither a `kind` (Kubernetes) nor `services` (compose)"
 
 
 def expanded(paths: Iterable[Path]) -> tuple[list[Path], list[Finding]]:
-    """Files, and of each folder the manifests in it; and what is said of folders. SettingsError for one that has none."""
+    """Expand folders to the manifests in them, and return findings about the folders.
+
+    Raise SettingsError for a folder without manifests.
+    """
     files: list[Path] = []
     said: list[Finding] = []
     for path in paths:
@@ -64,12 +67,18 @@ def _is_called_so(path: Path) -> bool:
 
 
 def _is_anything_else(path: Path) -> bool:
-    """The values of a chart, rules, a pipeline: in a folder these lie beside manifests."""
+    """Return whether a YAML file is no manifest, such as chart values, rules or a pipeline.
+
+    In a folder such files lie beside manifests.
+    """
     return not any("kind" in one or "services" in one for one in documents(str(path), _text(path)))
 
 
 def read(*paths: Path) -> list[Workload]:
-    """All of them together: an autoscaler may be in another file than what it scales. SettingsError for a file that is none of these, or cannot be read."""
+    """Read all files together: an autoscaler may be in another file than its target.
+
+    Raise SettingsError for a file that is no manifest or cannot be read.
+    """
     found: list[Workload] = []
     in_yaml: list[tuple[str, dict[str, Any]]] = []
     for path in paths:
@@ -116,7 +125,7 @@ def _text(path: Path) -> str:
 
 
 def _drop_ins(path: Path) -> list[Path]:
-    """What `systemctl edit` has laid beside a unit, in the order in which systemd reads it."""
+    """Return the drop-ins that `systemctl edit` put beside a unit, in systemd's reading order."""
     return (
         sorted(path.with_name(f"{path.name}.d").glob("*.conf")) if path.suffix == ".service" else []
     )

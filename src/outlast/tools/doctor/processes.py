@@ -1,4 +1,4 @@
-"""Signals: whether SIGTERM reaches the workers of this host."""
+"""Check whether SIGTERM reaches the workers of this host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ TELL_ALL = {"systemd", "init", "launchd"}
 
 
 def signals(facts: Facts) -> Iterator[Finding]:
-    """Judged by the workers, not by whoever calls the doctor: above that there is always a shell."""
+    """Check the workers' processes, not the doctor's own.
+
+    The doctor always has a shell above it.
+    """
     settings = facts.loaded.settings
     if not settings.signals:
         yield warning(
@@ -66,7 +69,10 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
 
 
 def _waits_in_front(chain: tuple[Process, ...]) -> bool:
-    """Whether PID 1 has started a shell with a command line or a script (or one that started another), which has started the worker. A person's shell has neither."""
+    """Return whether only shells with a command line or a script are between PID 1 and the worker.
+
+    A person's interactive shell has neither.
+    """
     between, first = chain[1:-1], chain[-1]
     if not between or first.pid != 1 or first.name in TELL_ALL:
         return False

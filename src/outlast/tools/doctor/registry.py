@@ -1,4 +1,4 @@
-"""Every check there is, in the order in which they are told."""
+"""List every check, in the order of the report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE: dict[str, Check] = {
     "workers": fleet.workers,
     "drains": fleet.drains,
 }
-"""Of this machine and its store."""
+"""Checks of this machine and its store."""
 
 IN_MANIFESTS: dict[str, Check] = {
     "settings": manifest_checks.settings,
@@ -38,15 +38,16 @@ IN_MANIFESTS: dict[str, Check] = {
     "probes": manifest_checks.probes,
     "job": manifest_checks.job,
 }
-"""Of files, wherever they are."""
+"""Checks of manifest files, wherever they are."""
 
 
 def examine(facts: Facts, checks: dict[str, Check]) -> list[Finding]:
-    """All of them: one that fails is told, and the others are made."""
+    """Run all checks. A check that fails becomes a finding and does not stop the others."""
     found: list[Finding] = []
     for name, check in checks.items():
         try:
             found += check(facts)
-        except Exception as failure:  # whatever it is, it must not hide what the other checks find
+        # No failure may hide what the other checks find.
+        except Exception as failure:
             found.append(note(name, f"this check could not be made: {type(failure).__name__}: {failure}", "Tell the makers of Outlast."))  # fmt: skip
     return found

@@ -1,4 +1,4 @@
-"""YAML and JSON, read without trust: nothing is executed, and nothing that is small in the file grows without end."""
+"""Read untrusted YAML and JSON: execute nothing, and bound how much a small file can expand to."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any
 from outlast.errors import SettingsError
 
 NODES_MAX = 1_000_000
-"""Values in one document, what is referred to again counted again."""
+"""Values in one document. Each reference counts again."""
 
 
 def documents(path: str, text: str) -> list[dict[str, Any]]:
-    """All documents of a file, and what is in a List one by one. SettingsError for what is no YAML, or has no tables in it."""
+    """Return all documents of a file, with the items of a List one by one.
+
+    Raise SettingsError if the text is not YAML or a document is not a table.
+    """
     try:
         found = [one for one in _loaded(path, text) if one is not None]
     except RecursionError:
@@ -33,7 +36,7 @@ def listed(value: Any) -> list[Any]:
 
 
 def text_of(value: Any) -> str:
-    """A plain value as its text; a list or a table is none."""
+    """Return a scalar as text. Empty for a list or a table."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, (str, int, float)) else ""
@@ -55,7 +58,8 @@ def _items(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _loaded(path: str, text: str) -> Iterator[Any]:
     if text.lstrip().startswith("{"):
         try:
-            yield json.loads(text)  # YAML takes most of JSON, but no tabs
+            # YAML accepts most of JSON, but no tabs.
+            yield json.loads(text)
         except ValueError:
             yield from _yaml(path, text)
     else:
@@ -83,7 +87,8 @@ def _yaml(path: str, text: str) -> Iterator[Any]:
         raise SettingsError(f"{path}{line}: this is no YAML ({getattr(error, 'problem', None) or 'it cannot be read'}).") from None  # fmt: skip
     except SettingsError:
         raise
-    except ValueError as error:  # of a date or a number that is none
+    # A date or a number is invalid.
+    except ValueError as error:
         raise SettingsError(f"{path}: this is no YAML ({error}).") from None
     finally:
         if loader is not None:
@@ -92,7 +97,7 @@ def _yaml(path: str, text: str) -> Iterator[Any]:
 
 @cache
 def _loader() -> Any:
-    """Safe, and without a mind for tags of other tools: compose has `!reset` and `!override`."""
+    """Return a safe loader that accepts the tags of other tools, such as compose's `!reset`."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -112,12 +117,11 @@ def _loader() -> Any:
 
 
 def _weight(node: Any, known: dict[int, int]) -> int:
-    """How many values a node comes to once everything that it refers to is written out. What refers to itself never ends."""
+    """Return how many values a node expands to. A node that refers to itself exceeds the limit."""
     if id(node) in known:
         return known[id(node)]
-    known[id(node)] = (
-        NODES_MAX + 1
-    )  # until it is counted: who comes here again goes round in a circle
+    # A visit before the count is known means a cycle.
+    known[id(node)] = NODES_MAX + 1
     inner = node.value if isinstance(node.value, list) else ()
     parts = [part for one in inner for part in (one if isinstance(one, tuple) else (one,))]
     known[id(node)] = min(NODES_MAX + 1, 1 + sum(_weight(part, known) for part in parts))

@@ -1,4 +1,4 @@
-"""What a server can lose, and how it is reached."""
+"""Check what a server can lose, and how it is reached."""
 
 from __future__ import annotations
 

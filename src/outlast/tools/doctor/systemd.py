@@ -1,4 +1,4 @@
-"""systemd units, with the drop-ins that lie beside them."""
+"""Read systemd units with their drop-ins."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from outlast.tools.doctor.workload import ELSEWHERE, Workload, seconds_of
 
 PERIOD_SECONDS = 90.0
 LISTS = {"Environment", "EnvironmentFile", "PassEnvironment", "ExecStart"}
-"""What is added to by every further line, and emptied by an empty one."""
+"""Settings that each further line extends and an empty line clears."""
 
 
 def unit(path: str, text: str, drop_ins: list[str]) -> Workload:
-    """SettingsError for what is no unit of a service. A drop-in by itself (`.conf`) is taken for what it is: the rest is elsewhere."""
+    """Return the workload of a unit. Raise SettingsError if it is not a service.
+
+    A drop-in on its own (`.conf`) is partial: the rest counts as being elsewhere.
+    """
     said: dict[str, list[str]] = {}
     for one in (text, *drop_ins):
         _add(said, one)
@@ -31,7 +34,8 @@ def unit(path: str, text: str, drop_ins: list[str]) -> Workload:
     seconds = seconds_of(period)
     return Workload(
         kind="systemd", name=Path(path).stem, file=path, **called(tuple(split(path, start.lstrip("@-:+!|"))), (), ours=True), env=env,
-        env_elsewhere=bool(said.get("EnvironmentFile")), period=math.inf if seconds == 0 else seconds,  # 0 means: never
+        # 0 means: never
+        env_elsewhere=bool(said.get("EnvironmentFile")), period=math.inf if seconds == 0 else seconds,
         period_default=PERIOD_SECONDS, period_elsewhere=seconds is None and (partial or period is not None), period_name="TimeoutStopSec",
         stop_signal=_last(said, "KillSignal"), kill_mode=_last(said, "KillMode") or (None if partial else "control-group"),
         restart=_last(said, "Restart") or "no",

@@ -1,4 +1,4 @@
-"""Variables in a manifest, as compose and Docker write them: $NAME, ${NAME}, ${NAME:-default}."""
+"""Expand variables as compose and Docker write them: $NAME, ${NAME}, ${NAME:-default}."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VARIABLE = re.compile(
 
 
 def filled(text: str, known: Mapping[str, str] = {}) -> str:
-    """With the values that are known, or their defaults, filled in; ELSEWHERE stands for one that only the surroundings have."""
+    """Fill in known values and defaults. ELSEWHERE stands for a value only the environment has."""
 
     def value(found: re.Match[str]) -> str:
         if found["escaped"]:
@@ -27,6 +27,6 @@ def filled(text: str, known: Mapping[str, str] = {}) -> str:
 
 
 def value_of(text: str, known: Mapping[str, str] = {}) -> str:
-    """The same of a whole value: of what is not known in part, nothing is."""
+    """Fill in a whole value. Return ELSEWHERE if any part of it is unknown."""
     found = filled(text, known)
     return ELSEWHERE if ELSEWHERE in found else found

@@ -12,9 +12,9 @@ CHECK = "determinism"
 
 
 def determinism(file: Path) -> list[Finding]:
-    """Return a warning for each call in workflow code whose answer differs in a replay.
+    """Return a warning for each call in workflow code whose result differs in a replay.
 
-    SettingsError if the file cannot be read.
+    Raise SettingsError if the file cannot be read.
     """
     try:
         count, suspects = check_source(file)

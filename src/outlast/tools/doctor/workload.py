@@ -1,4 +1,4 @@
-"""A worker as a manifest describes it, whatever kind of manifest that is. What is not said there is None."""
+"""Describe a worker as any kind of manifest defines it. What the manifest omits is None."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = {
 _LENGTH = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.ASCII)
 
 ELSEWHERE = "<elsewhere>"
-"""The value of a variable that another file or a secret has."""
+"""The value of a variable that is in another file or a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,50 +26,50 @@ class Workload:
     file: str
     image: str = ""
     command: tuple[str, ...] | None = None
-    """In exec form, as far as it is said here."""
+    """In exec form, as far as the manifest has it."""
     shell: str | None = None
-    """The command line that a shell is given."""
+    """The command line given to a shell."""
     shell_name: str = "sh"
     script: str | None = None
-    """The file that a shell is given."""
+    """The script given to a shell."""
     asks: tuple[str, ...] | None = None
-    """What `outlast` is given; None: it is not called by this manifest."""
+    """Arguments of `outlast`. None if this manifest does not call it."""
     env: Mapping[str, str] = field(default_factory=dict)
     env_unquoted: tuple[str, ...] = ()
-    """Variables whose value is a number or a truth value, where Kubernetes takes only texts."""
+    """Variables whose value is a number or a boolean, where Kubernetes accepts only strings."""
     env_elsewhere: bool = False
-    """Some of its variables are in a file or a config map."""
+    """Whether some of its variables are in a file or a config map."""
     period: float | None = None
-    """Seconds from the first sign to SIGKILL."""
+    """Seconds from the first stop request to SIGKILL."""
     period_default: float | None = None
-    """What it is where the manifest does not say; None: there is no such time."""
+    """The default period. None if there is no such limit."""
     period_elsewhere: bool = False
-    """It is said in another file, or by a variable: it is not known here."""
+    """Whether the period is in another file or a variable, and so unknown here."""
     period_name: str = ""
     pre_stop: float | None = 0.0
-    """Seconds that a command takes before SIGTERM comes; None: not known."""
+    """Seconds a command takes before SIGTERM is sent. None if unknown."""
     stop_signal: str | None = None
     kill_mode: str | None = None
     replicas: int | None = None
     pinned: bool = False
-    """All its pods are on one node."""
+    """Whether all its pods are on one node."""
     surge: str | None = None
     unavailable: str | None = None
     recreate: bool = False
     progress_deadline: float | None = None
     mounts: Mapping[str, str] = field(default_factory=dict)
-    """What lies at a path: emptyDir, tmpfs, claim, host, volume, …"""
+    """Volume kind by mount path: emptyDir, tmpfs, claim, host, volume, …"""
     liveness: str | None = None
-    """The path that the liveness probe asks for."""
+    """The path of the liveness probe."""
     liveness_patience: float | None = None
     readiness: str | None = None
     probed: bool = False
     """Whether it has a probe of any kind."""
     probe_ports: tuple[int, ...] = ()
-    """Where the kubelet asks over HTTP, as far as that is a number, or the name of a port that is listed."""
+    """Ports of the HTTP probes, as far as they are numbers or names of listed ports."""
     restart: str | None = None
     knows_75: bool = True
-    """Of a Job: exit code 75, interrupted, is not counted as a failure."""
+    """For a Job: whether exit code 75 (interrupted) is not counted as a failure."""
 
     @property
     def where(self) -> str:
@@ -77,12 +77,15 @@ class Workload:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is about Outlast at all."""
+        """Return whether this workload concerns Outlast at all."""
         return has_ours(self.env) or self.asks is not None
 
     @property
     def is_worker(self) -> bool:
-        """Whether it executes runs, as far as can be told: `outlast migrate` and its like end by themselves and drain nothing."""
+        """Return whether it executes runs, as far as can be told.
+
+        `outlast migrate` and similar commands end by themselves and drain nothing.
+        """
         return self.is_ours and (not self.asks or self.asks[0] in ("worker", "run"))
 
 
@@ -91,7 +94,10 @@ def has_ours(env: Mapping[str, str]) -> bool:
 
 
 def seconds_of(text: object) -> float | None:
-    """A length of time as Kubernetes, compose and systemd write it: 65, 65s, 1m5s, 1min 5s. None: not readable."""
+    """Parse a duration as Kubernetes, compose and systemd write it: 65, 65s, 1m5s, 1min 5s.
+
+    Return None if it is not readable.
+    """
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return None if math.isnan(text) else float(text)
     if not isinstance(text, str) or not text.strip():
