@@ -1,1 +1,5 @@
-"""What an operator sees: numbers (`meters`, `looks`), traces (`spans`) and log lines (`logs`). Nothing here decides anything."""
+"""Provide what an operator sees: metrics (`meters`, `store_stats`), traces (`spans`) and logs
+(`logs`).
+
+Nothing here makes decisions.
+"""

@@ -1,7 +1,8 @@
-"""What a log line may say of a value or an error: by default nothing of the one, and the type of the other.
+"""Limit what a log line shows of values and errors: by default no value, and only an error's type.
 
-An error's text may have anything in it: pydantic's has what did not fit, a driver's the row. Where it can be read is the store: `outlast show`.
-`characters` is the setting `log_values`: how much of a value, or of such a text, may be logged.
+An error's text may contain anything: pydantic's contains the rejected value, a driver's the row.
+The full text is in the store: `outlast show`. `characters` is the setting `log_values`: how much of
+a value, or of such a text, may be logged.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from outlast.codec.exceptions import message_of, parts_of_error
 
 CHAIN_MAX = 10
-"""Causes of causes that are shown."""
+"""How many chained causes are shown."""
 
 
 def cut(text: str, characters: int) -> str:
@@ -17,7 +18,7 @@ def cut(text: str, characters: int) -> str:
 
 
 def format_error(error: BaseException, characters: int) -> str:
-    """An error, for a message."""
+    """Format an error for a message."""
     kind = type(error)
     name = (
         kind.__qualname__
@@ -28,7 +29,7 @@ def format_error(error: BaseException, characters: int) -> str:
 
 
 def format_recorded(recorded: str, characters: int) -> str:
-    """The same of one that is on record."""
+    """Format a recorded error for a message."""
     name, message = parts_of_error(recorded)
     return f"{name}: {cut(message, characters)}" if characters and message else name
 
@@ -36,7 +37,10 @@ def format_recorded(recorded: str, characters: int) -> str:
 def redact(
     error: BaseException | None, characters: int, chain: int = CHAIN_MAX
 ) -> BaseException | None:
-    """The same for `exc_info`: where it was raised, and by what, without what it says. Whatever handler a program has: it gets no more."""
+    """Return a redacted copy of an error for `exc_info`.
+
+    It keeps the traceback and the causes, but not the text. No handler of the program sees more.
+    """
     if error is None or chain == 0:
         return None
     kind = type(error)
@@ -44,9 +48,8 @@ def redact(
     text = (cut(message_of(error), characters),) if characters else ()
     redacted: BaseException = type(kind.__name__, (Exception,), names)(*text)
     redacted.__traceback__ = error.__traceback__
-    if (
-        error.__cause__ is not None
-    ):  # then what it was raised in is not shown; it is the same as a rule
+    # With a cause, the context is not shown. Usually it is the same exception.
+    if error.__cause__ is not None:
         redacted.__cause__ = redact(error.__cause__, characters, chain - 1)
     elif not error.__suppress_context__:
         redacted.__context__ = redact(error.__context__, characters, chain - 1)
@@ -54,7 +57,10 @@ def redact(
 
 
 def format_reason(text: str | None, characters: int, *, ours: bool) -> str:
-    """Why a run was parked, or is a dead letter; empty where that must not be said. What is not all in our own words may quote an error."""
+    """Return why a run was parked or is a dead letter, or "" if that must not be logged.
+
+    A reason that is not entirely in Outlast's own words (`ours`) may quote an error.
+    """
     if ours:
         return text or ""
     if characters:

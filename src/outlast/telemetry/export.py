@@ -1,4 +1,4 @@
-"""Everything that an engine has counted, as samples. From memory only, and from any thread."""
+"""Export everything that an engine has counted as samples. It reads only memory, from any thread."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Log lines: one a record, for programs (JSON) or for people (text), on stderr. Public as `outlast.logs`.
+"""Format log records on stderr, one per line, as JSON for programs or text for people.
 
-What a record carries beside its message comes from `extra`: `log.info("claimed", extra={"run": id, "fence": 7})`. No record of Outlast's has a
-value or a secret in it; that secrets are replaced here too is a second net, under what others log.
+This module is public as `outlast.logs`. A record's fields come from `extra`: `log.info("claimed",
+extra={"run": id, "fence": 7})`. Outlast's own records contain no values and no secrets. Secrets are
+replaced here as well, as a safety net for what others log.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ class LogForm(StrEnum):
 
 
 class JSONFormatter(logging.Formatter):
-    """One object a line: time, level, logger, event (if the record names one), message, its extras, and error."""
+    """Format a record as one JSON object per line.
+
+    Its keys are time, level, logger, event (if the record names one), message, the extras, and
+    error.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, Any] = {
@@ -47,12 +52,15 @@ class JSONFormatter(logging.Formatter):
         trace = _trace(self, record)
         if trace:
             document["error"] = trace
-        # ASCII: whatever the encoding of stderr, it is still JSON; and no terminal obeys it.
+        # ASCII is valid JSON in every encoding of stderr, and contains no terminal escapes.
         return json.dumps(document).replace("\x7f", "\\u007f")
 
 
 class TextFormatter(logging.Formatter):
-    """One line, then key=value, then the traceback if there is one. Nothing in it has power over a terminal."""
+    """Format a record as one line with key=value pairs, followed by the traceback if there is one.
+
+    Control characters are escaped, so that nothing in it acts on a terminal.
+    """
 
     def __init__(self, *, colour: bool = False) -> None:
         super().__init__()
@@ -72,12 +80,15 @@ class TextFormatter(logging.Formatter):
 
 
 _secrets: dict[str, None] = {}
-"""What must not be seen in this process's log, the longest first: one may be part of another."""
+"""The secrets to hide in this process's log, the longest first: one may be part of another."""
 
 
 def hide(*secrets: str) -> None:
-    """Have secrets replaced wherever they come up, also as an address has them, or what is printed for a program. Those of fewer than 4 characters are
-    not: they would be found in every other word."""
+    """Replace these secrets wherever they appear in log lines, including their URL-quoted and
+    escaped forms.
+
+    Secrets of fewer than 4 characters are not replaced: they would match parts of ordinary words.
+    """
     plain = {form for one in secrets for form in (one, unquote(one))}
     forms = {
         form
@@ -92,7 +103,7 @@ def hide(*secrets: str) -> None:
 
 
 def _escaped(secret: str) -> tuple[str, ...]:
-    """As it is in the repr of something, and in JSON."""
+    """Return the secret as it appears in a repr and in JSON."""
     return (
         repr(secret)[1:-1],
         json.dumps(secret)[1:-1],
@@ -101,7 +112,7 @@ def _escaped(secret: str) -> tuple[str, ...]:
 
 
 def hidden(text: str) -> str:
-    """A text without the secrets."""
+    """Return the text with the secrets replaced."""
     for secret in list(_secrets):
         if secret in text:
             text = text.replace(secret, MASK)
@@ -109,8 +120,10 @@ def hidden(text: str) -> str:
 
 
 def configure(form: str | None = None) -> None:
-    """Log to stderr: "text" on a terminal, "json" otherwise, unless told. A program that has set up logging keeps its own unless
-    a form is asked for."""
+    """Log to stderr, as "text" on a terminal and "json" otherwise, unless `form` is given.
+
+    A program that has set up logging keeps its own handlers unless it asks for a form.
+    """
     root = logging.getLogger()
     if form is None and root.handlers:
         return
@@ -123,12 +136,13 @@ def configure(form: str | None = None) -> None:
         JSONFormatter() if chosen is LogForm.JSON else TextFormatter(colour=terminal)
     )
     root.handlers[:] = [handler]
-    if root.level in (logging.NOTSET, logging.WARNING):  # nobody chose it
+    # The program has not chosen a level.
+    if root.level in (logging.NOTSET, logging.WARNING):
         root.setLevel(logging.INFO)
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The record's extras that are known, as plain values."""
+    """Return the record's known extras as plain values."""
     found = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
     return {name: _plain(value) for name, value in found.items() if value is not None}
 
@@ -136,7 +150,8 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception as error:  # a log line must not be lost over its arguments
+    # A log line must not be lost because of its arguments.
+    except Exception as error:
         return f"{record.msg} ({type(error).__name__} in its arguments)"
 
 

@@ -1,7 +1,8 @@
-"""Meters: what this process counts and times. Plain Python; `http/metrics.py` renders it when somebody asks.
+"""Count and time what this process does, in plain Python. `http/metrics.py` renders it on request.
 
-Everything is changed by one thread only: by the loop's, but for `Commits`, of which the writer has one for each thread that commits. So
-there is no lock, and a step costs a few hundred nanoseconds. Who reads may be any thread: it copies first.
+Only one thread changes each meter: the event loop's thread, except for `Commits`, of which the
+writer has one per committing thread. So there are no locks, and a step costs a few hundred
+nanoseconds. Any thread may read: it copies first.
 """
 
 from __future__ import annotations
@@ -17,27 +18,29 @@ from outlast.telemetry import names
 from outlast.telemetry.names import OPEN, OTHER, Metric
 
 HISTOGRAMS_MAX = 100
-"""Label sets of one histogram, if `metrics_series_max` allows more: each is as many lines as it has buckets."""
+"""Label sets of one histogram, if `metrics_series_max` allows more: each exports one line per
+bucket.
+"""
 
 Labels = tuple[str, ...]
 
 
 class Bounded:
-    """Which label sets of a metric are shown under their own names: those that came first, up to a number."""
+    """Decide which label sets of a metric keep their own names: the first ones, up to a limit."""
 
     def __init__(self, metric: Metric, count_max: int) -> None:
         self._open = [label in OPEN for label in metric.labels]
         self._count_max = count_max
 
     def folded(self, labels: Labels, shown: int) -> Labels:
-        """Itself, or what it is part of if too many are shown already."""
+        """Return the labels, or the folded ones (`other`) if too many are shown already."""
         if not any(self._open) or shown < self._count_max:
             return labels
         return tuple(OTHER if made else one for one, made in zip(labels, self._open, strict=True))
 
 
 class Counter:
-    """One counter: a number for each set of label values."""
+    """A counter: one number per set of label values."""
 
     def __init__(self, metric: Metric, count_max: int = 500) -> None:
         self.metric, self._bounded = metric, Bounded(metric, count_max)
@@ -51,12 +54,18 @@ class Counter:
             self.counts[labels] = self.counts.get(labels, 0) + amount
 
     def begin(self, labels: Labels) -> None:
-        """Show it from now on: what is born with its value has no rise that a Prometheus could see."""
+        """Show the series from now on, at 0.
+
+        Prometheus sees no increase in a series that first appears with its value.
+        """
         self.add(labels, 0)
 
 
 class Histogram:
-    """One histogram: for each set of label values how many were in each bucket, the last beyond all of them; and, behind it, their sum."""
+    """A histogram: for each set of label values, the count of each bucket, followed by the sum.
+
+    The last bucket counts values beyond all bounds.
+    """
 
     def __init__(self, metric: Metric, count_max: int = HISTOGRAMS_MAX) -> None:
         self.metric, self._bounded = metric, Bounded(metric, min(count_max, HISTOGRAMS_MAX))
@@ -76,7 +85,7 @@ class Histogram:
 
 
 class Commits:
-    """What one thread has committed."""
+    """The commits of one thread."""
 
     __slots__ = ("commands", "failures", "seconds", "stale")
 
@@ -91,7 +100,8 @@ class Commits:
     def add(self, outcomes: Sequence[Any], seconds: float) -> None:
         self.commands.add((), len(outcomes))
         self.seconds.add((), seconds)
-        if Refused in map(type, outcomes):  # which is rare, and this is quick
+        # Refusals are rare, and this check is fast.
+        if Refused in map(type, outcomes):
             self.stale += sum(
                 type(outcome) is Refused and outcome.why == FENCE for outcome in outcomes
             )
@@ -101,11 +111,13 @@ class Commits:
 
 
 class Meters:
-    """Of one house. Every method is called on its loop."""
+    """The meters of one engine. Every method is called on its event loop."""
 
     def __init__(self, count_max: int = 500) -> None:
         self.started = time()
-        """All counters were 0 then. One that is born again with its old value has not risen for a Prometheus: this has changed."""
+        """When all counters were 0. A counter that restarts at its old value shows Prometheus no
+        increase, but this changes.
+        """
         self.steps, self.step_seconds = (
             Counter(names.STEPS, count_max),
             Histogram(names.STEP_SECONDS, count_max),
@@ -136,7 +148,7 @@ class Meters:
         return self.step_seconds, self.recoveries
 
     def begin(self, queues: Iterable[str]) -> None:
-        """This process claims from these queues."""
+        """Show the counters of the queues that this process claims from."""
         for queue in queues:
             for counter in self.became.values():
                 counter.begin((queue,))
@@ -144,7 +156,7 @@ class Meters:
     def step(
         self, workflow: str, step: str, kind: str, end: str, seconds: float | None = None
     ) -> None:
-        """A step has ended, or an attempt of it; where it succeeded, in so many seconds."""
+        """Count a step or an attempt that ended. `seconds` is its duration if it succeeded."""
         self.steps.add((workflow, step, kind, end))
         if seconds is not None:
             self.step_seconds.add((workflow, step), seconds)
@@ -165,14 +177,17 @@ class Meters:
         self.compensations.add((end,))
 
     def needs_a_person(self, what: str, queue: str) -> None:
-        """A run or an item is parked, or a dead letter."""
+        """Count a run or an item that was parked or became a dead letter."""
         self.became[what].add((queue,))
 
     def lease_lost(self) -> None:
         self.leases.add(())
 
     def stalled(self, workflow: str, step: str, seconds: float) -> None:
-        """Count a stall of the event loop; `step` is empty for a workflow's own code, both are for other tasks."""
+        """Count a stall of the event loop.
+
+        `step` is empty for a workflow's own code. Both names are empty for other tasks.
+        """
         self.stalls.add((workflow, step))
         self.stall_seconds.add((workflow, step), seconds)
 
@@ -181,7 +196,7 @@ class Meters:
 
 
 class NoMeters(Meters):
-    """Where nothing is to be counted."""
+    """Count nothing."""
 
     def _nothing(self, *_: Any, **__: Any) -> None:
         pass
@@ -195,7 +210,7 @@ def meters_of(settings: Any) -> Meters:
 
 
 def merged(histograms: Sequence[Histogram]) -> dict[Labels, list[float]]:
-    """Of several threads: their sums."""
+    """Return the sums of the histograms of several threads."""
     sums: dict[Labels, list[float]] = {}
     for histogram in histograms:
         for labels, counts in list(histogram.counts.items()):
@@ -209,7 +224,10 @@ def merged(histograms: Sequence[Histogram]) -> dict[Labels, list[float]]:
 
 
 def buckets(metric: Metric, counts: Sequence[float]) -> tuple[tuple[tuple[str, float], ...], float]:
-    """As they are exported: how many there were up to each bound, and their sum. `counts` is a copy: another thread may add to it."""
+    """Return the cumulative count up to each bound, and the sum, as they are exported.
+
+    `counts` must be a copy, because another thread may add to the original.
+    """
     bounds = [
         *(f"{bound:g}" if bound != int(bound) else f"{bound:.1f}" for bound in metric.buckets),
         "+Inf",

@@ -1,4 +1,7 @@
-"""Everything that `/metrics` exports, in one table: docs/telemetry.md is compared with it, and so is a real scrape."""
+"""Define every metric that `/metrics` exports.
+
+Tests compare docs/telemetry.md and a real scrape with this table.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import Literal, NamedTuple
 Kind = Literal["counter", "gauge", "histogram"]
 
 OPEN = frozenset({"queue", "workflow", "step", "unit"})
-"""Labels whose values the program makes: they are bounded, and what is beyond the bound is `other`."""
+"""Labels whose values come from the program. Their number is bounded: values beyond the bound
+become `other`.
+"""
 OTHER = "other"
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -34,7 +39,7 @@ COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.
 COMMANDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 DRAIN_ENDS = ("completed", "released", "waiting", "checkpointed", "given_back", "left")
-"""What becomes of what a process has in hand when it drains."""
+"""The outcomes of what a process holds when it drains."""
 STATUSES = ("delayed", "running", "waiting", "parked", "dead", "returned", "undoing", "stuck")
 QUANTILES = ("0.5", "0.95", "1")
 RECENT_SECONDS = 900.0
@@ -47,7 +52,7 @@ class Metric(NamedTuple):
     labels: tuple[str, ...]
     help: str
     values: tuple[tuple[str, ...], ...] = ()
-    """Of its labels, where they are all known beforehand: these series are there from the start, at 0."""
+    """The label values, if all are known beforehand. These series exist from the start, at 0."""
     buckets: tuple[float, ...] = ()
 
 

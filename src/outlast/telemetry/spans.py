@@ -1,8 +1,11 @@
-"""Spans for OpenTelemetry, where the program has loaded it and set a provider. Otherwise nothing is imported, and a step costs one test.
+"""Create OpenTelemetry spans if the program has loaded OpenTelemetry and set a provider.
 
-One trace a run, over all its lives and workers: its id, and that of its root, which is never sent, are made of the run's seed, so nothing
-more is stored. Each life is a span beneath that root, and steps are beneath their life. No value is in a span, and an error is in
-it by its type.
+Otherwise nothing is imported, and a step costs one check.
+
+Each run has one trace, across all its executions and workers. The ids of the trace and of its root,
+which is never sent, derive from the run's seed, so nothing more is stored. Each execution is a span
+below that root, and steps are below their execution. Spans contain no values, and only the type of
+an error.
 """
 
 from __future__ import annotations
@@ -34,24 +37,33 @@ log = logging.getLogger("outlast.telemetry")
 
 T = TypeVar("T")
 FLUSH_SECONDS = 2.0
-"""What a drain waits for spans to be sent, at the most; and no longer than half of what is left of its grace."""
+"""How long a drain waits for spans to be sent: at most this, and at most half of its remaining
+grace.
+"""
 LINKS_MAX = 100
-"""Of the span of one submission to the runs that it made."""
+"""Links from the span of one submission to the runs that it created."""
 
 
 class Spans:
-    """One an engine. The provider is asked for anew at each life as long as there is none: a program may set it in its lifespan."""
+    """The spans of one engine.
+
+    While there is no provider, each execution asks for one again: a program may set it in its
+    lifespan.
+    """
 
     def __init__(self) -> None:
         self._provider: TracerProvider | None = None
         self._tracer: Tracer | None = None
         self._given_up = False
-        """It cannot be had, which was said once: the environment names one that is not there, or it makes no tracer."""
+        """There will be no tracer, and a warning has said so: the environment names a provider that
+        does not exist, or the provider makes no tracer.
+        """
 
     def tracer(self) -> Tracer | None:
         trace: Any = sys.modules.get("opentelemetry.trace")
         if self._tracer is not None or self._given_up or not hasattr(trace, "get_tracer_provider"):
-            return self._tracer  # the last: another thread may be in the middle of its import
+            # hasattr comes last: another thread may be importing the module right now.
+            return self._tracer
         try:
             provider = trace.get_tracer_provider()
             if not isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
@@ -62,18 +74,25 @@ class Spans:
         return self._tracer
 
     def above(self, store: Store, row: RunRow) -> RunRow | None:
-        """The run that has started this one, for a link to its trace. It is read, so not on the loop; and only if somebody wants spans."""
+        """Return the run that started this one, to link to its trace; None if no spans are wanted.
+
+        This reads the store, so do not call it on the event loop.
+        """
         wanted = row.parent is not None and self.tracer() is not None
         return _safely(store.run, row.parent) if wanted else None
 
     def of(self, execution: RunExecution) -> ExecutionSpan | None:
-        """The span of a life that begins now; None if nobody wants any."""
+        """Return the span of an execution that begins now; None if no spans are wanted."""
         tracer = self.tracer()
         return None if tracer is None else _safely(ExecutionSpan, self, tracer, execution)
 
     def root(self, seed: str, workflow: str) -> SpanContext:
-        """Of a run's trace: the parent of all its lives. Whether they are sent is decided here, as for the root that it stands for, by the trace's
-        id: the same in every life. (A sampler that is asked about a child would only look at what its parent says.)"""
+        """Return the root of a run's trace: the parent of all its executions.
+
+        The sampler decides here, by the trace's id, whether they are sent, so the decision is the
+        same in every execution. A sampler that is asked about a child would only look at its
+        parent's decision.
+        """
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanContext, TraceFlags
 
@@ -86,7 +105,10 @@ class Spans:
 
     @contextmanager
     def starting(self, what: str, workflow: str) -> Iterator[Callable[[Iterable[str]], None]]:
-        """Around a submission or a start, in the caller's own trace. What it gives is told the seeds of the runs that came of it."""
+        """Wrap a submission or a start in a span of the caller's own trace.
+
+        It yields a function that takes the seeds of the created runs, and links to them.
+        """
         tracer = self.tracer()
         if tracer is None:
             yield lambda _: None
@@ -106,7 +128,8 @@ class Spans:
             with use_span(span, record_exception=False, set_status_on_exception=False):
                 yield lambda seeds: _safely(link, seeds)
         except Exception as error:
-            kind = type(error).__qualname__  # its text may have arguments in it
+            # Its text may contain arguments.
+            kind = type(error).__qualname__
             span.set_status(StatusCode.ERROR, kind)
             span.set_attribute("error.type", kind)
             raise
@@ -114,19 +137,23 @@ class Spans:
             _safely(span.end)
 
     async def flush(self, engine: Engine, seconds: float) -> None:
-        """Have what has ended sent, in a thread: a process of ours ends without the program's own way of doing it."""
+        """Send the ended spans, in a thread.
+
+        Processes that Outlast ends do not reach the program's own flush.
+        """
         flush = getattr(self._provider, "force_flush", None)
         if flush is None or seconds <= 0:
             return
         try:
             async with asyncio.timeout(seconds):
                 await engine.in_thread(flush, int(seconds * 1000))
-        except Exception as error:  # an exporter's: it must not hold up the end
+        # An exporter's failure must not delay the shutdown.
+        except Exception as error:
             log.warning("spans could not be sent: %s", type(error).__name__)
 
 
 class ExecutionSpan:
-    """The span of one life of a run, and the maker of those beneath it."""
+    """The span of one execution of a run. It creates the spans below it."""
 
     def __init__(self, spans: Spans, tracer: Tracer, execution: RunExecution) -> None:
         from opentelemetry import trace
@@ -146,7 +173,10 @@ class ExecutionSpan:
 
     @staticmethod
     def _parent_of(spans: Spans, execution: RunExecution) -> list[Any]:
-        """A child's life is linked to its parent's trace. In its first life its parent executes here; for later ones the row was read."""
+        """Return a link from a child run's execution to its parent's trace.
+
+        During the first execution the parent executes here. For later ones its row was read.
+        """
         from opentelemetry.trace import Link
 
         here = execution.engine.executions.get(execution.row.parent or "")
@@ -154,13 +184,16 @@ class ExecutionSpan:
         return [] if parent is None else [Link(spans.root(parent.seed, parent.workflow))]
 
     def enter(self) -> None:
-        """Be the current span, in a context that is the run's own."""
+        """Make this the current span, in the run's own context."""
         from opentelemetry.context import attach
 
         attach(self._context)
 
     async def around(self, body: StepExecution, work: Callable[[], Awaitable[T]]) -> T:
-        """A step's body, with a span of its own as the current one. The work is made here, so that it is never left unawaited."""
+        """Execute a step's body in its own current span.
+
+        `work` is called here, so that its awaitable is never left unawaited.
+        """
         from opentelemetry import trace
         from opentelemetry.context import attach, detach
 
@@ -178,10 +211,14 @@ class ExecutionSpan:
         finally:
             detach(token)
             _safely(self._end_step, span, body, raised)
-            del raised  # which has this frame in its traceback
+            # Its traceback refers to this frame.
+            del raised
 
     def _above(self) -> Context:
-        """What is current, if that is of this trace: the workflow may have made spans of its own. Else the life."""
+        """Return the current context if it belongs to this trace, otherwise the execution's.
+
+        The workflow may have created its own spans.
+        """
         from opentelemetry import context, trace
 
         current = context.get_current()
@@ -197,29 +234,33 @@ class ExecutionSpan:
                 "outlast.attempt": body.attempt,
             }
         )
-        if body.kind != "inner":  # whose key has arguments in it
+        # The key of an inner step contains arguments.
+        if body.kind != "inner":
             span.set_attribute("outlast.key", body.key)
         end = body.how
-        if body.kind == "inner":  # what becomes of it is its outer step's business
+        if body.kind == "inner":
+            # The outer step handles its outcome.
             end = "done" if raised is None else "failed" if isinstance(raised, Exception) else None
         if isinstance(raised, Evicted):
             end = None
-        if (
-            raised is None or end is None
-        ):  # what cut it short is no error of its own; what its last attempt raised is
+        # An interruption is not the step's error. What its last attempt raised is.
+        if raised is None or end is None:
             error = _type_of(body.error_text)
         else:
             error = type(raised).__qualname__
         _end(span, end or "interrupted", error)
 
     def end(self, execution: RunExecution) -> None:
-        """The life has ended."""
+        """End the span of the execution."""
         how = execution.how_it_ended
         _safely(_end, self._span, how, _error_of(execution, how))
 
 
 def _safely(make: Callable[..., T], *args: Any) -> T | None:
-    """Samplers and processors are the program's: what is wrong with one must not touch a run."""
+    """Call a function, and log an error instead of raising it.
+
+    Samplers and processors belong to the program. Their faults must not affect a run.
+    """
     try:
         return make(*args)
     except Exception as error:
@@ -236,7 +277,10 @@ def _facts(execution: RunExecution, row: RunRow) -> dict[str, Any]:
 
 
 def _error_of(execution: RunExecution, how: str) -> str | None:
-    """By its type: what the run failed by; of a parked one what whoever waits for it gets, and of a lost one what it was lost by."""
+    """Return the type of the error that ended the execution, or None.
+
+    For a parked run that is the error its waiters get, and for a lost one the cause of the loss.
+    """
     over = execution.end_reason
     if how == "parked" and not isinstance(over, Diverged):
         return format_error(RunParked(execution.id, ""), 0)
@@ -251,7 +295,8 @@ def _end(span: Span, end: str, error: str | None) -> None:
     from opentelemetry.trace import StatusCode
 
     span.set_attribute("outlast.end", end)
-    if end == "cancelled":  # was asked for
+    if end == "cancelled":
+        # A cancellation was requested, so it is not an error.
         error = None
     if error is not None or end in ("failed", "parked", "lost"):
         span.set_status(StatusCode.ERROR, error)
@@ -263,5 +308,5 @@ def _end(span: Span, end: str, error: str | None) -> None:
 
 
 def _type_of(error: str | None) -> str | None:
-    """Of an error as it is recorded."""
+    """Return the type of a recorded error."""
     return None if error is None or error == CANCELLED else parts_of_error(error)[0]

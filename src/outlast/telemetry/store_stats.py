@@ -1,8 +1,10 @@
-"""Looks at the store, for `/metrics`: what no process can count by itself, and what one that has exited cannot say any more.
+"""Poll the store for `/metrics`: for what no process can count alone, and what an exited one cannot
+report.
 
-Two of them. The quick one, at most every few seconds: how deep this worker's own queues are, what came of drains, and who is there. The whole one
-goes through every run, so it is made the less often the more it costs and the more workers there are; but what it says is never much older
-than two minutes.
+There are two polls. The quick poll runs at most every few seconds and reads the depths of this
+worker's own queues, the outcomes of drains, and the workers. The whole poll goes through every run.
+It runs less often the more it costs and the more workers there are, but its numbers are never much
+older than two minutes.
 """
 
 from __future__ import annotations
@@ -31,20 +33,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.telemetry")
 
 EVERY_SECONDS = 5.0
-"""No look is made more often."""
+"""The minimum time between two polls."""
 AGE_SECONDS_MAX = 120.0
-"""However much it costs, the whole look is made again after so long."""
+"""The whole poll is repeated after this time, however much it costs."""
 SHOWN_SECONDS_MAX = 300.0
-"""What is older is not shown. All workers say the same of the store, and who asks takes the greatest: one that cannot reach it any more, or that
-drains for an hour, would say for all of them how it was once."""
+"""Older numbers are not shown. All workers report the same store, and queries take the maximum. A
+worker that can no longer reach the store, or that drains for an hour, would report stale numbers
+for all.
+"""
 SHARE = 20.0
-"""How many times what it cost the whole look is kept for."""
+"""The result of the whole poll is kept for this many times its duration."""
 WITHIN_SECONDS = 2.0
-"""How long who asks for the numbers waits for a look; after that the last one is shown."""
+"""How long a request for metrics waits for a poll. After that it gets the last result."""
 DRAINS_MAX = 1_000
 DRAINS_FEW = 20
 SWEPT_SECONDS = 3_600.0
-"""How much later than its grace a drain may have ended, at the most: reports are listed by when they began."""
+"""How much later than its grace a drain may have ended. Reports are listed by when the drains
+began.
+"""
 
 
 class Quick(NamedTuple):
@@ -57,12 +63,12 @@ class Quick(NamedTuple):
 class Whole(NamedTuple):
     at: float
     now: float
-    """The store's time of it."""
+    """The store's time of the poll."""
     rows: list[QueueRow]
 
 
 class Recent(NamedTuple):
-    """What came of the drains of the last 15 minutes."""
+    """The outcomes of the drains of the last 15 minutes."""
 
     ends: Counter[str]
     runs: Counter[str]
@@ -71,7 +77,10 @@ class Recent(NamedTuple):
 
 
 class StoreStatsPoller:
-    """One an engine. `refresh` may be called from any thread but the loop's; at most one look is under way."""
+    """Poll the store for one engine, at most one poll at a time.
+
+    `refresh` may be called from any thread but the event loop's.
+    """
 
     def __init__(self, engine: Engine, queues_max: int) -> None:
         self._engine = engine
@@ -84,12 +93,12 @@ class StoreStatsPoller:
         self._keep = EVERY_SECONDS
         self._up = True
         self._queues: dict[str, None] = {}
-        """Those that are shown by name: who came first stays."""
+        """The queues that are shown by name: the first ones stay."""
         self._queues_max = queues_max
         self._depths = Bounded(names.QUEUE_DEPTH, queues_max)
 
     def refresh(self, within: float = WITHIN_SECONDS) -> None:
-        """Have a look, if the last one is too old, and wait for it so long at the most."""
+        """Poll the store if the last result is too old, and wait up to `within` seconds for it."""
         engine = self._engine
         with self._lock:
             if engine.closing or not engine.working:
@@ -112,7 +121,8 @@ class StoreStatsPoller:
             return
         try:
             look.start()
-        except RuntimeError as error:  # there are too many threads
+        # There are too many threads.
+        except RuntimeError as error:
             self._missed(error)
             self._over(under_way)
 
@@ -121,7 +131,9 @@ class StoreStatsPoller:
         return self._quick is None or now - self._quick.at >= EVERY_SECONDS or self._whole_due(now)
 
     def _whole_due(self, now: float) -> bool:
-        """Not in a drain: a long read would hold up the store's end."""
+        """Return whether the whole poll is due. It never is during a drain: a long read would delay
+        closing the store.
+        """
         return not self._engine.draining and (
             self._whole is None or now - self._whole.at >= self._keep
         )
@@ -132,9 +144,8 @@ class StoreStatsPoller:
             if self._whole_due(time.monotonic()):
                 self._whole = self._look_at_all()
             self._up = True
-        except (
-            Exception
-        ) as error:  # whatever it is: the numbers say that the store was not to be seen
+        # Whatever the error, the metrics report that the store is down.
+        except Exception as error:
             self._missed(error)
         finally:
             self._over(under_way)
@@ -159,7 +170,7 @@ class StoreStatsPoller:
         return Quick(began, depths, workers, recent(store.drains, fleet.now, engine.settings.grace))
 
     def _own(self) -> list[str]:
-        """The queues that this process takes from."""
+        """Return the queues that this process takes work from."""
         engine = self._engine
         consumed = [
             queue for consumer in list(engine.consumers) for queue in consumer.claimer.queues
@@ -175,7 +186,7 @@ class StoreStatsPoller:
         self._keep = min(AGE_SECONDS_MAX, max(EVERY_SECONDS, SHARE * cost) * crowd)
         return Whole(began, store.now(), rows)
 
-    # -- what is shown of them, from memory
+    # -- samples of the last polls, from memory
 
     def samples(self) -> Iterator[Sample]:
         quick, whole, now = self._quick, self._whole, time.monotonic()
@@ -192,7 +203,11 @@ class StoreStatsPoller:
         yield from self._of_queues({} if quick is None else quick.depths, whole)
 
     def _of_queues(self, own: dict[str, int], whole: Whole | None) -> Iterator[Sample]:
-        """Its own first: they keep their names, however many there are."""
+        """Yield the samples of all queues.
+
+        This process's own queues come first, so they keep their names, however many queues there
+        are.
+        """
         depths: Counter[str] = Counter()
         oldest: dict[str, float] = {}
         returned: dict[str, float] = {}
@@ -209,7 +224,8 @@ class StoreStatsPoller:
                     runs[name, status] += getattr(row, status)
         for name in depths:
             yield gauge(names.QUEUE_DEPTH, depths[name], name)
-            if whole is None:  # then nobody knows
+            if whole is None:
+                # Only the whole poll knows the rest.
                 continue
             yield gauge(names.QUEUE_OLDEST, oldest.get(name, 0.0), name)
             yield gauge(names.QUEUE_RETURNED, returned.get(name, 0.0), name)
@@ -217,7 +233,8 @@ class StoreStatsPoller:
                 yield gauge(names.QUEUE_RUNS, runs[name, status], name, status)
 
     def _shown(self, queue: str) -> str:
-        queue = safe(queue)  # whoever writes the store writes names
+        # Any client that can write to the store chooses queue names.
+        queue = safe(queue)
         if queue not in self._queues:
             (shown,) = self._depths.folded((queue,), len(self._queues))
             if shown != queue:
@@ -227,7 +244,10 @@ class StoreStatsPoller:
 
 
 def _is_whole(row: QueueRow) -> bool:
-    """Whether it is made of a name and of numbers: a file may have anything there, which takes no other queue's numbers away."""
+    """Return whether the row consists of a name and numbers.
+
+    A file may contain anything. A bad row must not hide the numbers of other queues.
+    """
     name, *numbers = row
     return isinstance(name, str) and all(
         one is None or isinstance(one, (int, float)) for one in numbers
@@ -249,7 +269,11 @@ def _oldest(ages: dict[str, float], name: str, now: float, since: float | None) 
 
 
 def recent(drains: Callable[[int], Sequence[DrainRow]], now: float, grace: float) -> Recent:
-    """Those that ended in the last 15 minutes. All are only asked for where the newest few may not be all of them: by the grace that this process has."""
+    """Return the outcomes of the drains that ended in the last 15 minutes.
+
+    More reports are read only if the newest few may not include all of them, judged by this
+    process's grace.
+    """
     rows = drains(DRAINS_FEW)
     if len(rows) >= DRAINS_FEW and _is_after(
         rows[-1].began, now - RECENT_SECONDS - SWEPT_SECONDS - grace
@@ -275,7 +299,9 @@ def recent(drains: Callable[[int], Sequence[DrainRow]], now: float, grace: float
 
 
 def _is_after(moment: float | None, when: float) -> bool:
-    """Not of what is no time: a file may have anything there."""
+    """Return whether a moment is later than `when`. False for anything but a number: a file may
+    contain anything.
+    """
     return isinstance(moment, (int, float)) and moment > when
 
 
