@@ -14,8 +14,9 @@ class Cpu(NamedTuple):
     used: float
     """Seconds."""
     waited: float
-    """Seconds its threads were ready while others had the CPUs. 0.0 where the kernel does not
-    report it.
+    """Seconds its threads were ready while others had the CPUs.
+
+    0.0 where the kernel does not report it.
     """
 
     def since(self, before: Cpu) -> Cpu:
@@ -25,9 +26,7 @@ class Cpu(NamedTuple):
 def cpu(tasks: Path = TASKS) -> Cpu:
     waited = 0
     for task in tasks.glob("*/schedstat"):
-            # A thread may have just ended, and some kernels do not report this.
-            OSError, ValueError, IndexError
-            OSError, ValueError, IndexError
-        ):
+        # A thread may have just ended, and some kernels do not report this.
+        with suppress(OSError, ValueError, IndexError):
             waited += int(task.read_text().split()[1])
     return Cpu(time.process_time(), waited / 1e9)

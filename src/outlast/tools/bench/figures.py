@@ -82,7 +82,10 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Limit:
-    """What limits `of` (lone, hundred): `by` is commit, cpu or store, and `text` says what helps."""
+    """What limits `of`, which is lone or hundred.
+
+    `by` is commit, cpu or store. `text` says what helps.
+    """
 
     of: str
     by: str

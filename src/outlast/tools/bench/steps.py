@@ -46,9 +46,7 @@ class Pulse:
         self._last: dict[int, float] = {}
 
     def rest(self, lane: int) -> None:
-        """Note the end of a lane's run, so that the gap until its next run does not count as a
-        step.
-        """
+        """Note the end of a lane's run. The gap until its next run does not count as a step."""
         self._last.pop(lane, None)
 
     def beat(self, lane: int) -> bool:

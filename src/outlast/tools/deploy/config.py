@@ -115,8 +115,9 @@ class DeploymentConfig:
 
     @property
     def scale_down(self) -> int:
-        """Return the seconds in which an autoscaler removes one pod: a whole drain, up to the
-        limit.
+        """Return the seconds in which an autoscaler removes one pod.
+
+        This is a whole drain, as far as Kubernetes allows.
         """
         return min(self.period, SCALE_SECONDS_MAX)
 
@@ -135,8 +136,9 @@ class DeploymentConfig:
 
     @property
     def progress_deadline(self) -> int:
-        """Return progressDeadlineSeconds: one pod after another, each with a start and a whole
-        drain.
+        """Return progressDeadlineSeconds.
+
+        It covers one pod after another, each with a start and a whole drain.
         """
         return max(600, math.ceil(self.replicas * (self.period + 30) * 1.5))
 
