@@ -120,7 +120,10 @@ def make_folder(path: Path) -> None:
 
 
 def is_same(fd: int, path: str) -> bool:
-    """Return whether a path still names an open file. Raise OSError if that cannot be determined."""
+    """Return whether a path still names an open file.
+
+    Raise OSError if that cannot be determined.
+    """
     try:
         # This runs at every commit, and os.stat is faster than Path.stat.
         return os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116

@@ -74,7 +74,10 @@ class Folder:
         return disk.is_same(self._fd, self._lock_name)
 
     def say_left(self) -> None:
-        """Mark the lock file as left. It overwrites an existing byte, so it works on a full disk."""
+        """Mark the lock file as left.
+
+        It overwrites an existing byte, so it works on a full disk.
+        """
         with suppress(OSError):
             os.lseek(self._fd, 0, os.SEEK_SET)
             os.write(self._fd, _LEFT)

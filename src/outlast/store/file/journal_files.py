@@ -51,7 +51,10 @@ class Journals:
                 self.row_files[owner] = home
 
     def place(self, batch: Batch) -> None:
-        """Add a commit's lines to the files. They need not be durable, because the log has them."""
+        """Add a commit's lines to the files.
+
+        They need not be durable, because the log has them.
+        """
         for part in batch.parts:
             if part.lines is None:
                 self._remove(part.file)

@@ -26,7 +26,10 @@ Rows = dict[tuple[str, tuple[Any, ...]], dict[str, Any]]
 
 
 class Tail(NamedTuple):
-    """The end of a file from `start` on, according to the log. `data` is None if the file is gone."""
+    """The end of a file from `start` on, according to the log.
+
+    `data` is None if the file is gone.
+    """
 
     start: int
     data: bytes | None
@@ -132,7 +135,10 @@ class Loader:
         self.loaded = Loaded()
 
     def load(self, file: str, tail: Tail | None) -> None:
-        """Load one file, with the end that the log gives it. Raise StoreBroken if it is damaged."""
+        """Load one file, with the end that the log gives it.
+
+        Raise StoreBroken if it is damaged.
+        """
         path = self._folder / file
         data = disk.read(path) if path.exists() else b""
         if tail is not None:

@@ -372,7 +372,10 @@ class FileStore(SQLiteStore):
             self._sync_some(len(batch.line))
 
     def _sync_some(self, size: int) -> None:
-        """Sync the next share of files, so that the old log can go when the new one is half full."""
+        """Sync the next share of files. All are synced when the new log is half full.
+
+        Then the old log is removed.
+        """
         assert self._old is not None
         self._share += size * self._files_per_byte
         count = min(math.ceil(self._share), len(self._old))
@@ -386,9 +389,9 @@ class FileStore(SQLiteStore):
     # -- repair
 
     def recover(self) -> None:
-        """Cut a commit that memory does not have off the log.
+        """Cut a commit that memory does not have off the log, and repair the journals.
 
-        A commit that is in the log afterwards is permanent. One that is not will not come back.
+        A commit that the log still has is permanent. A commit that was cut off will not come back.
         """
         with self._writing:
             self._check()
@@ -476,7 +479,7 @@ def _left_alone(lengths: dict[str, Length], history: History) -> tuple[Sum, Sum]
 
 
 def _report(path: Path, end: Tail) -> None:
-    """Log a warning if the end of a journal differs from the log by more than missing last lines."""
+    """Log a warning if a journal's end differs from the log in more than missing last lines."""
     there = disk.read(path)[end.start :] if path.exists() else b""
     if (
         end.data is not None

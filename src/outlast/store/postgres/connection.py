@@ -64,7 +64,7 @@ class _Session(psycopg.Connection[Any]):
     seconds_max = CALL_SECONDS
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
-        """Consume psycopg's generator as psycopg does, but raise Late instead of waiting forever."""
+        """Consume psycopg's generator as psycopg does, but raise Late instead of waiting on."""
         try:
             return super().wait(_bounded(gen, time_left(self.seconds_max)), *args, **options)
         except Late:

@@ -85,7 +85,10 @@ def at_opening(error: Exception, address: Address) -> OutlastError:
 
 
 def words(error: Exception, address: Address) -> str:
-    """Return the server's message in one line, without values (they are in DETAIL) or the password."""
+    """Return the server's message in one line.
+
+    It has no values (those are in DETAIL) and no password.
+    """
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return address.masked((primary or str(error).partition("\n")[0]).strip())
 

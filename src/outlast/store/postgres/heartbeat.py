@@ -59,7 +59,7 @@ class Heartbeat:
             )
 
     def felt(self) -> None:
-        """Note that the listener just sent a heartbeat, or that there is no worker to send one for."""
+        """Note that a heartbeat was just sent, or that no worker needs one."""
         self._beaten = time.monotonic()
 
     def close(self) -> None:

@@ -124,7 +124,7 @@ class Listener:
         self._end()
 
     def die(self) -> None:
-        """End as a killed process does: drop the session and leave the workers' rows as they are."""
+        """End as a killed process does: drop the session and leave the workers' rows."""
         self._dead = True
         self._end()
 

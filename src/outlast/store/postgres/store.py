@@ -111,7 +111,10 @@ class PostgresStore:
     def at(
         cls, address: str, *, clock: Callable[[], float] | None = None, heartbeat: float = 0.2
     ) -> PostgresStore:
-        """Return the store at an address, not opened yet. Raise SettingsError for a bad address."""
+        """Return the store at an address, not opened yet.
+
+        Raise SettingsError for a bad address.
+        """
         return cls(parse(address), clock=clock, heartbeat=heartbeat)
 
     # -- opening and closing

@@ -160,7 +160,10 @@ class Late(Lost):
 
 
 def packed(*command: str | bytes | float) -> bytes:
-    """Encode a command in the Redis protocol. Raise UnicodeEncodeError for text that is not UTF-8."""
+    """Encode a command in the Redis protocol.
+
+    Raise UnicodeEncodeError for text that is not UTF-8.
+    """
     parts = [b"*%d\r\n" % len(command)]
     for part in command:
         sent = part if isinstance(part, bytes) else str(part).encode()
@@ -202,7 +205,10 @@ class RedisConnection:
             self._connection = connection
 
     def call(self, *command: str | bytes | float, seconds: float | None = None) -> Any:
-        """Send a command and return the answer. Raise Late, Lost, StoreUnavailable or StoreBroken."""
+        """Send a command and return the answer.
+
+        Raise Late, Lost, StoreUnavailable or StoreBroken.
+        """
         sent = packed(*command)
         self.catch_up()
         self.connect()

@@ -357,7 +357,10 @@ class RedisStore(Reads):
             raise Lost(f"{reached} of {self._address.wait} replicas have it")
 
     def recover(self) -> None:
-        """Void the calls that were lost on the way. From now on the script refuses them by name."""
+        """Void the calls that were lost on the way.
+
+        From now on the script refuses them by name.
+        """
         with self._writing:
             self._check_open()
             try:
