@@ -1,4 +1,4 @@
-"""`each` and `map` inside a run: every life sees the same items, and what was added since comes after."""
+"""Provide `each` and `map` inside a run: every life sees the same items, then the new ones."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ R = TypeVar("R")
 def each(
     items: Iterable[T] | AsyncIterable[T], *, id: str = "", key: Callable[[T], str] | None = None
 ) -> AsyncIterator[T]:
-    """In a workflow: go through items, one after the other. Each is recorded when it is handed out, as plain JSON, so that
-    later lives get the same in the same order; items that have come since come after them.
+    """Iterate over items one by one, in a workflow.
 
-    The items are read where steps execute, on the program's event loop. `key` says what an item is known by; text and whole
-    numbers are their own keys. `id` names the loop in the journal.
+    Each item is recorded as plain JSON when the loop gets it, so that later lives get the same
+    items in the same order. New items come after them. The items are read where steps execute, on
+    the program's event loop. `key` identifies an item; text and whole numbers are their own keys.
+    `id` names the loop in the journal.
     """
     return InsideEach(_workflow("each"), items, f"each:{id}" if id else "each", key)
 
 
 class InsideEach(AsyncIterator[T], Generic[T]):
-    """Each item is a step."""
+    """The loop of `each` in a workflow. Each item is a step."""
 
     def __init__(
         self,
@@ -48,7 +49,8 @@ class InsideEach(AsyncIterator[T], Generic[T]):
         self._reader = _Reader(items, key, execution.engine.settings.id_length_max)
         self._step: Step[[], Any] = Step(self._reader.next, name=name)
         self._step.is_measured = (
-            False  # how long the next item takes says nothing, and names are many
+            # The time to the next item says nothing about the step, and there are many names.
+            False
         )
         self._ended = False
 
@@ -68,12 +70,16 @@ class InsideEach(AsyncIterator[T], Generic[T]):
     def __del__(self) -> None:
         pull = self._reader.pull
         if pull is not None:
-            with suppress(RuntimeError):  # the host's loop is closed
+            # The host's loop is closed.
+            with suppress(RuntimeError):
                 self._host.call_soon_threadsafe(pull.close)
 
 
 class _Reader(Generic[T]):
-    """Reads the items, on the host's loop. Not the iterator itself: that is to go as soon as its loop is left."""
+    """Read the items on the host's loop.
+
+    This is not the iterator itself, which must be collected as soon as its loop is left.
+    """
 
     def __init__(
         self, items: Iterable[T] | AsyncIterable[T], key: Callable[[T], str] | None, length_max: int
@@ -82,12 +88,15 @@ class _Reader(Generic[T]):
         self.pull: ItemSource[T] | None = None
         self._keys: Keys[T] | None = None
         self.given: set[str] = set()
-        """Keys of what was handed out, in this life or an earlier one."""
+        """The keys of the items handed out, in this life or an earlier one."""
         self._ahead: tuple[str, T] | None = None
-        """The last that was read. A step that was cancelled may not have handed it out."""
+        """The last item that was read. A cancelled step may not have handed it out."""
 
     async def next(self) -> Any:
-        """The body of a step: the next item whose key was not handed out before, with its key; None at the end."""
+        """Return the next item that was not handed out before, with its key; None at the end.
+
+        This is the body of a step.
+        """
         from outlast.api.item_source import Keys, pulling
 
         if self.pull is None or self._keys is None:
@@ -126,10 +135,11 @@ def map(
     key: Callable[[Any], str] | None = None,
     concurrency: int | None = None,
 ) -> Awaits[dict[str, Any]]:
-    """In a workflow: a function over items, `concurrency` at once, as one step whose result is a dict by their keys.
+    """Call a function for every item, as one step of a workflow.
 
-    What it has done is kept item by item: when the step is redone after a death, a drain or a failure, only the rest is. A plain
-    function is called in a thread.
+    The result is a dict by item key. At most `concurrency` calls run at once. Results are recorded
+    item by item: when the step is repeated after a death, a drain or a failure, only the remaining
+    items are processed. A plain function is called in a thread.
     """
     from outlast.api.map import MapJob, returned_by
 
@@ -145,7 +155,8 @@ def map(
         )
         try:
             return await mapping.results()
-        except Draining as draining:  # interrupted is not failed
+        except Draining as draining:
+            # An interruption is not a failure.
             raise Evicted(f"drain: {engine.drain.reason}") from draining
         except LeaseLost as gone:
             execution.evict(lost(str(gone)))

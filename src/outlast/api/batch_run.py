@@ -1,7 +1,7 @@
-"""The ledger: the run behind an `each` or a `map`. Its journal says which items are done.
+"""Define the run behind an `each` or a `map`. Its journal records which items are done.
 
-It is a run of no workflow (EACH), held by this worker under a fence, so that two processes never do the same item. Nobody
-claims it but who asks for it by its id: the code of the items is there.
+It is a run without a workflow (EACH). This worker holds it under a fence, so that two processes
+never process the same item. It is claimed only by id, by a call that has the code for the items.
 """
 
 from __future__ import annotations
@@ -34,21 +34,24 @@ T = TypeVar("T")
 
 
 class BatchRun:
-    """`form` is each or map: results are kept of one and not of the other, so that an id belongs to one of them."""
+    """The run of an `each` or a `map`, as `form` says.
+
+    Only a map keeps results, so an id belongs to one of the two.
+    """
 
     def __init__(self, engine: Engine, id: str, form: str, *, parent: str | None = None) -> None:
         self.engine, self.id, self.form = engine, id, form
         self._parent = parent
         self._args = json.dumps({"form": form})
         self._row: RunRow | None = None
-        """While it is held."""
+        """The row while the run is held."""
         self._seq = 0
         self._at = 0.0
         self._changes = 0
 
     @property
     def stopping(self) -> bool:
-        """A drain has begun, and nothing more is to start: unless a unit must end first."""
+        """Return whether a drain has begun and nothing more may start. A unit may end first."""
         return self.engine.draining and UNIT.get() is None
 
     def draining(self) -> Draining:
@@ -58,7 +61,10 @@ class BatchRun:
         )
 
     async def unless_draining(self, task: asyncio.Task[T]) -> T:
-        """Wait for a task, but not when a drain begins: Draining."""
+        """Wait for a task and return its result.
+
+        Raise Draining if a drain or a close begins first.
+        """
         engine, waiting = self.engine, {task}
         if UNIT.get() is None:
             waiting |= {engine.drain.started, engine.close_began}  # type: ignore[arg-type]
@@ -67,11 +73,15 @@ class BatchRun:
             raise self.draining()
         return task.result()
 
-    # -- taking it
+    # -- acquiring
 
     async def take(self, total: int | None) -> None:
-        """Hold the run: a new one, one that nobody holds, or one that was done and is asked for again. While another process
-        has it, wait; one that died is noticed."""
+        """Acquire the run: a new one, one that no process holds, or a finished one that is
+        requested again.
+
+        While another process holds it, wait. The death of that process is noticed. Raise Draining
+        if this process is draining.
+        """
         engine = self.engine
         await engine._wait_for_isolated_run(self._parent)
         told = HeldElsewhereNotice(engine)
@@ -108,18 +118,22 @@ class BatchRun:
         if isinstance(outcome, Refused):
             if outcome.why == DRAINING:
                 raise self.draining()
-            await engine.worker.register(instead_of=worker)  # it was taken for dead since
+            # The worker was declared dead in between.
+            await engine.worker.register(instead_of=worker)
             return None
         return outcome.row if outcome.new else None
 
     async def _claim(self, row: RunRow) -> RunRow | None:
-        """The run as it is held, None if it cannot be had yet."""
+        """Claim the run and return its row, or None if it cannot be claimed yet.
+
+        Raise Conflict if the id belongs to another call, and WrongStatus if the run needs a person
+        or is in flight here.
+        """
         engine = self.engine
         self._check_same(row)
         if row.status == "done":
-            await engine.writer.execute(
-                Resume(self.id, secrets.token_hex(8))
-            )  # refused if another was first
+            # The store refuses this if another process was first.
+            await engine.writer.execute(Resume(self.id, secrets.token_hex(8)))
         elif row.status == "parked" or row.status in ENDED:
             command = "resume" if row.status == "parked" else "retry"
             why = f" ({row.reason})" if row.reason else ""
@@ -132,7 +146,8 @@ class BatchRun:
                     f"{self.form} {self.id!r} is under way in this process already. Leave that loop first, or use another id."
                 )
             if row.worker == engine.worker.id:
-                await engine.sweeper.tidy()  # left behind when the store did not answer
+                # It was left behind when the store did not answer.
+                await engine.sweeper.tidy()
             elif not await engine.sweeper.sweep():
                 return None
         alone = row.is_suspect and engine.in_flight.can_isolate(row)
@@ -163,17 +178,20 @@ class BatchRun:
         return self._row
 
     async def done(self, keys: Sequence[str]) -> dict[str, str | None]:
-        """Those of the keys whose items are done, with their results."""
+        """Return the results of those keys whose items are done."""
         return await self.engine.read(self.engine.store.done, self._held.pk, keys)
 
     def note(self, kind: str, key: str, value: str | None = None) -> Record:
-        """An entry, numbered: it may be written more than once."""
+        """Build the next numbered entry. Writing it more than once is harmless."""
         row, self._seq = self._held, self._seq + 1
         self._at = max(self._at, self.engine.store.now())
         return Record(row.pk, self._seq, row.fence, kind, key, self._at, value=value)
 
     async def write(self, entry: Record, *, alone: bool = False) -> None:
-        """Have an entry written: it is durable when this returns. LeaseLost if another process has the run by now."""
+        """Write an entry. It is durable when this returns.
+
+        Raise LeaseLost if another process has the run by now.
+        """
         engine = self.engine
         answer: asyncio.Future[Any] = engine.loop.create_future()
 
@@ -186,7 +204,8 @@ class BatchRun:
         engine.writer.enqueue(entry, heard, alone=alone and not engine.executions)
         self._check(await answer)
         if entry.kind == "done":
-            engine.in_flight.end_isolation(entry.fence)  # if it was a suspect it is none any more
+            # A suspect run that has done an item is no longer a suspect.
+            engine.in_flight.end_isolation(entry.fence)
 
     def _check(self, outcome: Any) -> None:
         if isinstance(outcome, Refused):
@@ -197,7 +216,10 @@ class BatchRun:
             )
 
     async def check_cancelled(self) -> None:
-        """RunCancelled if somebody wants it to end. It is read only when anything has changed."""
+        """Raise RunCancelled if the run is being cancelled.
+
+        The row is read only after a notification.
+        """
         engine = self.engine
         if self._row is not None and engine.notifier.count != self._changes:
             self._changes = engine.notifier.count
@@ -209,10 +231,10 @@ class BatchRun:
         await self._settle("cancelled", reason=why)
         raise RunCancelled(self.id, why)
 
-    # -- leaving it
+    # -- releasing
 
     async def settle(self) -> None:
-        """Every item is done."""
+        """Record that every item is done."""
         count = await self.engine.read(self.engine.store.done_count, self._held.pk)
         await self._settle("done", value=json.dumps({"items": count}))
 
@@ -222,13 +244,13 @@ class BatchRun:
         self._drop()
 
     def leave(self, why: str) -> None:
-        """Give the run back, for whoever asks for it again. A repeat is harmless."""
+        """Release the run, so that another call can claim it. A repeat is harmless."""
         row = self._row
         if row is not None:
             why = why.encode(errors="backslashreplace").decode()[
                 : self.engine.settings.error_text_max
             ]
-            # Due, so that it can be claimed by its id at any time; nobody claims it otherwise.
+            # Due now, so that a call can claim it by id at any time. Nothing else claims it.
             back = Release(row.pk, row.fence, why, waiting=True, due=self.engine.store.now())
             self.engine.writer.enqueue(back, partial(self._given_back, row.fence))
             self._drop(heard=False)

@@ -1,4 +1,4 @@
-"""What a decorator checks, when it decorates."""
+"""Check what a decorator is given, at decoration time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ _MEANT = {
     **dict.fromkeys(("retry", "max_retries", "attempts", "max_attempts", "tries"), "retries"),
     **dict.fromkeys(("delay", "retry_delay", "wait"), "backoff"),
 }
-"""Options of other libraries, and what they are called here."""
+"""Options of other libraries, with their names here."""
 
 
 def default_name(fn: Callable[..., Any], given: str | None, what: str) -> str:
-    """The given name, else the function's qualified name without the functions around it."""
+    """Return the given name, else the function's qualified name without its enclosing functions.
+
+    Raise TypeError if `fn` is not callable.
+    """
     if not callable(fn):
         raise TypeError(f"@{what} decorates a function, not {fn!r}. With options: @{what}(...).")
     name = given if given is not None else getattr(fn, "__qualname__", type(fn).__qualname__)
@@ -37,7 +40,7 @@ def check_options(what: str, name: str, **numbers: float | None) -> dict[str, An
 
 
 def check_function(fn: Any, kind: str) -> None:
-    """TypeError for what cannot be a step or an effect."""
+    """Raise TypeError for a function that cannot be a step or an effect."""
     if hasattr(fn, "signature") and hasattr(fn, "fn"):
         raise TypeError(
             f"@{kind} decorates a plain function, and {fn!r} is decorated already: take one of the two away."
@@ -60,10 +63,11 @@ def check_function(fn: Any, kind: str) -> None:
 
 
 def check_known_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:
-    """TypeError, with what there is, for an option that there is not."""
+    """Raise TypeError for an unknown option, listing the known ones."""
     for option in options:
         if option not in known:
-            from difflib import get_close_matches  # not at every start
+            # Imported here to keep start-up fast.
+            from difflib import get_close_matches
 
             near = (
                 [_MEANT[option]]

@@ -1,7 +1,8 @@
 """Find calls in workflow code whose answer differs when a run is replayed.
 
-The check reads source and executes nothing. It looks at a workflow's function and at the plain functions of the same file
-that it calls. Bodies of steps and effects are not workflow code. A line that ends with `# outlast: ignore` is skipped.
+The check reads source and executes nothing. It covers a workflow's function and the plain functions
+of the same file that it calls. Bodies of steps and effects are not workflow code. A line that ends
+with `# outlast: ignore` is skipped.
 """
 
 from __future__ import annotations
@@ -242,7 +243,7 @@ class _File:
 
 
 def _calls(body: list[Any], scope: _Scope) -> Iterator[tuple[ast.Call, _Scope]]:
-    """Yield the calls of a function's body, and of what is defined in it unless that is decorated otherwise."""
+    """Yield the calls of a function's body and of the plain functions defined in it."""
     left = [(node, scope) for node in body]
     while left:
         node, around = left.pop()
@@ -257,7 +258,10 @@ def _calls(body: list[Any], scope: _Scope) -> Iterator[tuple[ast.Call, _Scope]]:
 
 
 def _is_plain(function: Function, scope: _Scope) -> bool:
-    """Return whether calling a function executes its body here: nothing is known of other decorators."""
+    """Return whether calling a function executes its body here.
+
+    Nothing is known about decorators other than the transparent ones.
+    """
     names = [scope.dotted(_called(decorator)) for decorator in function.decorator_list]
     return all(name is not None and name.startswith(_TRANSPARENT) for name in names)
 
@@ -267,7 +271,7 @@ def _called(decorator: ast.expr) -> ast.expr:
 
 
 def _instead(name: str, call: ast.Call) -> str | None:
-    """Return what to use instead of a call, None if the call is harmless."""
+    """Return what to use instead of a call, or None if the call is harmless."""
     if name in _HARMLESS or (name in _SEEDED and (call.args or call.keywords)):
         return None
     if name in _EXACT:
@@ -279,7 +283,7 @@ def _instead(name: str, call: ast.Call) -> str | None:
 def check_source(path: Path) -> tuple[int, list[Suspect]]:
     """Return how many workflows a Python file has, and the suspicious calls of all of them.
 
-    SyntaxError or OSError if it cannot be read.
+    Raise SyntaxError or OSError if the file cannot be read.
     """
     file = _File(str(path), path.read_text())
     workflows = list(file.workflows())
@@ -304,7 +308,7 @@ def warn_once(workflow: Workflow[..., Any], facts: Mapping[str, Any]) -> None:
 
 
 def check_function(fn: Callable[..., Any]) -> list[Suspect]:
-    """Return the suspicious calls of a workflow's function. Empty if its source cannot be had."""
+    """Return the suspicious calls of a workflow's function, or none if its source is not available."""
     code = getattr(fn, "__code__", None)
     if code is None:
         return []
@@ -323,5 +327,6 @@ def _parsed(path: str) -> _File | None:
     try:
         source = "".join(linecache.getlines(path))
         return _File(path, source) if source else None
-    except (SyntaxError, ValueError, RecursionError):  # the file was changed since, or is no Python
+    except (SyntaxError, ValueError, RecursionError):
+        # The file was changed since, or is not Python.
         return None

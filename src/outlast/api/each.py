@@ -1,4 +1,4 @@
-"""`app.each`: a sequential loop over items that goes on where a death or a drain ended it."""
+"""Define `app.each`: a sequential loop over items that resumes after a death or a drain."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ T = TypeVar("T")
 
 
 class Each(AsyncIterator[T], Generic[T]):
-    """An item is done when the next is asked for. Whatever ends the loop otherwise (break, an exception, a drain, the garbage
-    collector) gives the run back, and the item under way is not done."""
+    """The loop of `app.each`. An item is done when the loop asks for the next one.
+
+    Any other end of the loop (break, an exception, a drain, the garbage collector) releases the
+    run, and the current item is not done.
+    """
 
     def __init__(
         self,
@@ -41,10 +44,10 @@ class Each(AsyncIterator[T], Generic[T]):
         self._todo: deque[Lookup[T]] = deque()
         self._pulling: asyncio.Task[list[Lookup[T]]] | None = None
         self._under_way: Record | None = None
-        """What is recorded when the item in the loop's hands is done."""
+        """The entry to record when the current item is done."""
         self._token: object = None
         self.thread: int | None = None
-        """In a sync program: the one that goes through the loop."""
+        """In a sync program: the thread that executes the loop."""
         self._asked = self._over = self._ended = False
 
     def __aiter__(self) -> Each[T]:
@@ -63,9 +66,8 @@ class Each(AsyncIterator[T], Generic[T]):
             return await self._next()
         except StopAsyncIteration:
             raise
-        except (
-            BaseException
-        ) as error:  # cancelled too: what it raised may hold this iterator for long
+        except BaseException as error:
+            # A cancellation too: its traceback may keep this iterator alive for long.
             self._leave(f"{type(error).__name__} ended it: {error}")
             raise
         finally:
@@ -77,7 +79,8 @@ class Each(AsyncIterator[T], Generic[T]):
             await batch_run.write(self._under_way, alone=True)
             self._under_way = None
             self._progress_line.add()
-            if batch_run.stopping:  # the drain waits until the run is given back too
+            # The drain also waits until the run is released.
+            if batch_run.stopping:
                 raise batch_run.draining()
             self._engine.active_scopes.leave(self._token)
         await batch_run.check_cancelled()
@@ -96,7 +99,7 @@ class Each(AsyncIterator[T], Generic[T]):
         return found_one.item
 
     async def _ahead(self) -> list[Lookup[T]]:
-        """The next batch, unless a drain begins before it is there."""
+        """Return the next batch. Raise Draining if a drain begins first."""
         if self._batch_run.stopping:
             raise self._batch_run.draining()
         self._pulling = self._engine.loop.create_task(self._source.batch())
@@ -110,7 +113,7 @@ class Each(AsyncIterator[T], Generic[T]):
         self._leave("it has ended")
 
     async def aclose(self) -> None:
-        """Leave the loop: the run is given back, the item under way is not done."""
+        """Leave the loop and release its run. The current item is not done."""
         self._leave("its loop was left")
 
     def _leave(self, why: str) -> None:
@@ -124,12 +127,15 @@ class Each(AsyncIterator[T], Generic[T]):
                 self._pulling.cancel()
 
     def __del__(self) -> None:
-        """`break` and exceptions end here too, at once: nothing else holds it."""
+        """Leave the loop at once after `break` or an exception: nothing else refers to this
+        iterator.
+        """
         if not getattr(self, "_over", True):
             self._progress_line.close()
             loop = self._engine.loop
             if asyncio._get_running_loop() is loop:
                 self._leave("its loop was left")
-            else:  # another thread's garbage; after the loop has closed, the worker has left too
+            else:
+                # Another thread collects this. After the loop has closed, the worker has left too.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._leave, "its loop was left")

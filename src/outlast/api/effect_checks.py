@@ -1,7 +1,8 @@
-"""Check the functions that `@fx.verify` and `@fx.compensate` decorate, when they are decorated.
+"""Check the functions that `@fx.verify` and `@fx.compensate` decorate, at decoration time.
 
-A mistake in one would otherwise show only after a death, when nobody else can say what happened. Annotations are compared
-only where both sides are plain classes; one that cannot be resolved yet is not compared.
+A mistake would otherwise show only after a death, when nothing else can tell what happened.
+Annotations are compared only where both sides are plain classes. An annotation that cannot be
+resolved yet is not compared.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def key_name(fn: Callable[..., Any]) -> str | None:
 
 
 def check_verify(effect: str, act: Callable[..., Any], fn: Any) -> None:
-    """Raise TypeError unless the function can say whether an effect has happened."""
+    """Raise TypeError unless the function can determine whether an effect happened."""
     what = f"verify of effect {effect}"
     _check_function(what, fn)
     parameters = inspect.signature(fn).parameters
@@ -54,7 +55,10 @@ def check_verify(effect: str, act: Callable[..., Any], fn: Any) -> None:
 
 
 def check_compensation(effect: str, act: Callable[..., Any], fn: Any) -> None:
-    """Raise TypeError unless the function can undo an effect: it takes the result, then parameters of the effect."""
+    """Raise TypeError unless the function can compensate an effect.
+
+    It must take the result first, then parameters of the effect.
+    """
     what = f"the compensation of effect {effect}"
     _check_function(what, fn)
     parameters = inspect.signature(fn).parameters
@@ -113,10 +117,11 @@ def _check_types(
 
 
 def _hints(fn: Any) -> dict[str, Any]:
-    """Return the resolved annotations. Those of a name that does not exist yet are left out."""
+    """Return the resolved annotations, or nothing if one of them cannot be resolved yet."""
     try:
         return typing.get_type_hints(fn)
-    except Exception:  # whatever an annotation raises: it is not for this check to say
+    except Exception:
+        # An annotation may raise anything. This check does not report it.
         return {}
 
 
@@ -127,13 +132,14 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _clash(given: Any, taken: Any) -> bool:
-    """Return whether no value of one type can be one of the other. Only plain classes are compared."""
+    """Return whether the two types have no value in common. Only plain classes are compared."""
     ours, theirs = _members(given), _members(taken)
     if not all(_is_class(one) for one in (*ours, *theirs)):
         return False
     try:
         return not any(_related(one, other) for one in ours for other in theirs)
-    except TypeError:  # a protocol or a typed dict
+    except TypeError:
+        # A protocol or a typed dict.
         return False
 
 

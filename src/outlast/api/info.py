@@ -1,4 +1,4 @@
-"""Runs, queues and workers as a program sees them."""
+"""Define what a program sees of runs, effects, queues and workers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from outlast.store.rows import NEVER, QueueRow, RunRow, WorkerRow
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run, as it stands in the store; it is not kept up to date."""
+    """A snapshot of a run in the store. It is not kept up to date."""
 
     id: str
     workflow: str
     status: str
-    """`queued` (delayed, if `due` is in the future), `running`, `waiting` or `parked`; when it has ended `done`, `failed`, `cancelled` or `dead`."""
+    """`queued` (delayed, if `due` is in the future), `running`, `waiting` or `parked`; after its
+    end `done`, `failed`, `cancelled` or `dead`.
+    """
     queue: str
     priority: int
     created: datetime
@@ -26,27 +28,28 @@ class RunInfo:
     """When it was first claimed."""
     ended: datetime | None
     due: datetime | None
-    """From when on it can be claimed, while it is queued or waiting; None: not by itself."""
+    """When it becomes claimable, while it is queued or waiting. None: not by itself."""
     worker: str | None
-    """The id of the worker that has it."""
+    """The id of the worker that holds it."""
     fence: int
     """The number of its last claim."""
     deaths: int
-    """How many processes died while they had it, since it was last retried, resumed or decided."""
+    """The number of processes that died holding it since it was last retried, resumed or decided.
+    """
     interruptions: int
-    """How often it was given back in order: a drain, a close."""
+    """How often it was released in an orderly way, by a drain or a close."""
     parent: str | None
     """The run that started it as a child."""
     waiting_for: tuple[str, ...]
     """The names of the messages that it waits for."""
     cancelling: str | None
-    """Why it is to be cancelled, as long as it has not ended."""
+    """Why it is being cancelled, until it has ended."""
     reason: str | None
-    """Why it is parked, dead or cancelled, or was last given back."""
+    """Why it is parked, dead or cancelled, or was last released."""
     error: str | None
-    """The error that ended it, in a line."""
+    """The error that ended it, in one line."""
     undoing: bool
-    """What it has done is being undone."""
+    """Whether it is being compensated."""
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -77,14 +80,16 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class EffectInfo:
-    """An effect of a run: what was meant, and what came of it."""
+    """An effect of a run: its intent and its outcome."""
 
     place: str
-    """Where in the run: what `decide` takes."""
+    """Its call site in the run. `decide` takes it."""
     effect: str
     """Its name."""
     state: str
-    """"open" (nobody knows yet), "happened", "did not happen", or "undone"; "registered" for what `compensate_with` will call."""
+    """"open" (outcome unknown), "happened", "did not happen" or "undone"; "registered" for an
+    effect that `compensate_with` will call.
+    """
     key: str
     """Its idempotency key."""
     arguments: str
@@ -93,19 +98,19 @@ class EffectInfo:
     """As JSON."""
     error: str | None
     since: datetime | None
-    """When it was last about to be done."""
+    """When its last intent was recorded."""
     known: datetime | None
-    """When it became known what came of it."""
+    """When its outcome became known."""
     intent: int
     """The number of its last intent, for `decide`; 0 if there was none."""
     acts: int
-    """How often it was about to be done."""
+    """The number of its intents."""
     compensation: str | None
-    """The effect that undoes it."""
+    """The effect that compensates it."""
     units: tuple[str, ...]
     """The names of the units that it was called in, outermost first."""
     undo_error: str | None
-    """Why it could not be undone so far."""
+    """Why its compensation has failed so far."""
     undo: EffectInfo | None
     """Its compensation, an effect like any other, once that has begun."""
 
@@ -151,11 +156,14 @@ class EffectInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue, as it stands in the store; it is not kept up to date."""
+    """A snapshot of a queue in the store. It is not kept up to date."""
 
     name: str
     queued: int
-    """All that are queued: `ready` and `delayed`. The queue's `depth_max` limits them together."""
+    """All queued runs and items: `ready` and `delayed`.
+
+    The queue's `depth_max` limits them together.
+    """
     running: int
     waiting: int
     parked: int
@@ -167,19 +175,19 @@ class QueueInfo:
     depth_max: int | None
     concurrency_max: int | None
     returned: int = 0
-    """Queued, after an interruption or a death."""
+    """Queued after an interruption or a death."""
     returned_since: datetime | None = None
-    """Since when the one of these that has waited longest is due."""
+    """When the one of these that has waited longest became due."""
     undoing: int = 0
-    """Being undone: queued, running or waiting."""
+    """Being compensated: queued, running or waiting."""
     stuck: int = 0
-    """Parked while being undone."""
+    """Parked during compensation."""
     delayed: int = 0
-    """Queued, and not due yet."""
+    """Queued and not due yet."""
 
     @property
     def ready(self) -> int:
-        """Queued and due: what workers could take now."""
+        """Return how many are queued and due, so that workers could claim them now."""
         return self.queued - self.delayed
 
     @classmethod
@@ -194,7 +202,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker, as it stands in the store; it is not kept up to date."""
+    """A snapshot of a worker in the store. It is not kept up to date."""
 
     id: str
     host: str
@@ -204,17 +212,17 @@ class WorkerInfo:
     """When it last renewed its lease."""
     lease_until: datetime
     draining: bool
-    """It takes nothing more, and is about to end."""
+    """Whether it claims nothing more and is about to end."""
     queues: tuple[str, ...]
-    """What it claims from; none if it claims nothing."""
+    """The queues that it claims from; empty if it claims nothing."""
     workflows: tuple[str, ...]
-    """The names of those it knows."""
+    """The names of the workflows that it knows."""
     concurrency: int
-    """How many runs and items it takes at once."""
+    """How many runs and items it executes at once."""
     held: int
-    """How many runs and items it has."""
+    """The number of runs and items that it holds."""
     seems_dead: bool
-    """Nothing shows that it lives: its runs will be taken over."""
+    """Whether nothing shows that it is alive. Its runs will be taken over."""
 
     @classmethod
     def of(cls, row: WorkerRow, *, seems_dead: bool) -> WorkerInfo:
@@ -235,7 +243,10 @@ class WorkerInfo:
 
 
 def _at(seconds: float) -> datetime:
-    """What no calendar has is its end, or its beginning; and so is what is no number: a file may have anything there."""
+    """Convert a timestamp, and limit it to what a datetime can represent.
+
+    A damaged file may hold anything: a value that is not a number becomes the earliest datetime.
+    """
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (TypeError, ValueError, OverflowError, OSError):

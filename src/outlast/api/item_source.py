@@ -1,7 +1,7 @@
-"""Where the items of an `each` or a `map` come from, and which of them are done.
+"""Read the items of an `each` or a `map` and look up which of them are done.
 
-Nothing is read at the start: done keys are looked up in batches that grow while everything in them was done, and
-one by one once something was not.
+Nothing is read at the start. Done keys are looked up in batches. A batch doubles while every key in
+it was done, and is a single key otherwise.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from outlast.codec.identifiers import check_id
 T = TypeVar("T")
 
 BATCH_MAX = 1_000
-"""Keys that are looked up in one read."""
+"""The most keys that are looked up in one read."""
 
 
 class ItemSource(Protocol[T]):
-    """Something that items can be had from."""
+    """A source of items."""
 
     async def pull(self, count: int) -> list[T]:
-        """Up to so many items, at least one; none at the end."""
+        """Return at least one and at most `count` items, or none at the end."""
         ...
 
     def close(self) -> None:
-        """No more is wanted."""
+        """Stop reading: no more items are wanted."""
 
 
 class FromIterable(Generic[T]):
-    """What it raises comes after the items before it."""
+    """A source over an iterable. An error is raised after the items that came before it."""
 
     def __init__(self, items: Iterable[T]) -> None:
         self._iterator: Iterator[T] = iter(items)
@@ -59,8 +59,11 @@ class FromIterable(Generic[T]):
 
 
 class FromAsync(Generic[T]):
-    """One task goes through all of it, so that time-outs and task groups inside a generator work. It is asked for no
-    more than is wanted, and what it yields is there at once: a live stream is not held up by a batch."""
+    """A source over an async iterable.
+
+    One task reads all of it, so that time-outs and task groups inside a generator work. It reads no
+    more than is wanted, and each item is available at once: a batch does not delay a live stream.
+    """
 
     def __init__(self, items: AsyncIterable[T]) -> None:
         self._items = items
@@ -91,9 +94,8 @@ class FromAsync(Generic[T]):
                 while len(self._there) >= self._want:
                     self._wanted.clear()
                     await self._wanted.wait()
-        except (
-            BaseException
-        ) as error:  # a CancelledError too: it must not pass for the end of the items
+        except BaseException as error:
+            # A CancelledError too: it must not look like the end of the items.
             self._error = error
         finally:
             self._ended = True
@@ -126,9 +128,10 @@ class Source(Generic[T]):
         self._begun = False
 
     async def batch(self) -> list[Lookup[T]]:
-        """The next items; none at the end. A key that comes twice in it is one item.
+        """Return the next items with their state, or none at the end.
 
-        The ledger is taken when the first item and its key are there: if it has none, nothing was written.
+        A key that comes twice in a batch is one item. The batch run is acquired only after the
+        first item and its key were read: if that fails, nothing was written.
         """
         keyed = await self._keyed()
         if not self._begun:
@@ -161,12 +164,12 @@ def pulling(items: Iterable[T] | AsyncIterable[T] | ItemSource[T]) -> ItemSource
 
 
 class Keys(Generic[T]):
-    """What items are known by from life to life."""
+    """The keys that identify items across lives."""
 
     def __init__(self, key: Callable[[T], str] | None, length_max: int) -> None:
         self._key, self._length_max = key, length_max
         self._kind: type | None = None
-        """Of items that are their own keys: 1 and "1" would be one."""
+        """The type of items that are their own keys: 1 and "1" would be one key."""
 
     def of(self, item: T) -> str:
         if self._key is not None:
@@ -187,7 +190,7 @@ class Keys(Generic[T]):
 
 
 def total_of(items: object) -> int | None:
-    """How many there are, where that is known."""
+    """Return the number of items, or None if it is unknown."""
     try:
         return len(items)  # type: ignore[arg-type]
     except TypeError:

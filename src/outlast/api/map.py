@@ -1,4 +1,4 @@
-"""`app.map`: a function over items, several at once, whose results are kept: what a death or a drain cut off goes on."""
+"""Define `app.map`: a concurrent map over items that keeps results and resumes after a death."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TO_COME: Any = object()
 
 
 class MapJob(Generic[T]):
-    """One call of `map`. `parent` is the run whose step it is, if it is one's."""
+    """One call of `map`. `parent` is the run whose step makes the call, if any."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class MapJob(Generic[T]):
         self._source = Source(self._batch_run, items, key)
         self._progress_line = ProgressLine(id, self._source.total)
         self._results: dict[str, Any] = {}
-        """In the order of the items; those under way are to come."""
+        """By key, in item order. Items in flight have a placeholder."""
         self._todo: deque[Lookup[T]] = deque()
         self._pulling: asyncio.Task[list[Lookup[T]]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -58,11 +58,15 @@ class MapJob(Generic[T]):
         self._error: BaseException | None = None
         self._all_seen = False
         self._leaving: str | None = None
-        """Why it stops: the run is given back when nothing of it executes any more."""
+        """Why the job stops. The run is released once nothing of it executes any more."""
         self._wake = asyncio.Event()
 
     async def results(self) -> dict[str, Any]:
-        """Of all items, those of earlier lives too. What an item raises is raised when the others under way have ended."""
+        """Process the items and return all results, including those of earlier lives.
+
+        If an item raises, its exception is raised after the other calls in flight have ended. Raise
+        Draining if a drain begins.
+        """
         engine = self._engine
         token = engine.active_scopes.enter("map", self._id)
         signs: tuple[asyncio.Future[Any], ...] = (engine.drain.started, engine.close_began)
@@ -91,9 +95,11 @@ class MapJob(Generic[T]):
             self._wake.clear()
             if self._goes_on:
                 await self._batch_run.check_cancelled()
-            if self._goes_on:  # an item may have failed while that was read
+            # An item may have failed during that read.
+            if self._goes_on:
                 self._take_pulled()
-            if self._goes_on:  # the items may have
+            # Reading the items may have failed.
+            if self._goes_on:
                 while self._todo and len(self._tasks) < self._concurrency:
                     self._begin(self._todo.popleft())
                 if not self._todo and len(self._tasks) < self._concurrency:
@@ -123,10 +129,12 @@ class MapJob(Generic[T]):
                 if one.done:
                     self._results[one.key] = self._codec.decode(one.value or "null")
                     self._progress_line.skip(1)
-                elif one.key not in self._results:  # else it came twice, and is under way
+                elif one.key not in self._results:
+                    # Otherwise the key came twice, and its item is in flight.
                     self._results[one.key] = _TO_COME
                     self._todo.append(one)
-        except BaseException as error:  # of the items, whatever it is
+        except BaseException as error:
+            # Whatever reading the items raised.
             self._failed(error)
         else:
             self._all_seen = not found
@@ -150,9 +158,9 @@ class MapJob(Generic[T]):
 
     async def _do(self, key: str, item: T) -> None:
         body = BODY.get()
-        if (
-            body is not None
-        ):  # in a run: steps that it calls are this item's, whichever others are done again with it
+        if body is not None:
+            # In a run: steps that this call makes belong to this item, whichever other items are
+            # repeated.
             BODY.set(body.part(key))
         try:
             value = await self._call(item)
@@ -182,11 +190,15 @@ class MapJob(Generic[T]):
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         self._threads.discard(thread)
         if not thread.cancelled():
-            thread.exception()  # seen, also where nobody waits for it any more
+            # Mark the exception as retrieved, even if nothing waits for it any more.
+            thread.exception()
         self._leave_if_idle()
 
     async def _stop(self, why: str) -> None:
-        """Cancelled, or failed. A thread cannot be stopped: the run is given back when its last one has ended."""
+        """Cancel the calls in flight and release the run once they have ended.
+
+        A thread cannot be stopped: the run is released when the last one has ended.
+        """
         self._leaving = why
         if self._pulling is not None:
             self._pulling.cancel()
@@ -208,15 +220,20 @@ class MapJob(Generic[T]):
 
 def is_async(fn: Callable[..., Any]) -> bool:
     call = getattr(fn, "__call__", None)  # noqa: B004 - an object with an async __call__
-    known = getattr(fn, "is_async", False)  # a step
+    # A step has this attribute.
+    known = getattr(fn, "is_async", False)
     return bool(known) or inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call)
 
 
 def returned_by(fn: Callable[..., Any]) -> Any:
-    """What a function says that it returns, when awaited if it must be; Any if it does not say."""
+    """Return a function's annotated result type, or Any. For an awaitable it is the awaited type.
+
+    Raise Unrecordable if the annotations cannot be resolved.
+    """
     while isinstance(fn, partial):
         fn = fn.func
-    plain = getattr(fn, "fn", fn)  # a step's function
+    # For a step, its plain function.
+    plain = getattr(fn, "fn", fn)
     if not inspect.isroutine(plain) and not isinstance(plain, type):
         plain = type(plain).__call__
     try:

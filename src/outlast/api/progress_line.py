@@ -1,4 +1,4 @@
-"""How far an `each` or a `map` has come: one line on a terminal, nothing anywhere else."""
+"""Show the progress of an `each` or a `map`: one line on a terminal, nothing anywhere else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME_LENGTH = 40
 CLEAR = "\r\x1b[2K"
 
 _shown: list[ProgressLine] = []
-"""Whose line it is: a terminal has one, and the first to come keeps it."""
+"""The lines that want the terminal. Only the first one is shown."""
 
 
 class ProgressLine:
@@ -27,13 +27,13 @@ class ProgressLine:
         )
 
     def skip(self, count: int) -> None:
-        """Done in an earlier life."""
+        """Count items that were done in an earlier life."""
         self.skipped += count
         if self._to is not None and count:
             self._say()
 
     def add(self) -> None:
-        """Done now."""
+        """Count an item that was done now."""
         self.done += 1
         if self._to is not None:
             self._say()
@@ -64,7 +64,7 @@ class ProgressLine:
             )
 
     def close(self) -> None:
-        """Take the line away. A repeat is harmless."""
+        """Remove the line. A repeat is harmless."""
         if self in _shown:
             _shown.remove(self)
             self._write(CLEAR)
@@ -75,7 +75,8 @@ class ProgressLine:
             if self._to is not None:
                 self._to.write(text)
                 self._to.flush()
-        except (OSError, ValueError):  # the terminal is gone; the work goes on
+        except (OSError, ValueError):
+            # The terminal is gone. The work goes on.
             self._to = None
 
 

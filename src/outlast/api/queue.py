@@ -1,6 +1,7 @@
-"""Plain work items: a queue of payloads, with the leases, fences, elevation and dead letters of runs.
+"""Define queues of plain work items, with the leases, fences, elevation and dead letters of runs.
 
-An item is a run without a workflow. Its id in the store is its queue's name, a slash, and its own.
+An item is a run without a workflow. Its id in the store is its queue's name, a slash, and its own
+id.
 """
 
 from __future__ import annotations
@@ -33,54 +34,65 @@ log = logging.getLogger("outlast.items")
 Handler = Callable[["Item"], Awaitable[Any] | Any]
 UNCHANGED: Any = object()
 LOOK_SECONDS = 0.25
-"""How often who waits for an item looks where one is there and cannot be had yet."""
+"""Seconds between polls while an item is there but cannot be claimed yet."""
 DELAY_MAX = 300.0
-"""The longest pause before an item that failed is tried again, unless `nack` names one."""
+"""The longest pause before a failed item is tried again, unless `nack` names one."""
 
 
 class Item:
-    """An item in hand. It is this worker's until it is acked, nacked, or the worker is taken for dead."""
+    """A claimed item.
+
+    This worker holds it until it is acked or nacked, or the worker is declared dead.
+    """
 
     def __init__(self, engine: Engine, row: RunRow) -> None:
         self._engine, self._row = engine, row
         self._said = False
-        """It was acked or nacked, or it is known to be another's."""
+        """Whether it was acked or nacked, or is known to belong to another worker."""
         self._unheard = 0
-        """How often that was said and is not answered yet."""
+        """The number of acks and nacks submitted but not yet answered."""
         self._lost = self._over = False
-        """It is known to be another's; its handler has ended."""
+        """Whether it is known to belong to another worker; whether its handler has ended."""
 
     @property
     def id(self) -> str:
-        """What `put` returned."""
+        """Return the id that `put` returned."""
         return self._row.id[len(self._row.queue) + 1 :]
 
     @property
     def queue(self) -> str:
-        """The queue that it was put into."""
+        """Return the name of the queue that it was put into."""
         return self._row.queue
 
     @property
     def payload(self) -> Any:
-        """What was put, as plain JSON."""
+        """Return the payload as plain JSON."""
         return plain.decode(self._row.args)
 
     @property
     def attempts(self) -> int:
-        """Which attempt this is, from 1. Interruptions do not count."""
+        """Return the number of this attempt, from 1. Interruptions do not count."""
         return 1 + self._row.failures + self._row.deaths
 
     @property
     def fence(self) -> int:
-        """The number of this claim: it only grows. Hand it to outside systems, so that they can refuse an older one."""
+        """Return the number of this claim. It only grows.
+
+        Hand it to outside systems so that they can refuse an older one.
+        """
         return self._row.fence
 
     async def ack(self) -> None:
-        """It is done. LeaseLost if it is another worker's by now."""
+        """Report the item as done. Raise LeaseLost if another worker has it by now."""
         await self._say(Ack(self._row.pk, self._row.fence, self._row.queue))
 
     async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
-        """It failed: again after `delay` seconds (by default longer after each failure), or a dead letter after `max_attempts`."""
+        """Report the item as failed.
+
+        It is tried again after `delay` seconds (by default longer after each failure), or becomes a
+        dead letter after `max_attempts`. Raise WrongStatus if it was acked or nacked already, and
+        LeaseLost if another worker has it by now.
+        """
         if delay is not None:
             check_seconds("delay", delay)
         await self._say(self._failed(delay, reason))
@@ -103,10 +115,12 @@ class Item:
             self._unheard -= 1
             if not isinstance(outcome, StoreError):
                 self._heard(command, outcome)
-            elif self._over and not self._unheard:  # else it may be said again
+            elif self._over and not self._unheard:
+                # Otherwise the handler may ack or nack it again.
                 self._engine.in_flight.drop(self._row.fence)
             if answer.done():
-                return  # who said it was cancelled, and it is said all the same
+                # The caller was cancelled. The command is in effect all the same.
+                return
             if isinstance(outcome, StoreError):
                 answer.set_exception(outcome)
             else:
@@ -156,10 +170,11 @@ class Queue:
         delay: float = 0.0,
         wait: float = 0.0,
     ) -> str:
-        """Put an item, durable when this returns. Its id, which is an idempotency key until a while after its ack.
+        """Put an item and return its id. It is durable when this returns.
 
-        Backpressure if the queue is full, unless there is room within `wait` seconds. Draining if this process is on its
-        way out. Conflict if the id is in the queue with another payload.
+        The id is an idempotency key until some time after its ack. Raise Backpressure if the queue
+        is full and has no room within `wait` seconds, Draining if this process is draining, and
+        Conflict if the id is in the queue with another payload.
         """
         ids = None if id is None else [id]
         return (await self.put_many([payload], ids=ids, priority=priority, delay=delay, wait=wait))[
@@ -175,7 +190,7 @@ class Queue:
         delay: float = 0.0,
         wait: float = 0.0,
     ) -> list[str]:
-        """Put several items in one commit: all of them or none."""
+        """Put several items in one commit, all of them or none, and return their ids."""
         engine = self._open()
         if engine.draining:
             raise Draining(
@@ -203,7 +218,10 @@ class Queue:
         return names
 
     async def claim(self, *, wait: float = 0.0) -> Item | None:
-        """The next item, or None if there is none within `wait` seconds. Ack it or nack it."""
+        """Claim the next item and return it, or None if there is none within `wait` seconds.
+
+        Ack or nack the item when it is processed. Raise Draining if this process is draining.
+        """
         engine = self._open()
         until = engine.loop.time() + wait
         engine.start_sweeping()
@@ -218,7 +236,8 @@ class Queue:
                 if row is not None:
                     engine.acquirer.release(row, "its worker was taken for dead or drains")
                     if not alive:
-                        await asyncio.sleep(LOOK_SECONDS)  # until it is enlisted anew
+                        # Wait until the worker is registered again.
+                        await asyncio.sleep(LOOK_SECONDS)
                     continue
                 left = until - engine.loop.time()
                 if left <= 0:
@@ -231,7 +250,8 @@ class Queue:
             pause = [left, engine.settings.poll]
             if claimable.next_due is not None:
                 pause.append(max(0.0, claimable.next_due - engine.store.now()))
-            if claimable.ready or claimable.suspect:  # it came in between, or must wait for room
+            # An item came in between, or must wait until it can be claimed.
+            if claimable.ready or claimable.suspect:
                 pause.append(0.0 if claimable.overdue else LOOK_SECONDS)
             if min(pause) > 0:
                 await engine.notifier.wait(min(pause), seen)
@@ -251,10 +271,11 @@ class Queue:
         return None
 
     async def consume(self, fn: Handler, *, concurrency: int | None = None) -> None:
-        """Call `fn(item)` for every item, `concurrency` at once (by default the setting), until cancelled or Outlast is closed.
+        """Call `fn(item)` for every item until this is cancelled or Outlast is closed.
 
-        An item is acked when `fn` returns and nacked when it raises, unless it did so itself. A plain function is called
-        in a thread. Items under way when this ends are given back, ahead of new ones.
+        At most `concurrency` calls run at once (by default the setting). An item is acked when `fn`
+        returns and nacked when it raises, unless `fn` did so itself. A plain function is called in
+        a thread. Items in flight when this ends are released, ahead of new ones.
         """
         engine = self._open()
         check_handler(fn)
@@ -263,15 +284,21 @@ class Queue:
         await Consumer(engine, self.name, fn, concurrency or engine.settings.concurrency).work()
 
     async def size(self) -> int:
-        """Return how many items and runs are ready here. Those due later and those in progress are not counted."""
+        """Return how many items and runs are ready.
+
+        Delayed ones and those in progress do not count.
+        """
         engine = self._open()
         return await engine.read(engine.store.depth, self.name)
 
     async def limit(
         self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED
     ) -> None:
-        """Give the queue limits of its own, over all processes: how many may be queued, how many may execute at once. None takes
-        a limit away; one that is not named stays."""
+        """Set the queue's own limits, across all processes.
+
+        `depth` limits how many may be queued, `concurrency` how many may execute at once. None
+        removes a limit. A limit that is not named stays.
+        """
         engine = self._open()
         given = {"depth": depth, "concurrency": concurrency}
         kept = [what for what, limit in given.items() if limit is UNCHANGED]
@@ -297,7 +324,10 @@ class Queue:
 
 
 def check_handler(fn: Any) -> None:
-    """TypeError for what is no handler: each item would fail by it, or be acked with nothing done."""
+    """Raise TypeError for an invalid handler.
+
+    With such a handler every item would fail, or be acked with nothing done.
+    """
     if isinstance(fn, (StepBase, Workflow)):
         raise TypeError(
             f"consume() takes a plain function of the item, not {fn!r}: that belongs to a run. Take its function, {fn.name}.fn, or start a run in a function."
@@ -311,7 +341,7 @@ def check_handler(fn: Any) -> None:
 
 
 class Consumer:
-    """One `consume`: a claimer whose rows become calls of a handler."""
+    """One `consume` call: a claimer whose rows become calls of a handler."""
 
     def __init__(self, engine: Engine, queue: str, fn: Handler, concurrency: int) -> None:
         self._engine, self._fn = engine, fn
@@ -320,9 +350,11 @@ class Consumer:
         )
         self._tasks: dict[asyncio.Task[None], Item] = {}
         self._commands: list[tuple[Item, Ack | Release]] = []
-        """What is to be said of items: together with the next claim, in one commit."""
+        """Acks and releases to submit, in one commit with the next claim."""
         self._unheard, self._all_heard = 0, asyncio.Event()
-        """Of how many items it was said, and is not known yet what came of it."""
+        """The number of items whose ack or release is not answered yet, and whether all are
+        answered.
+        """
         self._claiming = True
         self.claimer = Claimer(
             engine, (queue,), lambda: (ITEM,), concurrency, self._begin, self._say
@@ -336,17 +368,21 @@ class Consumer:
         try:
             await self.claimer.work()
             while engine.draining and not engine.closing and self._tasks and self._claiming:
-                await asyncio.wait(list(self._tasks))  # a drain lets them end
+                # A drain lets the handlers end.
+                await asyncio.wait(list(self._tasks))
         finally:
             await self.close(engine.patience())
 
     @property
     def under_way(self) -> list[str]:
-        """The ids of items whose handlers have not ended."""
+        """Return the ids of the items whose handlers have not ended."""
         return [item._row.id for item in list(self._tasks.values())]
 
     def stop_all(self) -> None:
-        """Tell every handler to stop. From here on each item is given back when its handler has ended, whoever waits for that."""
+        """Stop every handler.
+
+        From here on each item is released as soon as its handler has ended.
+        """
         self.claimer.stop()
         self._claiming = False
         for task in self._tasks:
@@ -354,13 +390,12 @@ class Consumer:
         self._say()
 
     async def close(self, timeout: float) -> set[str]:
-        """The ids of what still executes after so many seconds."""
+        """Stop and return the ids of the items that still execute after `timeout` seconds."""
         self.stop_all()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout)
-        if (
-            self._unheard
-        ):  # one of them may be a dead letter by now: its hook is called before an app is left
+        if self._unheard:
+            # An item may be a dead letter by now: its hook is called before the app is left.
             self._all_heard.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -368,12 +403,17 @@ class Consumer:
         return set(self.under_way)
 
     def stop(self) -> None:
-        """Claim nothing more; who is under way may end. What has ended is said now: there is no next claim for it to be committed with."""
+        """Stop claiming and let the handlers in flight end.
+
+        Submit the outcomes of ended handlers now: there is no next claim to commit them with.
+        """
         self.claimer.stop()
         self._say()
 
     def lost(self, worker: str) -> None:
-        """The worker was taken for dead: its items are others' by now."""
+        """Cancel the handlers of a worker that was declared dead: other workers have its items by
+        now.
+        """
         for task, item in self._tasks.items():
             if item._row.worker == worker:
                 item._said = item._lost = True
@@ -398,7 +438,7 @@ class Consumer:
         if self._is_async:
             await self._fn(item)
             return
-        # A thread cannot be cancelled: the item stays in hand until it has ended.
+        # A thread cannot be cancelled: the item stays in flight until its thread has ended.
         thread = self._engine.pool.run(self._engine.loop, copy_context(), self._fn, item)
         cancelled: asyncio.CancelledError | None = None
         while not thread.done():
@@ -406,8 +446,10 @@ class Consumer:
                 await asyncio.wait([thread])
             except asyncio.CancelledError as error:
                 cancelled = error
-        answer = thread.result()  # it was done before anything could stop it
-        if inspect.isawaitable(answer):  # of a lambda around a coroutine function
+        # The work was done before anything could stop it.
+        answer = thread.result()
+        # A lambda around a coroutine function returns an awaitable.
+        if inspect.isawaitable(answer):
             if cancelled is not None:
                 if inspect.iscoroutine(answer):
                     answer.close()
@@ -415,14 +457,15 @@ class Consumer:
             await answer
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        """A handler has ended, in whatever way."""
+        """Record a handler's outcome and free its slot."""
         item = self._tasks.pop(task)
         row = item._row
         try:
             error = task.exception()
         except asyncio.CancelledError as cancelled:
             error = cancelled
-        # One that lets out a cancellation of its own, as of something that it has awaited, has failed.
+        # A handler that raises a CancelledError of its own, as from something that it awaited, has
+        # failed.
         told = isinstance(error, asyncio.CancelledError) and task.cancelling() > 0
         stopped = told or (isinstance(error, Draining) and self._engine.draining)
         item._over = True
@@ -458,12 +501,12 @@ class Consumer:
             self._say()
 
     def _hung_no_more(self, id: str) -> None:
-        """Unless it was lost and claimed anew, and hangs once more."""
+        """Clear the hung mark, unless the item was lost, claimed again and is in flight once more."""
         if not any(id in consumer.under_way for consumer in self._engine.consumers):
             self._engine.on_hung_work_ended(id)
 
     def _strike_off(self) -> None:
-        """Nobody need tell it anything, or wait for it, any longer: it was stopped, executes nothing, and has heard of all it has said."""
+        """Deregister this consumer once it is stopped, executes nothing and has all its answers."""
         if not self._claiming and not self._tasks and not self._unheard:
             self._engine.consumers.discard(self)
 
@@ -496,7 +539,7 @@ class Consumer:
 
 
 def _end_of(command: Ack | Release, outcome: Any) -> str:
-    """What became of an item, for the meters."""
+    """Return an item's outcome, for the metrics."""
     if isinstance(outcome, (Refused, StoreError)):
         return "lost"
     if isinstance(command, Ack):
