@@ -97,8 +97,7 @@ class CallSite:
         return True
 
     def cancelled_error(self) -> asyncio.CancelledError:
-        """Return the exception for the cancelled task, with the message of the latest
-        cancellation."""
+        """Return the CancelledError for the task, with the message of the latest cancellation."""
         return asyncio.CancelledError(*[one for one in self.messages[-1:] if one is not None])
 
     def wake(self) -> None:
@@ -111,8 +110,10 @@ class CallSite:
 
 
 def child_id(parent: str, key: str, length_max: int) -> str:
-    """Return the id of the child run at a call site. It is the same in every execution of the
-    parent."""
+    """Return the id of the child run at a call site.
+
+    It is the same in every execution of the parent.
+    """
     id = f"{parent}/{key}"
     if len(id) <= length_max:
         return id

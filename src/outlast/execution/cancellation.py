@@ -30,8 +30,10 @@ def check(execution: RunExecution, cancel: str | None = None) -> None:
 
 
 def request(execution: RunExecution, request: dict[str, Any]) -> None:
-    """Record the request, once per execution. Deferred steps wait for it, since it may cancel
-    them."""
+    """Record the request, once per execution.
+
+    Deferred steps wait for it, since it may cancel them.
+    """
     if not execution.cancel_asked and execution.cancelling is None:
         execution.cancel_asked = True
         seq = execution.record("cancel", "", value=json.dumps(request))

@@ -133,8 +133,10 @@ def launch_undo(execution: RunExecution, call_site: CallSite, of: str) -> None:
 
 
 def launch_end_all(execution: RunExecution, call_site: CallSite) -> None:
-    """End all children that have not ended, and compensate those whose end the parent has not
-    recorded."""
+    """End the children that have not ended, and compensate those whose end is not recorded.
+
+    Called on the run loop.
+    """
     _launch(execution, call_site, partial(_end_all, execution, call_site))
 
 
@@ -192,8 +194,7 @@ async def _undo(execution: RunExecution, call_site: CallSite, id: str) -> None:
         if row is None:
             return
         if row.undoing is None and row != asked:
-            # Ask once per state of the row: asking triggers the notification that this loop waits
-            # for.
+            # Ask once per state of the row: asking triggers the notification awaited below.
             await _ask(execution, row)
             asked = await engine.read(engine.store.run, id)
             continue
@@ -224,8 +225,10 @@ async def _ask(execution: RunExecution, row: RunRow) -> None:
 
 
 def _is_left_alone(engine: Engine, row: RunRow) -> bool:
-    """Return whether no worker has the child or will take it: it is a dead letter, or this
-    process is not a worker and lacks its code."""
+    """Return whether no worker has the child or will take it.
+
+    Either it is a dead letter, or this process is not a worker and lacks its code.
+    """
     elsewhere = engine.claimer is not None or row.workflow in engine.workflows
     return row.status == "dead" or (
         row.worker is None and row.status not in ENDED and not elsewhere
@@ -233,8 +236,10 @@ def _is_left_alone(engine: Engine, row: RunRow) -> bool:
 
 
 class Unneeded:
-    """A stand-in for the workflow of a run that is only compensated. Its code does not execute
-    and may be missing here."""
+    """A stand-in for the workflow of a run that is only compensated.
+
+    Its code does not execute and may be missing here.
+    """
 
     is_async, timeout = True, None
 

@@ -33,8 +33,10 @@ BACK_SECONDS = 5.0
 
 
 def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any, None]:
-    """Reserve a call site now, and return a coroutine that records this compensation for when
-    the run is compensated."""
+    """Return a coroutine that registers a compensation for the run.
+
+    Its call site is reserved now.
+    """
     effect = effect_call.effect
     check_known(effect)
     said: dict[str, Any] = {
@@ -93,17 +95,19 @@ async def _end_children(execution: RunExecution) -> None:
 
 
 def _was_open(effect_record: EffectRecord, undoing: int) -> bool:
-    """Return whether the effect was open when compensation began. It may have been resolved
-    since."""
+    """Return whether the effect was open when compensation began.
+
+    It may have been resolved since.
+    """
     closed_since = effect_record.closed is not None and effect_record.closed.seq > undoing
     return effect_record.open or closed_since or effect_record.intent > undoing
 
 
 async def _is_on_record(execution: RunExecution, effect_record: EffectRecord | None) -> bool:
-    """Replay an effect whose outcome was recorded since compensation began, and return whether it
-    was.
+    """Replay an effect whose outcome was recorded since compensation began.
 
-    A worker that continues a compensation does not need the code of the recorded effects.
+    Return False if there is none. A worker that continues a compensation does not need the code of
+    the recorded effects.
     """
     if (
         effect_record is None
@@ -173,12 +177,18 @@ async def _undoing(
     compensation: EffectBase[..., Any],
     result: str | None,
 ) -> EffectCall:
-    """Build the call of a compensation. If that is impossible, leave the effect to a person and
-    never return: no valid arguments are known."""
+    """Build the call of a compensation.
+
+    If that is impossible, leave the effect to a person and never return: no valid arguments are
+    known.
+    """
     try:
         return effect_call.undo(compensation, effect_record.key, result)
     except Unrecordable as unfit:
-        why = f"its compensation {compensation.name} cannot be called: {stopped(str(unfit))} Undo it by hand, then decide that it happened."
+        why = (
+            f"its compensation {compensation.name} cannot be called: {stopped(str(unfit))} "
+            "Undo it by hand, then decide that it happened."
+        )
         release.cannot_tell(execution, UNDO + effect_record.place, why)
         await asyncio.Future(loop=execution.loop)
         raise

@@ -31,8 +31,7 @@ SLICE = 200
 
 
 def deliver_pending(execution: RunExecution) -> None:
-    """Deliver entries until none is pending, the workflow has ended, or the host loop is due its
-    turn.
+    """Deliver entries until none is pending, the workflow has ended, or the host loop is due.
 
     Raise Diverged if the code does not match the journal, spins, or waits for something that can
     never come.
@@ -75,8 +74,8 @@ def deliver_pending(execution: RunExecution) -> None:
     ):
         raise execution.diverge(
             "a run with something to wait for",
-            "something that can never come: no step, timer, message or child is under way, and a lock, event or queue "
-            "that is shared with other runs or with steps cannot wake a workflow",
+            "something that can never come: no step, timer, message or child is under way, and a "
+            "lock, event or queue that is shared with other runs or with steps cannot wake a workflow",
         )
 
 
@@ -155,8 +154,10 @@ def _answer(execution: RunExecution, entry: Entry | Record) -> None:
 
 
 def _check_intent(execution: RunExecution, entry: Entry | Record) -> None:
-    """Raise Diverged if an intent belongs to no effect that the workflow has called. The
-    workflow does not see intents."""
+    """Raise Diverged if an intent belongs to no effect that the workflow has called.
+
+    The workflow does not see intents.
+    """
     call_site = execution.call_sites.get(entry.key)
     if call_site is None or call_site.effect_call is None or call_site.args != entry.args:
         raise execution.diverge(describe(entry), _asked(execution))
@@ -181,8 +182,10 @@ def _catch_up(execution: RunExecution) -> None:
 
 
 def _count_saved(execution: RunExecution) -> None:
-    """Update metrics at the end of replay: the reused results, and the cost that a run saved
-    after a death or an interruption."""
+    """Update metrics at the end of replay.
+
+    They count the reused results, and the cost that a run saved after a death or an interruption.
+    """
     # The journal of a run that only woke up may end like this too. Its row shows neither an
     # interruption nor deaths.
     came_back = execution.row.interrupted is not None or execution.row.deaths_in_a_row > 0
@@ -219,7 +222,8 @@ def _finish(execution: RunExecution, main: RunTask) -> None:
     """
     if execution.undoing and not main.cancelled() and main.exception() is not None:
         execution.end_reason = release.parked(
-            f"{STUCK}it cannot be undone ({main.exception()!r}). Fix that, then run `outlast retry {quote(execution.id)}`."
+            f"{STUCK}it cannot be undone ({main.exception()!r}). "
+            f"Fix that, then run `outlast retry {quote(execution.id)}`."
         )
         return
     asked = (

@@ -32,8 +32,10 @@ def spawn_detached(
 
 
 def tasks_of(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
-    """Return all unfinished tasks of a loop, including detached ones. For tests, in which a
-    process dies but its objects survive."""
+    """Return all unfinished tasks of a loop, including detached ones.
+
+    For tests, in which a process dies but its objects survive.
+    """
     return asyncio.all_tasks(loop) | {
         task for task in _own if task.get_loop() is loop and not task.done()
     }

@@ -46,8 +46,10 @@ class Happened(Generic[R_co]):
 
 
 class Outcome(NamedTuple):
-    """The recorded outcome of an effect call. With a text, the effect happened. With only an
-    error, it did not."""
+    """The recorded outcome of an effect call.
+
+    With a text, the effect happened. With only an error, it did not.
+    """
 
     text: str | None = None
     value: Any = None
@@ -71,8 +73,10 @@ class EffectCall:
     def __init__(
         self, effect: EffectBase[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Bind and encode the arguments. Raise TypeError if they do not fit, and Unrecordable if
-        they cannot be recorded."""
+        """Bind and encode the arguments.
+
+        Raise TypeError if they do not fit, and Unrecordable if they cannot be recorded.
+        """
         self.effect = effect
         name = effect.key_name
         if name is not None and effect.signature.bind(args, kwargs).get(name) is KEY:
@@ -101,8 +105,10 @@ class EffectCall:
 
     @classmethod
     def answered(cls, effect_record: EffectRecord) -> EffectCall:
-        """Build an effect call whose outcome is recorded. It has no effect, because nothing acts
-        any more."""
+        """Build an effect call whose outcome is recorded.
+
+        It has no effect, because nothing acts any more.
+        """
         effect_call = cls.__new__(cls)
         effect_call.resolve_only, effect_call.fingerprint, effect_call.arguments = (
             True,
@@ -141,8 +147,10 @@ class EffectCall:
         return wanted
 
     def undo(self, compensation: EffectBase[..., Any], key: str, result: str | None) -> EffectCall:
-        """Return the call that compensates this one, given its recorded result. `result` is None
-        if it could not be recorded."""
+        """Return the call that compensates this one, given its recorded result.
+
+        `result` is None if it could not be recorded.
+        """
         returned = self.effect.signature.returns().decode(result) if result is not None else None
         known = self.bound
         if self.effect.key_name is not None:
@@ -158,18 +166,22 @@ _known: dict[str, dict[str, EffectBase[..., Any]]] = {}
 
 
 def know(effect: EffectBase[..., Any]) -> None:
-    """Register an effect. A function that is decorated again, for example in a reloaded module,
-    replaces the earlier one."""
+    """Register an effect.
+
+    A function that is decorated again, for example in a reloaded module, replaces the earlier one.
+    """
     _known.setdefault(effect.name, {})[effect.code] = effect
 
 
 def check_known(effect: EffectBase[..., Any]) -> None:
-    """Raise DuplicateName if another effect has replaced this one. After a death, the two could
-    not be told apart."""
+    """Raise DuplicateName if another effect has replaced this one.
+
+    After a death, the two could not be told apart.
+    """
     if _known.get(effect.name, {}).get(effect.code, effect) is not effect:
         raise DuplicateName(
-            f"effect {effect.name} was made twice by the same code ({effect.code}), and after a death nobody could tell which was meant. Give "
-            "each a name of its own, as in @effect(name=...), in the module that makes them."
+            f"effect {effect.name} was made twice by the same code ({effect.code}), and after a "
+            "death nobody could tell which was meant. Give each a name of its own, as in @effect(name=...), in the module that makes them."
         )
 
 

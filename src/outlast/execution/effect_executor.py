@@ -39,8 +39,11 @@ SLOW_SECONDS = 0.1
 
 
 def call(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any, Any]:
-    """Reserve the effect's call site now, and return a coroutine that executes the effect when
-    awaited."""
+    """Return a coroutine that executes the effect when awaited.
+
+    The effect's call site is reserved now. Raise DuplicateName or LimitExceeded if the effect
+    cannot be called.
+    """
     effect = effect_call.effect
     check_known(effect)
     execution.engine.check_size(effect_call.arguments, f"the arguments of effect {effect.name}")
@@ -107,8 +110,8 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
     if execution.engine.log_values:
         say_values(body, call_site.args or "", outcome.text, outcome.error)
     recorded = execution.record(
-        "step", call_site.key, call_site.args, outcome.text, outcome.error, perf_counter() - body.started, body.attempt,
-        call_site.cancelled or None, cost=body.take_cost(), late=True,
+        "step", call_site.key, call_site.args, outcome.text, outcome.error,
+        perf_counter() - body.started, body.attempt, call_site.cancelled or None, cost=body.take_cost(), late=True,
     )  # fmt: skip
     if not recorded:
         say_lost(execution, call_site.key, outcome.error)
@@ -166,8 +169,10 @@ class EffectExecutor:
 
     @property
     def unwanted(self) -> bool:
-        """Return whether the effect is no longer wanted: the workflow cancelled it, or its run
-        or unit is being compensated."""
+        """Return whether the effect is no longer wanted.
+
+        Either the workflow cancelled it, or its run or unit is being compensated.
+        """
         return self.call_site.cancelled or self.effect_call.resolve_only
 
     async def execute(self) -> Outcome:
@@ -182,8 +187,10 @@ class EffectExecutor:
                 return outcome
 
     async def _resolve_first(self) -> Outcome | None:
-        """Return the outcome that the journal or a resolution gives for this call site. None if
-        the effect must act."""
+        """Return the outcome that the journal or a resolution gives for this call site.
+
+        None if the effect must act.
+        """
         effect_record = self.effect_record
         if effect_record is None or not effect_record.intent:
             return None
@@ -237,8 +244,10 @@ class EffectExecutor:
     # -- acting
 
     async def _act_if_wanted(self) -> Outcome | None:
-        """Record the intent and act, unless the effect is no longer wanted. Return None if the
-        outcome is open or the effect must act again."""
+        """Record the intent and act, unless the effect is no longer wanted.
+
+        Return None if the outcome is open or the effect must act again.
+        """
         effect_record = self.effect_record
         in_doubt = effect_record is not None and effect_record.open
         if self.unwanted and not in_doubt:
@@ -284,8 +293,10 @@ class EffectExecutor:
         return sortable or (self.effect.timeout or 0.0) < self.engine.drain.seconds_before_exit
 
     async def _intend(self) -> str:
-        """Record the intent, wait until it is durable, and return the idempotency key to act
-        under."""
+        """Record the intent, wait until it is durable, and return the key to act under.
+
+        Repeat an intent that was slow to become durable. Evict the run after INTENTS_MAX slow ones.
+        """
         execution, effect, effect_record = self.execution, self.effect, self.effect_record
         generation = effect_record.generation if effect_record is not None else 0
         if effect_record is not None and effect_record.intent:
@@ -293,7 +304,8 @@ class EffectExecutor:
         else:
             key = self.effect_call.make_key(execution.row.seed, self.call_site.key, generation)
         said: dict[str, Any] = {
-            "key": key, "effect": effect.name, "code": effect.code, "arguments": self.effect_call.arguments,
+            "key": key, "effect": effect.name, "code": effect.code,
+            "arguments": self.effect_call.arguments,
             "compensation": effect.compensation.name if effect.compensation is not None else None,
             "timeout": effect.timeout, "threaded": not effect.is_async, "generation": generation,
         }  # fmt: skip
@@ -304,7 +316,8 @@ class EffectExecutor:
             self.may_repeat, self.acted_at = False, execution.host.time()
             began, store_began = self.acted_at, execution.now()
             await execution.record_and_wait(
-                "intent", self.call_site.key, args=self.call_site.args, value=json.dumps(said), attempt=self.body.attempt
+                "intent", self.call_site.key, args=self.call_site.args, value=json.dumps(said),
+                attempt=self.body.attempt,
             )  # fmt: skip
             if (
                 max(execution.host.time() - began, execution.now() - store_began) <= slow
@@ -398,8 +411,11 @@ class EffectExecutor:
         return self.engine.pool.run(self.execution.host, copy_context(), fn, *args, **kwargs)
 
     def result(self, value: Any) -> Outcome:
-        """Return the outcome of an effect that happened. If its result cannot be recorded, the
-        outcome is an error, and the effect still counts as done."""
+        """Return the outcome of an effect that happened.
+
+        If its result cannot be recorded, the outcome is an error, and the effect still counts as
+        done.
+        """
         try:
             text, value = self.effect.signature.returns().round_trip(value)
             self.engine.check_size(text, f"the result of effect {self.effect.name}")
@@ -445,15 +461,18 @@ class EffectExecutor:
             body.error_text = error
         due = execution.now() + delay
         execution.record(
-            "attempt", self.call_site.key, args=DID_NOT if did_not else None, value=str(due), error=error,
-            seconds=execution.host.time() - body.since, attempt=body.attempt - (error is None), cost=body.take_cost(), late=True,
+            "attempt", self.call_site.key, args=DID_NOT if did_not else None, value=str(due),
+            error=error, seconds=execution.host.time() - body.since,
+            attempt=body.attempt - (error is None), cost=body.take_cost(), late=True,
         )  # fmt: skip
 
     # -- waiting
 
     async def unknown(self, why: str) -> Outcome:
-        """Park the run because only a person can decide the effect's outcome. This never
-        returns."""
+        """Park the run because only a person can decide the effect's outcome.
+
+        This never returns.
+        """
         release.cannot_tell(self.execution, self.call_site.key, why)
         await self.execution.host.create_future()
         raise AssertionError

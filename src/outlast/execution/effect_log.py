@@ -38,8 +38,10 @@ class Decision:
 
 @dataclass
 class EffectRecord:
-    """The effect intended at one call site. `happened` is None as long as the outcome is
-    unknown."""
+    """The effect intended at one call site.
+
+    `happened` is None as long as the outcome is unknown.
+    """
 
     place: str
     kind: str
@@ -104,10 +106,10 @@ class EffectRecord:
 
     @property
     def undoable(self) -> bool:
-        """Return whether the effect happened, has a compensation or is one, and was not compensated
-        yet.
+        """Return whether the effect happened, can be compensated and was not yet.
 
-        The effects of children are in the children's own journals.
+        An effect has a compensation, or the record is a registered compensation itself. The effects
+        of children are in the children's own journals.
         """
         to_undo = self.kind == "compensation" or self.compensation is not None
         return bool(self.happened) and to_undo and self.undone is None
@@ -152,8 +154,10 @@ class EffectLog:
         return self.records.get(place)
 
     def __iter__(self) -> Iterator[EffectRecord]:
-        """Yield the run's own records, newest first. Compensations belong to the records they
-        compensate."""
+        """Yield the run's own records, newest first.
+
+        Compensations belong to the records they compensate.
+        """
         own = (
             effect_record
             for effect_record in self.records.values()
@@ -174,8 +178,10 @@ class EffectLog:
 
     @property
     def compensations(self) -> int:
-        """Return how many effects a compensation would cover now. Open effects count, since they
-        may have happened."""
+        """Return how many effects a compensation would cover now.
+
+        Open effects count, since they may have happened.
+        """
         return sum(one.undoable or (one.open and one.compensation is not None) for one in self)
 
     def add(self, entry: Entry | Record) -> None:
@@ -238,7 +244,8 @@ class EffectLog:
     def _compensation(self, entry: Entry | Record) -> None:
         said = json.loads(entry.value or "{}")
         self.records[entry.key] = EffectRecord(
-            entry.key, "compensation", entry.seq, said["effect"], said["code"], entry.args, said["arguments"],
+            entry.key, "compensation", entry.seq, said["effect"], said["code"],
+            entry.args, said["arguments"],
             units=tuple(said.get("units", ())), closed=entry, happened=True,
         )  # fmt: skip
 

@@ -87,9 +87,12 @@ def _say_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: fl
         # It raised, so no death interrupted it.
         raised = effect_record.retry_at > effect_record.at
         log.warning(
-            "effect %s of run %s %s: in %.0f s it cannot be %sany more, then it is found out whether it happened",
-            executor.call_site.key, executor.execution.id, "raised, and may have happened" if raised else "was under way when its process ended",
-            seconds, "under way " if raised else "", extra=executor.execution.log_fields(executor.call_site.key),
+            "effect %s of run %s %s: in %.0f s it cannot be %sany more, "
+            "then it is found out whether it happened",
+            executor.call_site.key, executor.execution.id,
+            "raised, and may have happened" if raised else "was under way when its process ended",
+            seconds, "under way " if raised else "",
+            extra=executor.execution.log_fields(executor.call_site.key),
         )  # fmt: skip
 
 
@@ -106,12 +109,16 @@ async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:
         said = text != "null" or not executor.effect_call.resolve_only
         if said and not executor.is_compensation:
             return await executor.unknown(
-                f"it was decided that it happened, but {text[:80]} is no result of it: {stopped(str(unfit))}"
+                f"it was decided that it happened, but {text[:80]} is no result of it: "
+                f"{stopped(str(unfit))}"
             )
         why = f"what was decided of effect {executor.effect.name} is no result of it: {unfit}"
         if text == "null" and not executor.is_compensation:
             # `decide --compensate` was used without a result.
-            why = f"nobody said with which result effect {executor.effect.name} happened, only that it is to be undone."
+            why = (
+                f"nobody said with which result effect {executor.effect.name} happened, "
+                "only that it is to be undone."
+            )
         error = Unrecordable(why)
         return Outcome(text, None, encode_error(error, executor.engine.settings.error_text_max))
 

@@ -1,5 +1,7 @@
-"""Fold a journal for replay: the entries to deliver, those to look up, and those a retry made
-void."""
+"""Fold a journal for replay.
+
+The fold knows which entries to deliver, which to look up, and which a retry made void.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,10 @@ class Journal:
                 self._void(start, said.get("from"))
 
     def _void(self, start: int, ended_by: int | None) -> None:
-        """Void the entries from `start` on. `ended_by` is the number of the entry that ended the
-        run, if one did."""
+        """Void the entries from `start` on.
+
+        `ended_by` is the number of the entry that ended the run, if one did.
+        """
         void = [entry for entry in self.pending if entry.seq >= start and entry.kind in DELIVERED]
         # Of the entries that advance the clock, only the retry stays: no time has passed for the
         # run since.

@@ -49,8 +49,7 @@ class Mailbox:
 
     @property
     def has_news(self) -> bool:
-        """Return whether a receive waits for a message that has arrived and is not in the
-        journal yet."""
+        """Return whether a receive waits for a message that is here but not in the journal."""
         return any(self._unread.get(name) for name in self.waiting)
 
     async def take(self, name: str) -> tuple[Message, int]:

@@ -35,8 +35,10 @@ attempt of the outer step, and each starts at attempt 1."""
 
 
 def body_of(what: str) -> StepExecution:
-    """Return the step execution of the current code. Raise NotInRun outside a step's body, also
-    in a workflow that a step's body has started."""
+    """Return the step execution of the current code.
+
+    Raise NotInRun outside a step's body, also in a workflow that a step's body has started.
+    """
     body = None if isinstance(asyncio._get_running_loop(), RunLoop) else BODY.get()
     if body is None:
         raise refused(NotInRun(f"{what}() is for a step's body."))
@@ -102,8 +104,10 @@ class Progress(Generic[T]):
         self._stop()
 
     def check(self) -> None:
-        """Raise Evicted if this execution or attempt is over, or if the step must stop. Like
-        `save` without a value."""
+        """Raise Evicted if this execution or attempt is over, or if the step must stop.
+
+        Like `save` without a value.
+        """
         self._check()
         self._stop()
 
@@ -116,8 +120,7 @@ class Progress(Generic[T]):
             raise Evicted(body.leaving)
 
     def _is_over(self) -> bool:
-        """Return whether another attempt of the step, or of a step around it, has replaced this
-        one."""
+        """Return whether another attempt of this step, or of one around it, has replaced this."""
         return self._body.attempt != self._attempt or self._keys.get(self._key) != id(self._body)
 
     def _check(self) -> None:
@@ -142,8 +145,10 @@ class Progress(Generic[T]):
             self._loop.call_soon_threadsafe(action)
 
     def _schedule(self) -> None:
-        """Flush now, or once `progress_interval` has passed since the last write. Runs on the
-        host loop."""
+        """Flush now, or once `progress_interval` has passed since the last write.
+
+        Runs on the host loop.
+        """
         pause = (
             self._written_at + self._execution.engine.settings.progress_interval - self._loop.time()
         )
@@ -153,8 +158,10 @@ class Progress(Generic[T]):
             self._loop.call_later(pause, self.flush)
 
     def flush(self) -> None:
-        """Write the last value, unless a write is in flight. That write is followed by another.
-        Runs on the host loop."""
+        """Write the last value, unless a write is in flight.
+
+        That write is followed by another. Runs on the host loop.
+        """
         if self._writing:
             # `_written` calls this again.
             return
@@ -193,8 +200,10 @@ class Progress(Generic[T]):
                 self._schedule()
 
     def _remember(self, text: str) -> None:
-        """Keep the text for the next attempt in this execution, unless this attempt is over: the
-        next one may have saved more."""
+        """Keep the text for the next attempt in this execution.
+
+        Do nothing if this attempt is over: the next one may have saved more.
+        """
         if not self._is_over():
             self._execution.saved[self._key] = str(text)
 

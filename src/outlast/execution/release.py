@@ -35,8 +35,10 @@ class IdleState(NamedTuple):
 
 
 def leave(execution: RunExecution, why: str) -> None:
-    """Release the run during a drain if nothing of it is in flight. A run that only waits is not
-    recorded as interrupted."""
+    """Release the run during a drain if nothing of it is in flight.
+
+    A run that only waits is not recorded as interrupted.
+    """
     threads = execution.threads or (execution.thread is not None and execution.thread.busy)
     busy = (
         execution.executing()
@@ -104,8 +106,10 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
 
 
 def cannot_tell(execution: RunExecution, key: str, why: str) -> None:
-    """Mark an effect's outcome as unknown: only a person can decide it. The run is parked once
-    nothing else of it executes."""
+    """Mark an effect's outcome as unknown: only a person can decide it.
+
+    The run is parked once nothing else of it executes.
+    """
     execution.unknown[key] = why
     if key.startswith(UNDO) and not _is_of_children(execution, key):
         execution.engine.meters.compensation("failed")
@@ -151,9 +155,11 @@ def _what_is_unknown(execution: RunExecution) -> str:
     if all(_is_of_children(execution, key) for key in execution.unknown):
         return f"{STUCK}{' '.join(lines)} Say `outlast {again} {execution.id}` then."
     ways = (
-        f"`outlast {again} {quote(execution.id)}` to try again, or, if it was done by hand, `outlast decide {quote(execution.id)} {effect} --happened null`"
+        f"`outlast {again} {quote(execution.id)}` to try again, or, if it was done by hand, "
+        f"`outlast decide {quote(execution.id)} {effect} --happened null`"
         if stuck
-        else f"`outlast decide {quote(execution.id)} {effect} --happened RESULT` or `--did-not`{compensate}"
+        else f"`outlast decide {quote(execution.id)} {effect} "
+        f"--happened RESULT` or `--did-not`{compensate}"
     )
     return f"{STUCK if stuck else UNKNOWN}{' '.join(lines)} Say {ways}."
 
@@ -164,7 +170,7 @@ def _is_of_children(execution: RunExecution, key: str) -> bool:
 
 
 def _which(execution: RunExecution, key: str) -> str:
-    """Return the `--intent` option if an effect has several intents. The decision must name one."""
+    """Return the `--intent` option if a decision must name one of several intents, else ""."""
     effect_record = execution.journal.effect_log.get(key)
     return (
         f" --intent {effect_record.intent}"
@@ -174,8 +180,10 @@ def _which(execution: RunExecution, key: str) -> str:
 
 
 def release(execution: RunExecution, why: str, delay: float) -> None:
-    """Release the run after a failure of this process to continue it. Another worker may take it
-    over after `delay` seconds."""
+    """Release a run that this process cannot continue.
+
+    Another worker may take it over after `delay` seconds.
+    """
     log.warning("run %s is given back: %s", execution.id, why, extra=execution.log_fields())
     execution.delay = delay
     execution.evict(Evicted(why))

@@ -116,6 +116,8 @@ class RunCost:
 
 
 def run_cost_of(entries: Sequence[Entry]) -> RunCost | None:
-    """Return the cost of a journal, or None if no entry records a cost. The check for None is
-    cheap."""
+    """Return the cost of a journal, or None if no entry records a cost.
+
+    The check for None is cheap.
+    """
     return RunCost(entries) if any(entry.cost is not None for entry in entries) else None

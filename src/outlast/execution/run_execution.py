@@ -202,8 +202,10 @@ class RunExecution:
     # -- calls of the workflow, on the run loop
 
     def check(self, *, while_cancelling: bool = False) -> None:
-        """Raise if the workflow may not make a call: this execution has ended, or the run is
-        being cancelled."""
+        """Raise if this execution has ended or the run is being cancelled.
+
+        Every call of the workflow starts with this check.
+        """
         if self.end_reason is not None:
             raise self.end_reason
         if self.cancelling is not None and not while_cancelling:
@@ -212,8 +214,10 @@ class RunExecution:
     def reserve_call(
         self, kind: str, name: str, args: str | None, *, while_cancelling: bool = False
     ) -> CallSite:
-        """Reserve the next call site of this name. Raise Diverged if the journal has another
-        call there."""
+        """Reserve the next call site of this name.
+
+        Raise Diverged if the journal has another call there.
+        """
         self.check(while_cancelling=while_cancelling)
         call_site = self.reserve_call_at(kind, self.loop.scope().key(name), args)
         call_site.line = calling_line()
@@ -253,8 +257,10 @@ class RunExecution:
     async def outcome(
         self, call_site: CallSite, launch: Callable[[RunExecution, CallSite], None]
     ) -> Any:
-        """Wait for the entry that answers a call site, and return or raise its outcome. Runs on
-        the run loop."""
+        """Wait for the entry that answers a call site, and return or raise its outcome.
+
+        Runs on the run loop.
+        """
         call_site.launch, call_site.coro, call_site.awaited = launch, None, True
         if not call_site.delivered:
             self._begin(call_site)
@@ -479,8 +485,10 @@ class RunExecution:
     # -- delivering
 
     def advance(self) -> None:
-        """Deliver the pending entries, and let the run settle after each. Call it only from a
-        callback of the host loop."""
+        """Deliver the pending entries, and let the run settle after each.
+
+        Call it only from a callback of the host loop.
+        """
         if self._advancing:
             return
         self._advancing = True
@@ -520,8 +528,10 @@ class RunExecution:
         return effect_record is not None and effect_record.open
 
     def executing(self) -> list[StepExecution]:
-        """Return the steps that execute now. Steps that wait for their next attempt and tasks
-        that follow children do not count."""
+        """Return the steps that execute now.
+
+        Steps that wait for their next attempt and tasks that follow children do not count.
+        """
         return [
             body
             for body in list(self.step_executions.values())
@@ -538,8 +548,10 @@ class RunExecution:
 
     @property
     def how_it_ended(self) -> str:
-        """Return how this execution ended: done, failed, cancelled, parked, undoing, waiting,
-        released or lost."""
+        """Return how this execution ended.
+
+        One of done, failed, cancelled, parked, undoing, waiting, released and lost.
+        """
         over = self.end_reason if isinstance(self.end_reason, Evicted) else None
         if self.is_to_be_undone:
             return "undoing"
@@ -562,16 +574,17 @@ class RunExecution:
                 waiter.set_exception(self.end_reason)
 
     def diverge(self, recorded: str, asked: str) -> Diverged:
-        """End this execution as diverged, and return the exception. Nothing more is recorded,
-        even if the workflow's code catches it."""
+        """End this execution as diverged, and return the exception.
+
+        Nothing more is recorded, even if the workflow's code catches it.
+        """
         if not isinstance(self.end_reason, Diverged):
             line = users_line(self.workflow.fn.__module__, self._callers())
             self.end_reason = Diverged(recorded, asked, run=self.id, line=line)
         return self.end_reason
 
     def _callers(self) -> Iterator[asyncio.Task[Any]]:
-        """Yield the workflow's current task, the chain of tasks that created it, and the main
-        task."""
+        """Yield the workflow's current task, its chain of creators, and the main task."""
         task = asyncio.current_task(self.loop)
         while task is not None:
             yield task
@@ -581,10 +594,10 @@ class RunExecution:
             yield self.main
 
     def refuse(self, error: E) -> E:
-        """End this execution and fail the run with this error, even if the workflow's code catches
-        it.
+        """End this execution and fail the run with this error.
 
-        Return the error with the user's line added to its message. Safe to call from any thread.
+        The run fails even if the workflow's code catches the error. Return the error with the
+        user's line added to its message. Safe to call from any thread.
         """
         line = users_line(self.workflow.fn.__module__, self._callers())
         if line is not None:
@@ -592,7 +605,8 @@ class RunExecution:
         if self.end_reason is None:
             self.refused = error
             self.end_reason = Evicted(f"the run was stopped: {error}")
-            with suppress(RuntimeError):  # the host's loop is closed
+            with suppress(RuntimeError):
+                # The host loop may be closed.
                 self.host.call_soon_threadsafe(self.advance)
         return error
 
@@ -606,8 +620,10 @@ class RunExecution:
 
 
 class _Unreadable(Diverged):
-    """A journal that cannot be read. The code did not diverge, so the message points to the
-    journal."""
+    """A journal that cannot be read.
+
+    The code did not diverge, so the message points to the journal.
+    """
 
     explained_as = "Diverged"
 

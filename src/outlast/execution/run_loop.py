@@ -141,12 +141,12 @@ class RunLoop(asyncio.AbstractEventLoop):
     # -- pumping: the run execution calls this from a callback of the host loop
 
     def pump(self, callbacks_max: int) -> bool:
-        """Execute callbacks until the run has settled. Return False after more than
-        `callbacks_max`.
+        """Execute callbacks until the run has settled.
 
-        The run has settled when no callback is ready, or when only callbacks that reschedule
-        themselves are left. A cancelled anyio scope reschedules itself until its tasks have ended,
-        which may take the outcome of a step. The run stops at the same point in every execution.
+        Return False after more than `callbacks_max` callbacks. The run has settled when no callback
+        is ready, or when only callbacks that reschedule themselves are left. A cancelled anyio
+        scope reschedules itself until its tasks have ended, which may take the outcome of a step.
+        The run stops at the same point in every execution.
         """
         ready = self.ready
         if len(ready) == self._repeating:
@@ -211,8 +211,8 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         if not self.open:
             raise NotInRun(
-                "something outside a run tried to wake its workflow (a lock, event or queue that is shared with a step, with "
-                "another run, or with the program). Use a step, or receive() and app.send()."
+                "something outside a run tried to wake its workflow (a lock, event or queue "
+                "that is shared with a step, with another run, or with the program). Use a step, or receive() and app.send()."
             )
         handle = asyncio.Handle(callback, args, self, context)
         self.ready.append(handle)
@@ -243,8 +243,10 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.execution.timers.drop(handle)
 
     def time(self) -> float:
-        """Return the run's time: the time of the last delivered entry. It stands still in
-        between."""
+        """Return the run's time: the time of the last delivered entry.
+
+        It stands still in between.
+        """
         return self.execution.time
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -278,8 +280,8 @@ class RunLoop(asyncio.AbstractEventLoop):
             coro.close()
             raise self.execution.refuse(
                 NotInRun(
-                    f"as_completed() starts bare coroutines ({place}) in an order that differs from life to "
-                    "life. Give it steps, or tasks: as_completed([asyncio.create_task(...) for ...])."
+                    f"as_completed() starts bare coroutines ({place}) in an order that "
+                    "differs from life to life. Give it steps, or tasks: as_completed([asyncio.create_task(...) for ...])."
                 )
             )
         if maker == "wait_for":
@@ -318,7 +320,9 @@ class RunLoop(asyncio.AbstractEventLoop):
 
 def _made_by() -> str:
     """Return which function creates the current task: "anyio", "as_completed", "wait_for" or "".
-    It decides how the task is numbered."""
+
+    It decides how the task is numbered.
+    """
     frame, in_create_task = sys._getframe(3), False
     for _ in range(4):
         code = frame.f_code
@@ -354,8 +358,8 @@ def _repeats(new: asyncio.Handle, old: asyncio.Handle) -> bool:
 def _refuse(loop: RunLoop, what: str) -> NoReturn:
     raise loop.execution.refuse(
         NotInStep(
-            f"{what} in the workflow's own code of run {loop.execution.id!r}. A workflow decides, its steps act: "
-            "put what does I/O, uses threads or waits for the outside into a step."
+            f"{what} in the workflow's own code of run {loop.execution.id!r}. "
+            "A workflow decides, its steps act: put what does I/O, uses threads or waits for the outside into a step."
         )
     )
 

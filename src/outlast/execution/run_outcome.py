@@ -31,8 +31,10 @@ ROUNDS = 10
 
 
 class RunOutcome(NamedTuple):
-    """How an execution ended. `status` is the run's status, or "evicted" if the run continues
-    elsewhere."""
+    """How an execution ended.
+
+    `status` is the run's status, or "evicted" if the run continues elsewhere.
+    """
 
     status: str
     value: str | None = None
@@ -141,11 +143,10 @@ def _say_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
 
 
 def _warn_of_running_tasks(execution: RunExecution) -> None:
-    """Log the program's tasks that still run when a run is done: the workflow did not wait for
-    them.
+    """Log the program's tasks that still run when a run is done.
 
-    Tasks that the workflow has cancelled do not count, nor do tasks that a library created for
-    itself.
+    The workflow did not wait for them. Tasks that the workflow has cancelled do not count, nor do
+    tasks that a library created for itself.
     """
     if execution.settlement is None or execution.settlement.status != "done" or execution.undoing:
         return
@@ -163,13 +164,16 @@ def _warn_of_running_tasks(execution: RunExecution) -> None:
         log.warning(
             "run %s ended while task %s, created at %s,%s still ran: what it had not done is lost. "
             "Await the task before the workflow returns, or cancel it.",
-            execution.id, task.scope.path.rstrip("/"), shown(line), more, extra=execution.log_fields(),
+            execution.id, task.scope.path.rstrip("/"), shown(line), more,
+            extra=execution.log_fields(),
         )  # fmt: skip
 
 
 def _end_tasks(execution: RunExecution) -> None:
-    """Wake every task that waits at a call site with the end reason, then cancel the remaining
-    tasks, up to ROUNDS times."""
+    """Wake every task that waits at a call site, then cancel the remaining tasks.
+
+    The woken tasks get the end reason. Cancellation is repeated up to ROUNDS times.
+    """
     loop = execution.loop
     loop.open = True
     for call_site in list(execution.call_sites.values()):
@@ -267,8 +271,10 @@ async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
 
 
 async def _look_at_children(execution: RunExecution) -> None:
-    """Set `children_left` if a child has not ended or has effects. Their parent is about to fail
-    or be cancelled."""
+    """Set `children_left` if a child has not ended or has effects.
+
+    Their parent is about to fail or be cancelled.
+    """
     engine = execution.engine
     try:
         async with aclosing(engine.children_of(execution.id)) as children:
@@ -392,8 +398,10 @@ def _last_command(execution: RunExecution) -> Settle | Release | Undo | None:
 
 
 def refusal(outcome: Any) -> Evicted:
-    """Return the eviction for a run that this process has lost: another worker has it, or the
-    store does not answer."""
+    """Return the eviction for a run that this process has lost.
+
+    Either another worker has it, or the store did not accept an entry.
+    """
     if isinstance(outcome, Refused) and outcome.why == FENCE:
         return lost("another worker has the run now: this one was taken for dead")
     if isinstance(outcome, StoreError):
@@ -402,16 +410,20 @@ def refusal(outcome: Any) -> Evicted:
 
 
 def lost(reason: str, cause: StoreError | None = None) -> Evicted:
-    """Return an eviction that leaves nothing to release. With a cause, the run is not requested
-    again."""
+    """Return an eviction that leaves nothing to release.
+
+    With a cause, the run is not requested again.
+    """
     evicted = Evicted(reason)
     evicted.lost, evicted.cause = True, cause
     return evicted
 
 
 def _origin(error: BaseException) -> int | None:
-    """Return the number of the entry whose exception ended the run, or None. A retry starts
-    there."""
+    """Return the number of the entry whose exception ended the run, or None.
+
+    A retry starts there.
+    """
     seen: set[int] = set()
     stack: list[BaseException | None] = [error]
     found: list[int] = []

@@ -75,8 +75,10 @@ class Look(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A write. With `forget` the session is deleted. Otherwise fields are set or deleted, and
-    values appended."""
+    """A write.
+
+    With `forget` the session is deleted. Otherwise fields are set or deleted, and values appended.
+    """
 
     at: At
     name: str
@@ -120,10 +122,10 @@ class Change:
         return bool(self.appends) or any(value is not None for value in self.fields.values())
 
     def check(self, row: SessionRow | None, engine: Engine) -> None:
-        """Raise LimitExceeded if the change would make the session too large, as far as `row`
-        shows.
+        """Raise LimitExceeded if the change would make the session too large.
 
-        A session that is already too large can still be made smaller.
+        `row` is the session as last read, so concurrent changes are not seen. A session that is
+        already too large can still be made smaller.
         """
         settings = engine.settings
         lists = (
@@ -145,8 +147,10 @@ class Change:
                 raise LimitExceeded("session_items_max", settings.session_items_max, count, what)
 
     def decode(self, text: str) -> int | None:
-        """Return the version that the change made, from its entry. Raise VersionConflict if the
-        store refused it."""
+        """Return the version that the change made, from its entry.
+
+        Raise VersionConflict if the store refused it.
+        """
         said: dict[str, int] = json.loads(text)
         if "conflict" in said:
             raise VersionConflict(self.at.id, self.version or 0, said["conflict"])
@@ -177,8 +181,10 @@ async def _check(engine: Engine, wanted: Change) -> None:
 
 
 def touch(engine: Engine, at: At, row: SessionRow | None) -> None:
-    """Extend the expiry of a session after a read. The read does not wait for this, and does not
-    fail with it."""
+    """Extend the expiry of a session after a read.
+
+    The read does not wait for this, and does not fail with it.
+    """
     if row is None or row.expires is None:
         return
     if at.ttl is None or row.expires - engine.store.now() < TOUCH_BELOW * at.ttl:
@@ -265,8 +271,10 @@ async def _change(execution: RunExecution, call_site: CallSite, wanted: Change) 
 
 
 def said(outcome: Any) -> str | None:
-    """Return the text for the entry of a change, given the store's answer. None if there is no
-    entry."""
+    """Return the text for the entry of a change, given the store's answer.
+
+    None if there is no entry.
+    """
     if outcome is None:
         return "{}"
     if isinstance(outcome, Refused):

@@ -19,9 +19,12 @@ Line = tuple[CodeType, int]
 
 
 def calling_line() -> Line:
-    """Return the innermost line outside Outlast. `RunExecution.reserve_call` uses it, called by
-    another function of Outlast."""
-    # Skip the known frames: each costs time.
+    """Return the innermost line outside Outlast.
+
+    Only for `RunExecution.reserve_call`, called by another function of Outlast: the first frames
+    are skipped.
+    """
+    # Walking frames costs time, so skip those known to be Outlast's.
     frame: FrameType = sys._getframe(3)
     while frame.f_code.co_filename.startswith(_OURS) and frame.f_back is not None:
         frame = frame.f_back
@@ -30,7 +33,9 @@ def calling_line() -> Line:
 
 def creating_line() -> Line | None:
     """Return the line that creates a task: the innermost outside Outlast and Python itself.
-    `RunLoop.create_task` uses it."""
+
+    `RunLoop.create_task` uses it.
+    """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -41,8 +46,10 @@ def creating_line() -> Line | None:
 
 
 def is_of_program(line: Line, module: str) -> bool:
-    """Return whether a line belongs to the user's program: to no library, except the package of
-    `module`."""
+    """Return whether a line belongs to the user's program.
+
+    Libraries do not, except the package of `module`.
+    """
     file = line[0].co_filename
     for part in _INSTALLED:
         if part in file:
@@ -100,8 +107,10 @@ def _awaiting(coro: Any) -> Iterator[FrameType]:
 
 
 def is_users(frame: FrameType, package: str = "") -> bool:
-    """Return whether a frame executes the user's code: not Python, Outlast or an installed
-    package, unless it is `package`."""
+    """Return whether a frame executes the user's code.
+
+    Python, Outlast and installed packages are not the user's code, except `package`.
+    """
     file = frame.f_code.co_filename
     if file.startswith((_OURS, "<frozen")):
         return False

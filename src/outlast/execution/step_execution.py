@@ -147,8 +147,10 @@ class StepExecution:
                 )
 
     def take_cost(self) -> str | None:
-        """Return the cost since the last entry in its recorded form, and reset it. None if there
-        is none."""
+        """Return the cost since the last entry in its recorded form, and reset it.
+
+        None if there is none.
+        """
         if self.cost is None:
             return None
         with _spending:
@@ -171,8 +173,7 @@ class StepExecution:
 
     @property
     def can_save(self) -> bool:
-        """Return whether the step has saved progress, and so loses little when it is asked to
-        stop."""
+        """Return whether the step saves progress, and so loses little when asked to stop."""
         return bool(self.outer.progress)
 
     def tell(self, why: str) -> None:
@@ -228,8 +229,10 @@ class StepExecution:
         )
 
     def again(self, error: str, delay: float | None) -> None:
-        """Log a failed attempt. `delay` is None if it is not certain that another attempt
-        follows."""
+        """Log a failed attempt.
+
+        `delay` is None if it is not certain that another attempt follows.
+        """
         self.ended("retried")
         # The key of a step within a step contains its arguments.
         key = self.outer.key
@@ -256,13 +259,16 @@ class StepExecution:
                 self.execution.host.time() - self.since,
             )
             self.execution.record(
-                "attempt", self.key, value=due, error=text, seconds=seconds, attempt=self.attempt, cost=self.take_cost()
+                "attempt", self.key, value=due, error=text, seconds=seconds, attempt=self.attempt,
+                cost=self.take_cost(),
             )  # fmt: skip
 
 
 class SubExecution(StepExecution):
-    """A part of a step that numbers its own calls, like an item of a `map`. Its cost is added to
-    the step's."""
+    """A part of a step that numbers its own calls, like an item of a `map`.
+
+    Its cost is added to the step's.
+    """
 
     __slots__ = ("_whole",)
 
@@ -460,7 +466,10 @@ def _say_if_changed(
     step.watched -= 1
     if step.signature.changed(before, args, kwargs):
         step.watched = 0
-        saying = "step %s changes its arguments. They are copies: the workflow does not see that. Let it return what the workflow is to know."
+        saying = (
+            "step %s changes its arguments. They are copies: the workflow does not see that. "
+            "Let it return what the workflow is to know."
+        )
         log.warning(
             saying, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt)
         )
@@ -496,8 +505,10 @@ async def _bounded(
     kwargs: Any,
     thread: list[asyncio.Future[Any]],
 ) -> Any:
-    """Make one attempt within the step's time-out, in a thread if the step is sync. Raise
-    StepTimeout if it takes longer."""
+    """Make one attempt within the step's time-out, in a thread if the step is sync.
+
+    Raise StepTimeout if it takes longer.
+    """
     fn = body.execution.engine.step_overrides.get(step, step.fn)
     try:
         async with asyncio.timeout(step.timeout) as limit:
@@ -538,7 +549,8 @@ def say_values(body: StepExecution, args: str, text: str | None, error: str | No
     )
     saying = "%s %s(%s) of run %s: %s"
     log.debug(
-        saying, body.kind, body.key, cut(args, characters), execution.id, came, extra=execution.log_fields(body.key, body.attempt)
+        saying, body.kind, body.key, cut(args, characters), execution.id, came,
+        extra=execution.log_fields(body.key, body.attempt),
     )  # fmt: skip
 
 
@@ -585,7 +597,8 @@ async def inner(body: StepExecution, step: StepBase[..., Any], args: Any, kwargs
             )
         seconds = perf_counter() - within.started
         await execution.record_and_wait(
-            "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt, cost=within.take_cost()
+            "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt,
+            cost=within.take_cost(),
         )  # fmt: skip
         body.results[key] = text
         within.ended("done", execution.host.time() - within.since)

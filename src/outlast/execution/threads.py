@@ -37,10 +37,10 @@ class _Request:
 
 
 class SyncWorkflowThread:
-    """Execute a sync workflow. Its thread makes one call at a time, and the run's main task
-    executes it.
+    """Execute a sync workflow in a thread.
 
-    The run can settle only while the thread waits in a call. `busy` is True while it does not.
+    The thread makes one call at a time, and the run's main task executes it. The run can settle
+    only while the thread waits in a call. `busy` is True while it does not.
     """
 
     def __init__(
@@ -59,8 +59,10 @@ class SyncWorkflowThread:
         """Done when the thread has ended. Until then the workflow's own code may execute."""
 
     async def drive(self) -> Any:
-        """Execute the thread's calls, as the run's main task on the run loop. Return or raise
-        the workflow's outcome."""
+        """Execute the thread's calls, as the run's main task on the run loop.
+
+        Return or raise the workflow's outcome.
+        """
         context = copy_context()
         context.run(THREAD.set, self)
         # A step's body may have started this run. The run's calls are not the body's.
@@ -92,8 +94,10 @@ class SyncWorkflowThread:
             request.reply.put((value, error))
 
     def call(self, make: Make) -> Any:
-        """Execute a coroutine on the run loop and wait for it. Called from the workflow's
-        thread."""
+        """Execute a coroutine on the run loop and wait for it.
+
+        Called from the workflow's thread.
+        """
         self.check()
         if self._execution.end_reason is not None:
             raise self._execution.end_reason
@@ -106,18 +110,23 @@ class SyncWorkflowThread:
         return value
 
     def check(self) -> None:
-        """Refuse calls from other threads than the workflow's own. Their order would not be
-        deterministic."""
+        """Refuse calls from other threads than the workflow's own.
+
+        Their order would not be deterministic.
+        """
         if threading.get_ident() != self._ident:
             raise self._execution.refuse(
                 NotInRun(
-                    "a sync workflow's calls must come from its own thread, not from one that it started."
+                    "a sync workflow's calls must come from its own thread, "
+                    "not from one that it started."
                 )
             )
 
     def evict(self, why: BaseException) -> None:
-        """Wake a thread that waits in a call. A thread that computes gets the reason at its next
-        call."""
+        """Wake a thread that waits in a call.
+
+        A thread that computes gets the reason at its next call.
+        """
         request = self._open
         if request is not None:
             request.reply.put((None, why))
@@ -133,8 +142,10 @@ class SyncWorkflowThread:
             self._execution.host.call_soon_threadsafe(self._end, _Request(None, value, error))
 
     def _end(self, request: _Request) -> None:
-        """Deliver the workflow's outcome and mark the thread as ended, in one callback. In
-        between, the thread would seem neither busy nor ended."""
+        """Deliver the workflow's outcome and mark the thread as ended, in one callback.
+
+        In between, the thread would seem neither busy nor ended.
+        """
         self._arrive(request)
         if not self.ended.done():
             self.ended.set_result(None)
@@ -184,8 +195,10 @@ class Executor(ThreadPoolExecutor):
 
 
 class Pool:
-    """A pool of threads for sync steps. It grows to the number of concurrent calls, and reuses
-    its threads."""
+    """A pool of threads for sync steps.
+
+    It grows to the number of concurrent calls, and reuses its threads.
+    """
 
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
@@ -202,8 +215,10 @@ class Pool:
         *args: Any,
         **kwargs: Any,
     ) -> asyncio.Future[T]:
-        """Start `fn` in a thread, and return a future for its outcome on `loop`. Cancelling the
-        future does not stop the thread."""
+        """Start `fn` in a thread, and return a future for its outcome on `loop`.
+
+        Cancelling the future does not stop the thread.
+        """
         future: asyncio.Future[T] = loop.create_future()
 
         def tell(value: Any, error: BaseException | None) -> None:

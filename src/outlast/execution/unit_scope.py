@@ -41,8 +41,10 @@ class Units:
 def units_around(
     effect: EffectBase[..., Any], *, needs_compensation: bool = True
 ) -> list[UnitScope]:
-    """Return the units around the current code, innermost first. Raise if one of them could not
-    compensate the effect."""
+    """Return the units around the current code, innermost first.
+
+    Raise if one of them could not compensate the effect.
+    """
     units: list[UnitScope] = []
     unit = UNIT.get()
     while unit is not None:
