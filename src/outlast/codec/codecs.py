@@ -135,8 +135,8 @@ class TypedCodec:
                 return type(value) is type(fresh) or not isinstance(
                     value, (str, bytes, tuple, list, set, frozenset)
                 )
-        # A failed comparison proves nothing.
         except Exception:
+            # A failed comparison proves nothing.
             return type(value) is type(fresh)
         knows_equality = any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
         by_text = "NaN" in text or not knows_equality

@@ -176,8 +176,8 @@ def _state(error: BaseException, text_max: int) -> dict[str, Any] | None:
         return None
     try:
         reduced = error.__reduce__()
-    # An exception that cannot be reduced cannot be rebuilt.
     except Exception:
+        # An exception that cannot be reduced cannot be rebuilt.
         return None
     if not isinstance(reduced, tuple) or len(reduced) < 2 or reduced[0] is not type(error):
         return None
@@ -386,8 +386,8 @@ def message_of(error: BaseException) -> str:
     """Return the error's message, or a note that it cannot be read."""
     try:
         return str(error)
-    # A broken __str__ must not hide the error.
     except Exception as failure:
+        # A broken __str__ must not hide the error.
         return f"(its message could not be read: {type(failure).__name__})"
 
 

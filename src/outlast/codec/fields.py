@@ -124,6 +124,6 @@ def _written(value: Any, name: str | None = None) -> Any:
 def _same(value: Any, default: Any) -> bool:
     try:
         return type(value) is type(default) and bool(value == default)
-    # A failed comparison proves nothing.
     except Exception:
+        # A failed comparison proves nothing.
         return False

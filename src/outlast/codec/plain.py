@@ -40,8 +40,8 @@ def encode(value: Any) -> str:
         check(value)
     try:
         return _encoder.encode(value) if scalar is None else scalar(value)
-    # The int has more digits than Python converts.
     except ValueError as error:
+        # The int has more digits than Python converts.
         raise Unrecordable(f"{kind.__name__} cannot be recorded: {error}") from None
 
 
@@ -72,8 +72,8 @@ def copied(value: Any) -> Any:
         return {key: copied(item) for key, item in value.items()}
     try:
         return deepcopy(value)
-    # A part cannot be copied, like a lock or a client in a model's private attribute.
     except Exception:
+        # A part cannot be copied, like a lock or a client in a model's private attribute.
         return _copied_in_parts(value)
 
 

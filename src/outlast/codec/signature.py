@@ -139,8 +139,8 @@ class Signature:
         """Return whether the fingerprint of these arguments is no longer `before`."""
         try:
             return self.fingerprint(args, kwargs) != before
-        # Something that was there is missing now.
         except Exception:
+            # Something that was there is missing now.
             return True
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -284,8 +284,8 @@ def _canonical(value: Any) -> Any:
 
     try:
         return to_jsonable_python(value)
-    # The bytes are not text.
     except UnicodeDecodeError:
+        # The bytes are not text.
         return to_jsonable_python(value, bytes_mode="base64")
 
 

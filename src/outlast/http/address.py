@@ -1,4 +1,4 @@
-"""Where the server listens: `host:port`."""
+"""Parse and open the address that the server listens on: `host:port`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _WRITE = (
 
 
 def parse(address: str) -> tuple[str, int]:
-    """The host and the port. No host means loopback: nobody is let in by leaving something out."""
+    """Return the host and the port. No host means loopback: leaving something out admits no one.
+
+    Raise SettingsError for an invalid address.
+    """
     parts = _ADDRESS.fullmatch(address.strip())
     if parts is None:
         raise SettingsError(f"http={address!r} is not an address. {_WRITE}")
@@ -36,25 +39,25 @@ def parse(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is an address, not a name, of this machine alone."""
+    """Return whether this is an address, not a name, that only this machine can reach."""
     found = _ip(host)
     return found is not None and found.is_loopback
 
 
 def is_unspecified(host: str) -> bool:
-    """Tell whether this is 0.0.0.0 or ::, which stands for every address of this machine."""
+    """Return whether this is 0.0.0.0 or ::, which stands for every address of this machine."""
     found = _ip(host)
     return found is not None and found.is_unspecified
 
 
 def is_same_address(one: str, other: str) -> bool:
-    """Tell whether both are addresses, not names, and the same one."""
+    """Return whether both are addresses, not names, and equal."""
     found = _ip(one)
     return found is not None and found == _ip(other)
 
 
 def _ip(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address, of an IPv4 address that is mapped into IPv6 the IPv4 one; None for a name."""
+    """Return the address; None for a name. An IPv4 address mapped into IPv6 becomes the IPv4 one."""
     try:
         found = ip_address(host)
     except ValueError:
@@ -63,13 +66,19 @@ def _ip(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_for_this_machine(address: str) -> bool:
-    """Whether who listens there can be reached from elsewhere: no. SettingsError for what is no address."""
+    """Return whether only this machine can reach a server at this address.
+
+    Raise SettingsError for an invalid address.
+    """
     host, _ = parse(address)
     return host.lower() == "localhost" or is_loopback(host)
 
 
 def listen(address: str) -> socket.socket:
-    """A listening socket, not inherited by other programs. What is wrong with the address is a SettingsError here and now."""
+    """Return a listening socket that other programs do not inherit.
+
+    Raise SettingsError at once if the address cannot be used.
+    """
     host, port = parse(address)
     try:
         family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -79,7 +88,8 @@ def listen(address: str) -> socket.socket:
         ) from None
     listener = socket.socket(family, kind, proto)
     try:
-        if sys.platform != "win32":  # there it would let two processes have one port
+        # On Windows this would let two processes share a port.
+        if sys.platform != "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and host == "::":
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -93,7 +103,7 @@ def listen(address: str) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """How to reach it from this machine."""
+    """Return the URL that reaches the listener from this machine."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

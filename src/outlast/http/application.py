@@ -1,4 +1,4 @@
-"""The routes themselves. Only POST changes anything; every answer says `Cache-Control: no-store`."""
+"""Answer the routes. Only POST changes anything, and every answer says `Cache-Control: no-store`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ REFUSED = (
     "with localhost or the address of this server as the host"
 )
 TELL_SECONDS = 10.0
-"""Refusals within so long are one line of the log: whoever may reach the port could fill the disk by it, guessing."""
+"""Refusals within this time share one log line: a client that guesses secrets could otherwise fill
+the disk.
+"""
 
 
 def application(
@@ -65,13 +67,13 @@ def _answer(
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
-    """No such route, or not by this method."""
+    """Answer an unknown route or a wrong method."""
     assert isinstance(error, HTTPException)
     return _answer(error.status_code, {"error": error.detail}, error.headers)
 
 
 def _guarded(endpoint: Endpoint) -> Endpoint:
-    """What goes wrong in an answer is for the log; the client learns that it did."""
+    """Log the errors of an endpoint, and answer 500 without details."""
 
     @functools.wraps(endpoint)
     async def guarded(self: _Answers, request: Request) -> Response:
@@ -116,9 +118,8 @@ class _Answers:
     @_guarded
     async def metrics(self, request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        text = await run_in_threadpool(
-            self._numbers, encode
-        )  # the other routes are answered meanwhile
+        # A thread keeps the other routes responsive.
+        text = await run_in_threadpool(self._numbers, encode)
         return Response(text, headers={"content-type": content_type, **_NO_STORE})
 
     def _numbers(self, encode: Callable[[CollectorRegistry], bytes]) -> bytes:

@@ -1,7 +1,7 @@
-"""One connection: bounded in time, and one of a bounded number.
+"""Bound each connection in time, and bound their number.
 
-uvicorn bounds neither: a request that never ends, an answer that is never read, or a connection that stays silent would be kept
-forever, and each holds a file descriptor of the worker.
+uvicorn bounds neither. It would keep a request that never ends, an answer that is never read, or a
+silent connection forever, and each holds a file descriptor of the worker.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ REQUEST_SECONDS_MAX = 5.0
 CONNECTIONS_MAX = 64
 HEADERS_BYTES_MAX = 8192
 TELL_SECONDS = 10.0
-"""How long a message about what clients do wrong is not logged again."""
+"""How long a message about a client's fault is not logged again."""
 
 log = logging.getLogger("outlast.http")
 
 
 class Requests(h11.Connection):
-    """Refuse a request whose line and headers, or whose trailers, have more than HEADERS_BYTES_MAX bytes.
+    """Refuse a request whose line and headers, or whose trailers, exceed HEADERS_BYTES_MAX bytes.
 
-    h11 by itself refuses only what is incomplete by then: a head that comes in one packet may be longer.
+    h11 itself refuses only what is incomplete by then: headers that arrive in one packet may be
+    longer.
     """
 
     def __init__(self) -> None:
@@ -35,9 +36,8 @@ class Requests(h11.Connection):
     def next_event(self) -> Any:
         event = super().next_event()
         if isinstance(event, (h11.Request, h11.EndOfMessage)):
-            size = sum(
-                len(name) + len(value) + 4 for name, value in event.headers
-            )  # ": " and the line's end
+            # 4 bytes for ": " and the line end.
+            size = sum(len(name) + len(value) + 4 for name, value in event.headers)
             if isinstance(event, h11.Request):
                 size += len(event.method) + len(event.target) + len(" HTTP/1.1") + 3
             if size > HEADERS_BYTES_MAX:
@@ -46,10 +46,10 @@ class Requests(h11.Connection):
 
 
 class ClientFaults:
-    """Log what clients do wrong, each message at most once per TELL_SECONDS, with how often it was.
+    """Log clients' faults, each message at most once per TELL_SECONDS, with a count.
 
-    uvicorn logs a line for each malformed request: whoever reaches the port could fill the disk. This takes
-    the place of uvicorn's logger for the connections of one server.
+    uvicorn logs a line for each malformed request, so any client that reaches the port could fill
+    the disk. This replaces uvicorn's logger for the connections of one server.
     """
 
     level = logging.WARNING
@@ -74,11 +74,14 @@ class ClientFaults:
 
 
 class Connection(H11Protocol):
-    """A timer runs from the moment it is made, from each answer, and from the first byte of each later request. Whatever is not
-    complete when it ends is cut off: the request, the reading of the answer, or the closing.
+    """A connection with a timer.
 
-    When there are too many, the one whose timer has run longest goes. Clients that do as they should are never that one,
-    so that a probe is answered while others sit on their connections.
+    The timer starts when the connection is made, after each answer, and at the first byte of each
+    later request. When it ends, the connection is cut, whether the request is incomplete, the
+    answer unread or the connection not yet closed.
+
+    When there are too many connections, the one whose timer has run longest is cut. That is never a
+    well-behaved client, so a probe is answered while other clients hold their connections open.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -112,7 +115,10 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """As the other answers are. A request that was being answered is over: its answer has gone out, or never will."""
+        """Answer 400 in the form of the other answers, and close the connection.
+
+        A request in progress is over: its answer has been sent, or never will be.
+        """
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()

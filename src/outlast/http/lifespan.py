@@ -1,4 +1,4 @@
-"""An Outlast inside somebody's web server."""
+"""Run an Outlast inside a web server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ if TYPE_CHECKING:
 
 
 def lifespan(app: Outlast) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
-    """What `FastAPI(lifespan=...)` and `Starlette(lifespan=...)` take: `app` is open while the server serves, and is drained and
-    left when the server stops. Handlers find it as `request.state.outlast` and `request.app.state.outlast`.
+    """Return a lifespan for `FastAPI(lifespan=...)` and `Starlette(lifespan=...)`.
 
-    A signal that stops the server begins the drain at once, beside the server's own shutdown, which takes its time over
-    requests under way. A server that stops for another reason drains now: steps under way have `grace` seconds to end.
+    `app` is open while the server serves, and is drained and closed when the server stops. Handlers
+    find it as `request.state.outlast` and `request.app.state.outlast`.
+
+    A signal that stops the server begins the drain at once, in parallel with the server's own
+    shutdown, which may wait for requests in flight. If the server stops for another reason, the
+    drain begins then: steps in flight have `grace` seconds to end.
     """
 
     @asynccontextmanager
@@ -23,6 +26,7 @@ def lifespan(app: Outlast) -> Callable[[Any], AbstractAsyncContextManager[dict[s
         async with app:
             server_app.state.outlast = app
             yield {"outlast": app}
-            app.status_provider.begin_drain("the server stops")  # leaving alone would cancel steps
+            # Closing without a drain would cancel steps.
+            app.status_provider.begin_drain("the server stops")
 
     return living

@@ -1,4 +1,4 @@
-"""Samples, as prometheus-client wants them."""
+"""Convert samples for prometheus-client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Samples(Collector):
 
 
 def registry_of(samples: Callable[[], Iterable[Sample]]) -> CollectorRegistry:
-    """A registry of our own: the process-wide one belongs to the program."""
+    """Return a separate registry: the process-wide one belongs to the program."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Samples(samples))
     return registry

@@ -1,4 +1,4 @@
-"""`routes`: the five routes as a Starlette app, to mount in anyone's."""
+"""Provide the five routes as a Starlette app, to mount in any other."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ def routes(
     secret: str | None = None,
     health_stall: float | None = None,
 ) -> Starlette:
-    """Return `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain` of an Outlast as an app of their own.
+    """Return `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain` of an Outlast as a Starlette
+    app.
 
-    Mount it in yours: `web.mount("/ops", routes(app))`. It may be made before the Outlast is open. `secret`
-    and `health_stall` are its settings unless given. The routes answer on your server's loop: while that is
-    blocked, they do not answer; a `Server` of their own does.
+    Mount it in yours: `web.mount("/ops", routes(app))`. You may make it before the Outlast is open.
+    `secret` and `health_stall` default to the Outlast's settings. The routes answer on your
+    server's event loop, so they do not answer while it is blocked. A separate `Server` does.
 
-    With a secret, `POST /shutdown` and `GET /drain` need it, also over loopback: set one behind a proxy.
-    Without one, the Host header must be localhost or the address of the server, and `POST /shutdown` is
-    allowed only over loopback, to what is no browser and does not say that it forwards (Forwarded,
-    X-Forwarded-..., X-Real-IP, Via).
+    With a secret, `POST /shutdown` and `GET /drain` require it, even over loopback: set one behind
+    a proxy. Without one, the Host header must be localhost or the address of the server. `POST
+    /shutdown` is then allowed only over loopback, and not to a browser or to a client that says it
+    forwards (Forwarded, X-Forwarded-..., X-Real-IP, Via).
     """
     return routes_at(app, "", secret, health_stall)
 
@@ -56,7 +57,7 @@ _EXTRA = {"anyio", "click", "h11", "prometheus_client", "starlette", "uvicorn"}
 
 @contextmanager
 def extra() -> Iterator[None]:
-    """Around imports of what the extra `http` installs."""
+    """Turn a missing package of the extra `http` into a SettingsError."""
     try:
         yield
     except ModuleNotFoundError as error:

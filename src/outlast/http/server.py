@@ -1,4 +1,6 @@
-"""The server: the routes in a thread with a loop of its own, so that it answers while the program's loop stands still."""
+"""Serve the routes from a thread with its own event loop, so that it answers while the program's is
+blocked.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ log = logging.getLogger("outlast.http")
 
 
 class Server:
-    """Serves the routes of an Outlast on `address` from `start` to `stop`: through the whole drain, and while the program's loop
-    is blocked. `secret` and `health_stall` are the app's settings unless given. A forked child does not serve.
+    """Serve the routes of an Outlast on `address` from `start` to `stop`.
 
-    Bounds: a request is complete and its answer read within 5 s, or the connection is cut; of 64 connections the oldest one
-    goes; 8 KB of headers; 1 KB of body.
+    It answers through the whole drain, and while the program's event loop is blocked. `secret` and
+    `health_stall` default to the app's settings. A forked child does not serve.
+
+    Limits: a request must be complete and its answer read within 5 s, or the connection is cut. At
+    64 connections, the oldest one is cut. Headers may have 8 KB, a body 1 KB.
     """
 
     def __init__(
@@ -55,13 +59,16 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it can be reached from this machine, with the real port."""
+        """Return the URL that reaches it from this machine, with the real port."""
         if not self._url:
             raise OutlastError("this HTTP server has not been started: its port is not known yet.")
         return self._url
 
     def start(self) -> None:
-        """Listens when it returns. SettingsError if it cannot, or if the extra `http` is not installed."""
+        """Start to listen before returning.
+
+        Raise SettingsError if it cannot listen, or if the extra `http` is not installed.
+        """
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 raise OutlastError(f"this HTTP server serves already, at {self._url}.")
@@ -83,7 +90,10 @@ class Server:
             log.info("serves at %s", self._url, extra={"event": "serving", "url": self._url})
 
     def stop(self, timeout: float = 2.0) -> None:
-        """Take no more connections, let the answers under way go out, and end the thread. Waits for `timeout` seconds at most."""
+        """Stop accepting connections, finish the answers in flight, and end the thread.
+
+        Wait for `timeout` seconds at most.
+        """
         with self._lock:
             server, thread = self._uvicorn, self._thread
         if server is None or thread is None:
@@ -97,11 +107,12 @@ class Server:
             log.warning("the HTTP server at %s did not end within %g s", self._url, timeout)
 
     async def stopped(self, timeout: float) -> None:
-        """The same from a coroutine. No thread is needed for it: there may be none to be had."""
+        """Do the same from a coroutine, without a thread: there may be none available."""
         thread = self._thread
         self.stop(0.0)
         until = time.monotonic() + timeout
-        while thread is not None and thread.is_alive() and time.monotonic() < until:  # noqa: ASYNC110 - a thread tells nobody
+        # A thread sends no notification when it ends.
+        while thread is not None and thread.is_alive() and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
@@ -114,14 +125,19 @@ class Server:
             listener.close()
 
     def _in_child(self) -> None:
-        """The thread is the parent's. Its sockets are here too, and would keep its port and its clients' connections open."""
+        """Release the parent's sockets in a forked child.
+
+        The serving thread exists only in the parent, but the child inherits its sockets, which
+        would keep the port and the clients' connections open.
+        """
         held: list[Any] = [] if self._listener is None else [self._listener]
         if self._uvicorn is not None:
             connections = self._uvicorn.server_state.connections
             held += [connection.transport.get_extra_info("socket") for connection in connections]
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in {sock.fileno() for sock in held} - {-1}:
-            # Not closed, but replaced: the objects that have the number close it again when they go.
+            # Replace the descriptors instead of closing them: the objects that own them close them
+            # again later.
             os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
         self._forget()
@@ -129,7 +145,8 @@ class Server:
 
 async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
     await server.serve(sockets=[listener])
-    for connection in list(server.server_state.connections):  # those whose clients do not read
+    # These clients do not read.
+    for connection in list(server.server_state.connections):
         connection.transport.abort()
     await asyncio.sleep(0)
 

@@ -1,13 +1,14 @@
-"""Decide who may end a worker over HTTP, or read what it is doing, and read the reason they give.
+"""Decide who may end a worker over HTTP, or read what it is doing, and read their reason.
 
-Where a secret is configured, every request to these routes must carry it, also one from this machine:
-a proxy on the same host makes everybody loopback, and a default nginx does not say that it forwards.
+With a configured secret, every request to these routes must carry it, even one from this machine: a
+proxy on the same host makes every client loopback, and a default nginx does not say that it
+forwards.
 
-Where none is configured, the Host header must name this server: localhost, a loopback address, the
-configured address, or the address that the connection came to. A web page that had its own name resolve
-to this machine (DNS rebinding) sends that name. Ending the worker also needs a peer on this machine that
-is neither a proxy that says so (Forwarded, X-Forwarded-..., X-Real-IP, Via) nor a browser (Origin,
-Sec-Fetch-Site).
+Without a secret, the Host header must name this server: localhost, a loopback address, the
+configured address, or the address that the connection came to. A web page whose own name resolves
+to this machine (DNS rebinding) sends that name. Ending the worker also requires a peer on this
+machine that is neither a proxy that says so (Forwarded, X-Forwarded-..., X-Real-IP, Via) nor a
+browser (Origin, Sec-Fetch-Site).
 """
 
 from __future__ import annotations
@@ -37,23 +38,24 @@ _HOST = re.compile(
 
 
 class ShutdownAuthorizer:
-    """Admit requests by the secret, or without one by where they come from and what they ask for.
+    """Admit requests by the secret, or without one by their origin and Host header.
 
-    `host` is the name or address that the server was told to listen on.
+    `host` is the name or address that the server was configured to listen on.
     """
 
     def __init__(self, secret: str, host: str = "") -> None:
-        secret = secret.strip()  # a header's value cannot begin or end with a space
+        # A header's value cannot begin or end with a space.
+        secret = secret.strip()
         if any(char < " " or char == "\x7f" for char in secret):
             raise SettingsError(
                 "http_secret has a control character, which no HTTP header can carry."
             )
         self._needs_secret, self._host = bool(secret), host.lower()
-        # Without a secret there is one that nobody knows: both cases take the same way and time.
+        # Without a secret, use a random one: both cases take the same path and time.
         self._secret = (secret or secrets.token_hex(32)).encode(errors="surrogateescape")
 
     def admits(self, scope: Mapping[str, Any]) -> bool:
-        """Tell whether this request may change something."""
+        """Return whether this request may change something."""
         headers = Headers(scope=dict(scope))
         has_secret = self._has_secret(headers)
         if has_secret or self._needs_secret:
@@ -66,7 +68,7 @@ class ShutdownAuthorizer:
         )
 
     def shows(self, scope: Mapping[str, Any]) -> bool:
-        """Tell whether this request may read what the worker is doing."""
+        """Return whether this request may read what the worker is doing."""
         headers = Headers(scope=dict(scope))
         has_secret = self._has_secret(headers)
         if has_secret or self._needs_secret:
@@ -78,7 +80,9 @@ class ShutdownAuthorizer:
         return hmac.compare_digest(token.strip(), self._secret) and scheme.lower() == b"bearer"
 
     def _names_this_server(self, scope: Mapping[str, Any], headers: Headers) -> bool:
-        """Tell whether the one Host header names it. A rebound name of the attacker's does not."""
+        """Return whether the only Host header names this server. An attacker's rebound name does
+        not.
+        """
         hosts = headers.getlist("host")
         parts = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if parts is None:
@@ -86,23 +90,26 @@ class ShutdownAuthorizer:
         host = (parts["six"] or parts["name"]).lower()
         if host == "localhost" or is_loopback(host):
             return True
-        if is_unspecified(
-            host
-        ):  # browsers let a page send requests to 0.0.0.0, which is this machine
+        # Browsers let a page send requests to 0.0.0.0, which is this machine.
+        if is_unspecified(host):
             return False
         server = scope.get("server")
         return host == self._host or (server is not None and is_same_address(host, str(server[0])))
 
 
 def _is_local(scope: Mapping[str, Any]) -> bool:
-    """Whether the peer is on this host: by loopback, or by a unix socket."""
+    """Return whether the peer is on this host: over loopback, or over a unix socket."""
     client = scope.get("client")
     return _is_unix(scope) if client is None else is_loopback(str(client[0]))
 
 
 def _is_unix(scope: Mapping[str, Any]) -> bool:
-    """A peer without an address is no proof: so is a remote one that reset its connection before it was accepted, while what it
-    sent can still be read (seen). The server's own address tells: on a unix socket it is a path, without a port."""
+    """Return whether the request came over a unix socket.
+
+    A missing peer address is no proof: a remote peer that reset its connection before it was
+    accepted has none either, while its data can still be read (observed). The server's own address
+    is proof: on a unix socket it is a path without a port.
+    """
     server = scope.get("server")
     return scope.get("client") is None and server is not None and server[1] is None
 
@@ -115,7 +122,7 @@ def peer_of(scope: Mapping[str, Any]) -> str:
 
 
 class Unreadable(Exception):
-    """The body of a request cannot be used; nothing was begun."""
+    """The body of a request cannot be used. Nothing was started."""
 
     def __init__(self, status: int, why: str) -> None:
         self.status = status
@@ -123,7 +130,10 @@ class Unreadable(Exception):
 
 
 async def said(request: Request) -> str:
-    """The reason that the body gives, fit for one line of a log; "" if it gives none."""
+    """Return the reason in the body, fit for one log line; "" if there is none.
+
+    Raise Unreadable if the body is not usable.
+    """
     body = await _body(request)
     if not body:
         return ""

@@ -1,4 +1,4 @@
-"""What the HTTP routes know of a worker, and nothing more."""
+"""Define what the HTTP routes know of a worker."""
 
 from __future__ import annotations
 
@@ -12,58 +12,65 @@ from outlast.errors import OutlastError
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of `/metrics`. Samples of one name are one metric: the first says its kind and its help."""
+    """One number of `/metrics`. Samples with the same name form one metric: the first defines its
+    kind and help.
+    """
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     help: str
     value: float
-    """Of a histogram: the sum."""
+    """For a histogram, the sum."""
     labels: Mapping[str, str] = field(default_factory=dict)
     buckets: Sequence[tuple[str, float]] = ()
-    """Of a histogram: how many there were up to each bound, ascending; the last bound is +Inf."""
+    """For a histogram, the cumulative count up to each bound, ascending. The last bound is +Inf."""
 
 
 @runtime_checkable
 class StatusProvider(Protocol):
-    """Every member may be called from any thread, and returns at once, but for `peek`."""
+    """The status of a worker. Every member may be called from any thread, and returns at once,
+    except `refresh`.
+    """
 
     def ready(self) -> str | None:
-        """None: ready. Else the reason why not."""
+        """Return None if the worker is ready, otherwise the reason why not."""
         ...
 
     def stalled(self) -> float:
-        """Seconds since the event loop's last sign of life."""
+        """Return the seconds since the event loop's last sign of life."""
         ...
 
     def begin_drain(self, reason: str) -> None:
-        """Begin a drain. Any number of them is one."""
+        """Begin a drain. Further calls have no effect."""
         ...
 
     def drain_view(self) -> dict[str, Any]:
-        """What is still running and why, as JSON can carry it."""
+        """Return what is still running and why, as JSON values."""
         ...
 
     def refresh(self) -> None:
-        """Before `samples`: have a look at what is not in memory. It may block for a few seconds, so it is called in a thread."""
+        """Update what is not in memory, before `samples`.
+
+        It may block for a few seconds, so it is called in a thread.
+        """
         ...
 
     def samples(self) -> Iterable[Sample]:
-        """What `/metrics` shows, from memory."""
+        """Return what `/metrics` shows, from memory."""
         ...
 
 
 class HasStatusProvider(Protocol):
-    """An Outlast. Before it is open, and after, it has no face: None, or an OutlastError."""
+    """An Outlast. While it is not open, `status_provider` is None or raises OutlastError."""
 
     @property
     def status_provider(self) -> StatusProvider | None:
-        """What the endpoints look at."""
+        """Return what the endpoints read."""
         ...
 
 
 class NotOpen:
-    """The face of an Outlast that is not open: routes are mounted before it is."""
+    """The status of an Outlast that is not open: routes are mounted before it is."""
 
     def ready(self) -> str | None:
         return "starting"
@@ -79,7 +86,7 @@ class NotOpen:
         return {"draining": False, **nothing, "under_way": []}
 
     def refresh(self) -> None:
-        """There is nothing to look at."""
+        """Do nothing: there is nothing to update."""
 
     def samples(self) -> Iterable[Sample]:
         return ()
@@ -89,7 +96,11 @@ NOT_OPEN = NotOpen()
 
 
 def status_provider_of(app: StatusProvider | HasStatusProvider) -> Callable[[], StatusProvider]:
-    """How to look this app in the face: at each request anew, because it may be opened later, and again."""
+    """Return a function that finds the app's current status provider.
+
+    Call it for each request, because the app may be opened later, and reopened. Raise TypeError for
+    anything that is not an Outlast.
+    """
     if inspect.getattr_static(app, "status_provider", None) is None and isinstance(
         app, StatusProvider
     ):

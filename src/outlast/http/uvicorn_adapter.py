@@ -1,4 +1,4 @@
-"""uvicorn, made to fit into somebody else's process."""
+"""Configure uvicorn to run inside another program's process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ class _Config(uvicorn.Config):
         self.client_faults = ClientFaults()
 
     def configure_logging(self) -> None:
-        """Loggers belong to the program. uvicorn would take the handlers off `uvicorn.access`, and the program may have a uvicorn."""
+        """Do nothing: loggers belong to the program.
+
+        uvicorn would remove the handlers of `uvicorn.access`, and the program may run its own
+        uvicorn.
+        """
 
 
 def server_of(app: Starlette) -> uvicorn.Server:
-    """It installs no signal handlers: uvicorn does so only in the main thread."""
+    """Return a server that installs no signal handlers: uvicorn does so only in the main thread."""
     return uvicorn.Server(
         _Config(
             app,

@@ -150,8 +150,8 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    # A log line must not be lost because of its arguments.
     except Exception as error:
+        # A log line must not be lost because of its arguments.
         return f"{record.msg} ({type(error).__name__} in its arguments)"
 
 

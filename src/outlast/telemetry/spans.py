@@ -147,8 +147,8 @@ class Spans:
         try:
             async with asyncio.timeout(seconds):
                 await engine.in_thread(flush, int(seconds * 1000))
-        # An exporter's failure must not delay the shutdown.
         except Exception as error:
+            # An exporter's failure must not delay the shutdown.
             log.warning("spans could not be sent: %s", type(error).__name__)
 
 

@@ -121,8 +121,8 @@ class StoreStatsPoller:
             return
         try:
             look.start()
-        # There are too many threads.
         except RuntimeError as error:
+            # There are too many threads.
             self._missed(error)
             self._over(under_way)
 
@@ -144,8 +144,8 @@ class StoreStatsPoller:
             if self._whole_due(time.monotonic()):
                 self._whole = self._look_at_all()
             self._up = True
-        # Whatever the error, the metrics report that the store is down.
         except Exception as error:
+            # Whatever the error, the metrics report that the store is down.
             self._missed(error)
         finally:
             self._over(under_way)
