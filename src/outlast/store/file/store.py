@@ -82,7 +82,8 @@ class FileStore(SQLiteStore):
     # -- opening
 
     def versions(self) -> tuple[int, int]:
-        """Return the schema version of the journals and the one that this release knows.
+        """Return the schema version of the journals (0 if there is no store) and the one that is
+        known here.
 
         A version that only the log has is found when the store is opened.
         """
@@ -104,7 +105,7 @@ class FileStore(SQLiteStore):
     def _migrate(self) -> None:
         """Fill the new database in memory from the files, and migrate it.
 
-        Read and check everything before writing anything.
+        No file is changed before everything is read and checked.
         """
         self._entered = Folder(self.folder)
         self._closing.append(self._entered.leave)

@@ -1,7 +1,7 @@
-"""Listen for notifications, send them, and keep this process's workers alive, in one thread.
+"""Listen for notifications, send them, and show that this process's workers are alive.
 
-The thread has its own connection. It holds the locks that prove that the workers are alive, and
-sends their heartbeats. While it cannot, the thread in `heartbeat` sends them.
+One thread with its own connection does all of it. It holds the locks that prove that the workers
+are alive, and sends their heartbeats. While it cannot, the thread in `heartbeat` sends them.
 
 Nothing depends on it: a notification may be lost, and without a lock or a heartbeat the lease
 decides which worker is dead. So the thread never raises; it tries again.

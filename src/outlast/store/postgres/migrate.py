@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - only names of our own, and the schema's, quoted, are put in
+# ruff: noqa: S608 - only our own names and the quoted schema name are interpolated
 """Check the version of the schema, and bring it to the one that this release knows.
 
 A migration is a numbered file. It is executed once, in its own transaction under a lock: of two
@@ -194,8 +194,9 @@ def check(db: Connection) -> bool:
 def migrate(db: Connection) -> None:
     """Bring the schema to this version.
 
-    Give up a lock after LOCK_SECONDS_MAX and retry, so that other transactions are not held up.
-    Raise StoreUnavailable if another release migrates at the same time.
+    Stop waiting for a lock after LOCK_SECONDS_MAX and retry, up to TRIES_MAX times, so that other
+    transactions are not held up. Raise StoreUnavailable if another release migrates at the same
+    time.
     """
     if check(db):
         return

@@ -13,8 +13,8 @@ from typing import Any
 from outlast.store.postgres.migrate import WALK_MAX
 
 SHARE = 20
-"""The interval between full scans, in multiples of their duration. Full scans take a twentieth of
-the time.
+"""The interval between full scans, in multiples of their duration. They cost a twentieth of the
+time.
 """
 SECONDS_MAX = 5.0
 """The longest interval between full scans. A run before a remembered position is found this late.

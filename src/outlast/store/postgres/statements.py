@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - only names of our own, and the schema's, quoted, are put in
+# ruff: noqa: S608 - only our own names and the quoted schema name are interpolated
 """Define every statement of the PostgreSQL store that is not in a server-side function.
 
 `{s}` is the schema, `{v}` its version. Values are always bound.

@@ -65,9 +65,8 @@ HERE_SECONDS = 0.25
 LOCK_WAIT_HERE = 0.005
 """How long a commit on the event loop waits for each lock."""
 LOCK_WAITS = (0.3, 1.0, 2.0)
-"""How long a batch waits for each row lock: the first value at first, the next ones if no row turns
-out to be locked for longer. Outlast holds row locks for milliseconds; another program may hold them
-for minutes.
+"""How long each attempt of a batch waits for a row lock. The next attempt follows only if the rows
+are free again. Outlast holds row locks for milliseconds; another program may hold them for minutes.
 """
 CANCELLED = "57014"
 LONG_CALLS = 2.5
@@ -250,8 +249,8 @@ class PostgresStore:
     def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
         """Commit if no lock is in the way, in this process or in the server.
 
-        Return None if one is: nothing was written. Wait at most HERE_SECONDS for the server, then
-        raise CommitUnknown.
+        Return None if one is, or if no prepared session is open: nothing was written. Wait at most
+        HERE_SECONDS for the server, then raise CommitUnknown.
         """
         if not self._writing.acquire(blocking=False):
             return None
@@ -363,7 +362,7 @@ class PostgresStore:
             raise translate(error, self.address, sent=True, usable=False) from error
 
     def _commit(self, commands: Sequence[Command], seconds: float | None = None) -> Answer | None:
-        """Call the commit function, and repeat the call after deadlocks and short lock waits.
+        """Call the commit function. Repeat the call after a deadlock or a short lock wait.
 
         `seconds` bounds the call on the event loop. With it, return None if a lock or a deadlock
         stopped the call: nothing was written. Raise Blocked if another program keeps a row locked.

@@ -182,10 +182,9 @@ class Pruned(NamedTuple):
 
     gone: int
     passed: int
-    """The number of runs that the call skipped, from the beginning, because they cannot be pruned.
-    """
+    """The number of candidates, from the beginning, that the call skipped: they must stay."""
     more: int
-    """1 if there are more runs to check."""
+    """1 if more candidates follow."""
 
 
 def _submitted(answer: Any) -> Submitted:

@@ -18,7 +18,7 @@ from outlast.store.protocol import BadValue
 INTEGER_MAX = 2**53
 """The largest integer: Lua's numbers are doubles."""
 PRIORITY_MAX = 2**52
-"""The largest priority. Queues are sorted by the difference from it, which is a double too."""
+"""The largest priority. Runs are ordered by the difference from it, which is a double too."""
 PRUNE_LOOK = 250
 """The most runs that one call of a Prune checks."""
 SUBMIT_MANY_MAX = 10_000
@@ -65,8 +65,9 @@ def encode(batch: Sequence[commands.Command]) -> list[str | bytes | int]:
 
 
 def alone(name: str, said: dict[str, Any]) -> list[str | bytes | int]:
-    """Return the arguments of a call for one operation that is not a protocol command, or a
-    modified one.
+    """Return the arguments of a call for one operation.
+
+    It is for an operation that is not a protocol command, or for a command with extra fields.
     """
     return [name, 1, _json([said]).encode()]
 

@@ -67,7 +67,7 @@ class RedisStore(Reads):
         self._unknown: list[str] = []
         """Lost calls that may still reach the server."""
         self._prune_from = 0
-        """The number of runs that cannot be pruned before the next run that a Prune checks."""
+        """The number of runs that must stay before the next run that a Prune checks."""
         self._renew_identity()
 
     @classmethod
@@ -199,10 +199,10 @@ class RedisStore(Reads):
     # -- writing
 
     def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
-        """Commit if no other call of this process is in the way.
+        """Commit if there is nothing to wait for but the server's answer.
 
-        Return None if one is: nothing was written. Wait at most HERE_SECONDS for the server, then
-        raise CommitUnknown; `recover` waits for the answer.
+        Return None otherwise: nothing was written. Wait at most HERE_SECONDS for the answer, then
+        raise CommitUnknown; `recover` waits for it.
         """
         if Prune in set(map(type, commands)) or not self._writing.acquire(blocking=False):
             return None
@@ -407,10 +407,10 @@ class RedisStore(Reads):
         self._listener.listen(on_change)
 
     def acquire_liveness(self, worker: str) -> None:
-        """Prove by a connection that the worker is alive.
+        """Show the server, by a connection, that the worker is alive.
 
         If the server cannot be reached, or does not report its run id, only leases say which
-        workers are alive.
+        workers are alive. Raise BadValue for an id that cannot be stored.
         """
         self._check_open()
         try:
