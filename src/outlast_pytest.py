@@ -50,7 +50,7 @@ def pytest_runtest_protocol() -> Generator[None, Any, None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
-    """Replay the runs of the apps the test has opened. A run that ends differently fails the test."""
+    """Replay the runs of the test's apps. A run that ends differently fails the test."""
     result = yield
     testing = sys.modules.get("outlast.testing.app")
     if testing is None or not testing.opened or result.excinfo is not None:
@@ -79,8 +79,9 @@ def outlast_clock() -> VirtualClock:
 
 @pytest.fixture
 def outlast_app(outlast_clock: VirtualClock) -> App:
-    """Return an app in memory on the virtual clock. OUTLAST_TEST_SEED shuffles what is ready at
-    once.
+    """Return an app in memory on the virtual clock.
+
+    OUTLAST_TEST_SEED shuffles what is ready at once.
     """
     from outlast.testing.app import App
 

@@ -8,9 +8,7 @@ from typing import NoReturn
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the console script. Always ends with SystemExit; `outlast.cli.exit_codes` defines the
-    codes.
-    """
+    """Run the console script, which ends with SystemExit and a code of `exit_codes`."""
     from outlast.cli.exit_codes import INTERRUPTED
 
     for stream in (sys.stdout, sys.stderr):

@@ -50,7 +50,7 @@ TRIAL = "trial"
 
 
 class ReportNotWritten(OutlastError):
-    """The trial was carried through, but its report is not where it should be."""
+    """The trial finished, but its report could not be written."""
 
 
 class _Group(TyperGroup):

@@ -235,7 +235,7 @@ def _text(value: Any) -> str:
 
 
 def _from(loaded: Loaded, name: str) -> str:
-    """Return where a setting comes from, also when a short grace has cut a reserve."""
+    """Return where a setting comes from, and whether a short grace has reduced a reserve."""
     origin = loaded.origins[name]
     if origin.kind is Kind.KEYWORD:
         return "--store"

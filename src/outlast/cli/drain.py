@@ -64,9 +64,7 @@ class Asked(NamedTuple):
     host: str
     pid: int
     state: str
-    """asked; draining, if it was before; drained, but still there; gone; or waiting after a
-    time-out.
-    """
+    """asked, draining (since before), drained (but still there), gone, or waiting (timed out)."""
     drain: DrainRow | None = None
     """The worker's drain, if it has begun."""
     dead: bool = False
@@ -85,7 +83,7 @@ class Patience:
         return self._until - time.monotonic()
 
     def with_store(self, action: Callable[[], T]) -> T:
-        """Repeat `action` while the store is busy, because a preStop command has only one chance."""
+        """Repeat `action` while the store is busy: a preStop command has only one chance."""
         until = time.monotonic() + max(0.0, min(self._busy, self.left))
         while True:
             try:
@@ -199,7 +197,7 @@ def _named(store: Store, fleet: Fleet, worker: str) -> Choice:
 
 
 def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
-    """Word the error that there is no worker to ask, which ones were found instead, and what to do."""
+    """Say that there is no worker to ask, which ones exist instead, and what to do."""
     said = [f"no worker of this host ({host}) is there to drain"]
     dead = [row for row in fleet.workers if row.host == host]
     elsewhere = [row for row in fleet.workers if row.host != host and fleet.state(row) != "dead"]

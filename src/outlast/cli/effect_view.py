@@ -41,7 +41,7 @@ BAD, HISTORY = "red", "yellow"
 def told(
     entry: Entry, facts: Mapping[str, Any], history: History, room: int | None
 ) -> tuple[str, str] | None:
-    """Return what an entry says about an effect, and its style. None if it is about something else."""
+    """Return what an entry says about an effect, and its style; None if it is about none."""
     undo = entry.key.startswith(UNDO)
     if entry.kind == "intent":
         what = "about to be done"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WIDTH_MAX = 100
 WIDTH_MIN = 40
 _QUOTED = re.compile(r"`[^`]{1,60}`")
-"""Text to be typed is not wrapped."""
+"""Matches text to be typed, which is not wrapped."""
 _FIRM = "\u00a0"
 """A space at which no line breaks."""
 _HEADS = {
@@ -106,7 +106,7 @@ def _document(entry: Entry) -> dict[str, object]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield Markdown for a terminal: paragraphs are wrapped, indented blocks for pasting are not."""
+    """Yield Markdown for a terminal: paragraphs are wrapped, indented blocks are not."""
     width = max(WIDTH_MIN, min(WIDTH_MAX, shutil.get_terminal_size((WIDTH_MAX, 24)).columns))
     for line in text.replace("**", "").splitlines():
         if line.startswith("    ") or not line:

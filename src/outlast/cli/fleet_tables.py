@@ -48,7 +48,7 @@ def worker_lines(fleet: Fleet) -> list[Text]:
 
 
 def _stall_lines(fleet: Fleet) -> list[Text]:
-    """Return a line for each step that blocked a present worker, and the latest of ended workers."""
+    """Return a line per step that blocked a worker, with only the latest of ended workers."""
     here = {worker.id for worker in fleet.workers}
     ended = [one for one in fleet.stalls if one.worker not in here]
     lines = [_stall(one, fleet.now, "") for one in fleet.stalls if one.worker in here]

@@ -1,4 +1,4 @@
-"""Lay out columns for people: one line per row, never wrapped, so names can be copied and grepped."""
+"""Lay out columns for people: one unwrapped line per row, so names can be copied and grepped."""
 
 from __future__ import annotations
 

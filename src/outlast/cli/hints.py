@@ -21,13 +21,13 @@ def noun(row: RunRow) -> str:
 
 
 def command(name: str, *words: str, store: str | None) -> str:
-    """Return an `outlast` command on the same store. Quotes ids for the shell and masks passwords."""
+    """Return an `outlast` command on the same store, with ids quoted and passwords masked."""
     place = ("--store", masked(store)) if store is not None else ()
     return "`" + safe(shlex.join(["outlast", name, *words, *place])) + "`"
 
 
 def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") -> str:
-    """Return a sentence on how an unheld run gets executed: by itself, or by what the user can do."""
+    """Say how an unheld run gets executed: by itself, or by what the user can do."""
     if row.workflow == ITEM:
         return f"Whoever consumes queue {row.queue} takes it."
     if row.workflow == EACH:

@@ -74,10 +74,9 @@ def console() -> Console:
 
 @contextmanager
 def answering(as_json: bool) -> Iterator[None]:
-    """Wrap a command: an OutlastError becomes a message, a line on where to read more, and an exit
-    code.
+    """Report an OutlastError of the wrapped command without a traceback.
 
-    It never becomes a traceback.
+    Print its message and where to read more, and exit with its code.
     """
     try:
         yield

@@ -52,9 +52,7 @@ class Order:
         return command("run", self.target, "--id", self.id, store=self.store)
 
     def to_go_on(self) -> str:
-        """Return how to continue, in words. Until the arguments are recorded, only the user has
-        them.
-        """
+        """Return how to continue, in words: only the user has arguments not yet recorded."""
         if self.is_recorded or not (self.args or self.kwargs):
             return self.again()
         return f"the same command again, with --id {shlex.quote(self.id)}."

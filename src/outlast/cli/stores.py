@@ -1,4 +1,8 @@
-"""Opening a store that is there, as it is. Only `outlast run`, `submit`, `worker` and `migrate` make one, or bring one to the version of this release."""
+"""Open an existing store as it is.
+
+Only `outlast run`, `submit`, `worker` and `migrate` create a store, or migrate one to the version
+of this release.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ def existing(address: str | None) -> Store:
 
 
 def _where(store: Store) -> str:
-    """Return the resolved path of a file or folder store, which a relative address does not show."""
+    """Return the path of a file or folder store, which a relative address does not show."""
     found = getattr(store, "path", None) or getattr(store, "folder", None)
     return "" if found is None else f" ({found})"
 

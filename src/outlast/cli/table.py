@@ -1,6 +1,4 @@
-"""Print `outlast runs` for people: one line per run, never wrapped, so ids can be copied and
-grepped.
-"""
+"""Print `outlast runs` for people: one unwrapped line per run, so ids can be copied."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from outlast.errors import OutlastError
 
 
 def load(target: str) -> Workflow[..., Any]:
-    """Return the workflow that `agent.py:report` or `pkg.mod:report` names, or raise a usage error."""
+    """Return the workflow of `agent.py:report` or `pkg.mod:report`, or raise a usage error."""
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise refusal(

@@ -74,7 +74,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_age(text: str) -> float:
-    """Return the seconds of `30s`, `5m`, `2h`, `7d`, `1w` or a sum (`1h30m`), or raise ValueError."""
+    """Return the seconds in `30s`, `5m`, `2h`, `7d`, `1w` or `1h30m`, or raise ValueError."""
     compact = text.strip().lower()
     parts = _AGE.findall(compact)
     if not parts or _AGE.sub("", compact).strip():

@@ -1,5 +1,6 @@
-"""Provide an `Outlast` for tests: in memory, on a virtual clock, inline, with steps that can be
-stubbed.
+"""Provide an `Outlast` for tests, in memory and on a virtual clock.
+
+It has no threads of its own, and its steps can be stubbed.
 """
 
 from __future__ import annotations

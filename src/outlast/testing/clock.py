@@ -43,9 +43,7 @@ class VirtualClock:
         self._ahead += seconds
 
     def _follow(self, time: Callable[[], float] | None) -> None:
-        """Follow the time of a loop that is not the clock's own. With None, only its own loops move
-        it.
-        """
+        """Follow the time of a foreign loop. With None, only the clock's own loops move it."""
         self()
         self._followed = time
         if time is not None:
@@ -62,13 +60,15 @@ class VirtualClock:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Run on a `VirtualClock`, whose `loop()` creates it. When nothing is ready, time jumps to the
-    next timer.
+    """Run an event loop on a `VirtualClock`, whose `loop()` creates it.
+
+    When nothing is ready, time jumps to the next timer.
     """
 
     def __init__(self, clock: VirtualClock, seed: int | None = None) -> None:
         self._clock = clock
-        self._chance = None if seed is None else random.Random(seed)  # noqa: S311 - to be repeatable
+        # Seeded, so that the order is repeatable.
+        self._chance = None if seed is None else random.Random(seed)  # noqa: S311
         self._began, self._given_up = clock.elapsed, False
         self.busy: Callable[[], bool] = lambda: False
         """Return whether a thread is working whose end must be awaited in real time."""

@@ -53,9 +53,7 @@ class MortalStore(Store, Protocol):
         """Close the store as a killed process does, which drops its locks and cleans nothing up."""
 
     def reopen(self, id: str) -> None:
-        """Make an ended run claimable as it stands. For a compensated run, that is its
-        compensation.
-        """
+        """Make an ended run claimable as it stands; for a compensated run, its compensation."""
 
 
 Place: TypeAlias = Callable[[Callable[[], float]], MortalStore]
@@ -428,7 +426,7 @@ class _Setting:
     def _replay(
         self, power: _SurvivingState, ended: tuple[Any, str | None], recorded: set[str]
     ) -> None:
-        """Replay the finished journal. It must lead to the same outcome without executing anything."""
+        """Replay the finished journal: it must lead to the same outcome and execute nothing."""
         store = power.open()
         left = _left_undone(store)
         if left and ended[1] is not None:

@@ -30,9 +30,7 @@ class EmptyStore(SQLiteStore):
 
 
 def empty_file(path: Path) -> Path:
-    """Create a store file as the first process to open it would leave it, readable only by its
-    owner.
-    """
+    """Create a store file as its first process would leave it, readable only by its owner."""
     path.touch(mode=0o600, exist_ok=False)
     path.write_bytes(_image())
     return path

@@ -32,7 +32,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Server:
-    """Manage a server that can be stopped and restarted on the same data. Clients connect to `url`."""
+    """Manage a server that can be restarted on the same data. Clients connect to `url`."""
 
     def __init__(
         self,
@@ -64,9 +64,7 @@ class Server:
         return self._process is not None
 
     def start(self) -> None:
-        """Start the server and wait until it answers. Raise AssertionError with its log if it does
-        not.
-        """
+        """Start the server and wait until it answers, or raise AssertionError with its log."""
         assert self._process is None, "it is started already: two servers must not share their data"
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(  # noqa: S603 - our own words
@@ -217,8 +215,8 @@ def _wheel(what: str, client: str, server: str) -> Path:
 
 @contextmanager
 def _folder(prefix: str, given: Path | None) -> Iterator[Path]:
-    """Create a folder with a short path, as a Unix socket needs, near the given folder if possible."""
-    there = Path("/tmp") if given is None or len(os.fspath(given)) > 60 else _open_to_all(given)  # noqa: S108 - a new folder in it
+    """Create a folder with a short path, as a Unix socket needs, near the given one if possible."""
+    there = Path("/tmp") if given is None or len(os.fspath(given)) > 60 else _open_to_all(given)  # noqa: S108
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=there))
     try:
         yield folder
@@ -234,7 +232,7 @@ def _open_to_all(folder: Path) -> Path:
 
 
 def _end_with_this_process(number: int) -> None:
-    """Ask Linux to send the server this signal when its parent process is gone, however it ended."""
+    """Have Linux send the server this signal when its parent is gone, however it ended."""
     if _LIBC is not None:
         # PR_SET_PDEATHSIG
         _LIBC.prctl(1, number)

@@ -193,9 +193,7 @@ class AbandonmentContract(Contract):
         assert self._claimed(driver) is not None
 
     def test_a_worker_that_came_later_does_not_count(self, driver: StoreDriver) -> None:
-        """Cover a fleet that was down over a weekend: the worker that returns takes the run as it
-        is.
-        """
+        """Cover a fleet that was down over a weekend: the first worker back takes the run as is."""
         left(driver)
         driver.clock.forward(1)
         register_worker(driver, "late")
@@ -217,9 +215,7 @@ class AbandonmentContract(Contract):
         assert self._claimed(driver) is None
 
     def test_a_time_in_which_nobody_was_awake_does_not_count(self, driver: StoreDriver) -> None:
-        """Cover a suspended machine and a clock jump: the worker is the same, but it could not
-        claim.
-        """
+        """Cover a suspended machine and a clock jump: the same worker could not claim then."""
         register_worker(driver, "busy")
         left(driver)
         time_goes_by(driver, 90, "busy")

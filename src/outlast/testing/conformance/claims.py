@@ -119,7 +119,7 @@ class ClaimContract(Contract):
     def test_runs_that_are_named_are_claimed_whatever_their_queue_and_workflow(
         self, driver: StoreDriver
     ) -> None:
-        """Suspects and interrupted runs are included, because a claim by id wants exactly that run."""
+        """Include suspects and interrupted runs, because a claim by id wants that very run."""
         driver.submit("a", queue="one", workflow="x")
         driver.release(driver.held("b", queue="two", worker="w2"))
         driver.die(driver.held("c"))
@@ -158,9 +158,7 @@ class ClaimContract(Contract):
     # -- in which order
 
     def test_what_was_due_earlier_goes_first(self, driver: StoreDriver) -> None:
-        """Order by due time, not by age: a run that woke from a sleep is not older than one due
-        before it.
-        """
+        """Order by due time, not by age: a run due before another goes first, however young."""
         driver.submit("late", delay=20.0)
         driver.submit("early", delay=10.0)
         driver.wait(driver.held("slept"), due=driver.clock.now + 15.0)

@@ -66,9 +66,7 @@ class CrowdContract(Contract):
     def test_a_queue_never_executes_more_than_it_may_over_all_workers(
         self, driver: StoreDriver, crowd: list[StoreDriver]
     ) -> None:
-        """Let every worker claim as much as it can, and count the runs in flight before each
-        settle.
-        """
+        """Let every worker claim all it can, and count the runs in flight before each settle."""
         driver.one(SetQueueLimits("default", None, 3))
         driver.commit(*(Submit(f"r{n}", "flow", "[]", f"s{n}", "seed") for n in range(60)))
         driver.commit(
@@ -203,9 +201,7 @@ class CrowdContract(Contract):
     def test_a_stale_writer_never_gets_between_a_claim_and_its_entries(
         self, driver: StoreDriver, crowd: list[StoreDriver]
     ) -> None:
-        """Let every life record two entries under its fence while others may take the run at any
-        moment.
-        """
+        """Let every life record two entries under its fence while others may take the run."""
         driver.submit()
         workers = [mine.register_worker(f"w{number}") for number, mine in enumerate(crowd)]
         lives: list[tuple[int, int]] = []

@@ -197,9 +197,7 @@ class LetterContract(Contract):
     def test_a_run_that_was_cancelled_before_it_started_has_a_journal_when_it_is_retried(
         self, driver: StoreDriver
     ) -> None:
-        """Otherwise a life would take itself for the first and reuse the number of the `retry`
-        entry.
-        """
+        """Otherwise a life would count as the first and reuse the number of the `retry` entry."""
         driver.submit()
         driver.commit(Cancel("r", "no"), Retry("r", "t"))
         row = driver.take()

@@ -177,9 +177,7 @@ class DeathContract(Contract):
     def test_a_run_that_recorded_nothing_of_its_own_is_a_suspect_the_second_time(
         self, driver: StoreDriver, kinds: tuple[str, ...]
     ) -> None:
-        """Queue the run ahead of new work after its first death, because the run is rarely the
-        cause.
-        """
+        """Queue it ahead of new work after its first death: the run is rarely the cause."""
         driver.submit("new")
         row = driver.held()
         for seq, kind in enumerate(kinds, 1):
@@ -231,7 +229,7 @@ class DeathContract(Contract):
         assert driver.die(driver.take()).deaths_in_a_row == 1
 
     def test_a_suspect_is_due_later_with_each_death_alone(self, driver: StoreDriver) -> None:
-        """Delay by nothing after the first death, then by the back-off, doubled up to its maximum."""
+        """Start without a delay, then use the back-off, doubled up to its maximum."""
         driver.submit(attempts_max=100)
         waits = []
         for turn in range(7):

@@ -110,7 +110,7 @@ class FenceContract(Contract):
     def test_the_stores_own_entry_does_not_pass_for_the_one_a_stale_life_wanted_to_record(
         self, driver: StoreDriver, lose: Callable[[StoreDriver, RunRow], None]
     ) -> None:
-        """Refuse the record: the store has used that number, so accepting it would lose the result."""
+        """Refuse it: the store has used that number, and a false success would lose the result."""
         stale = driver.held()
         driver.record(stale, 1)
         lose(driver, stale)
@@ -122,8 +122,9 @@ class FenceContract(Contract):
     def test_an_entry_tells_under_which_fence_it_was_written(
         self, driver: StoreDriver, lose: Callable[[StoreDriver, RunRow], None]
     ) -> None:
-        """Entries of a life, including `done`, carry its fence. The store's own carry the negated
-        void fence.
+        """Entries of a life, including `done`, carry its fence.
+
+        The store's own entries carry the negated void fence.
         """
         first = driver.held()
         driver.commit(entry(first, 1), entry(first, 2, kind="done", key="item"))

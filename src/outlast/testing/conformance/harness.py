@@ -1,4 +1,4 @@
-"""Provide what the contracts are written with: a manual clock, and short helpers for the commands."""
+"""Provide what the contracts need: a manual clock, and short helpers for the commands."""
 
 from __future__ import annotations
 
@@ -175,9 +175,7 @@ class StoreDriver:
         return [entry.kind for entry in self.store.journal(row.pk)]
 
     def check(self) -> None:
-        """Check what must hold for any store at any time, after a claim that searched and took
-        nothing.
-        """
+        """Check the invariants of any store, after a claim that searched and took nothing."""
         assert self.claim("checker", workflows=("a workflow that nobody has",)) == []
         check_rows(self.store)
 
@@ -274,9 +272,7 @@ class Contract:
 
     @pytest.fixture
     def opened(self, make_store: MakeStore, clock: ManualClock) -> Iterator[Opened]:
-        """Return a function that opens another store at the test's location. All are closed at the
-        end.
-        """
+        """Return a function that opens another store at the test's location, closed at the end."""
         stores: list[Store] = []
 
         def open_one() -> Store:

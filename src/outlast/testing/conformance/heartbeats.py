@@ -71,9 +71,7 @@ class PulseContract(Contract):
         assert driver.sweep().runs == ("r",)
 
     def test_a_longer_pause_puts_it_off_by_a_whole_lease(self, driver: StoreDriver) -> None:
-        """Report the worker as dead all the while, which is reason to sweep. Only the sweep
-        decides.
-        """
+        """Show the worker as dead all the while, a reason to sweep. Only the sweep decides."""
         driver.held()
         driver.clock.forward(LEASE / 2 + 1)
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""Check SetQueueLimits: the depth of a queue, and how many of its runs execute at once, fleet-wide."""
+"""Check SetQueueLimits: a queue's depth, and how many of its runs all workers execute at once."""
 
 from __future__ import annotations
 
@@ -248,8 +248,9 @@ class LimitContract(Contract):
         ]
 
     def test_children_take_no_place(self, driver: StoreDriver) -> None:
-        """Children execute with their parents. If they counted, the two could wait for each other
-        for ever.
+        """Children execute with their parents.
+
+        If they counted, the two could wait for each other for ever.
         """
         driver.one(SetQueueLimits("default", None, 2))
         for number in range(3):

@@ -214,9 +214,7 @@ class PruneContract(Contract):
         assert driver.one(Prune(driver.clock.now + 1)) == 3
 
     def test_a_dead_letter_keeps_those_above_it(self, driver: StoreDriver) -> None:
-        """If they were pruned, their ids would be new work that finds the dead letter as its own
-        child.
-        """
+        """Keep ancestors: their ids would be new work that finds the dead letter as its child."""
         driver.ended("grandparent")
         driver.ended("parent", parent="grandparent")
         letter(driver, "dead", parent="parent")
@@ -233,7 +231,7 @@ class PruneContract(Contract):
         assert driver.one(Prune(driver.clock.now + 1)) == 3
 
     def test_what_is_far_below_a_run_that_has_not_ended_stays(self, driver: StoreDriver) -> None:
-        """Keep the descendants: their ancestor may still have to compensate them through its child."""
+        """Keep them, because the ancestor may still have to compensate them through its child."""
         above = driver.held("grandparent")
         driver.ended("parent", parent="grandparent")
         driver.ended("child", parent="parent")

@@ -1,4 +1,4 @@
-"""Check StoreDrainReport and drains: what is known about a drain, and how soon its runs recovered."""
+"""Check StoreDrainReport: what is known about a drain, and how soon its runs recovered."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class ReportContract(Contract):
     def test_what_was_cut_is_recovered_from_when_its_worker_was_last_seen(
         self, driver: StoreDriver
     ) -> None:
-        """Most of the time without execution would be missing if the sweep's detection counted."""
+        """Counting from the sweep's detection would miss most of the time without execution."""
         row, given_back = driver.held(), driver.held("given back")
         driver.one(Drain("w1", "x", (row.fence, given_back.fence)))
         driver.clock.forward(10)

@@ -299,8 +299,9 @@ class RequestContract(Contract):
         assert driver.row("child").undoing is not None
 
     def test_an_each_beneath_a_run_that_has_ended_is_retried(self, driver: StoreDriver) -> None:
-        """Allow the retry: an each does nothing until its parent's step calls it, and its parent
-        never retries it.
+        """Allow it: an each does nothing until its parent's step calls it.
+
+        The parent never retries it.
         """
         parent = driver.held("parent")
         driver.ended("each", status="cancelled", parent="parent", workflow=EACH)

@@ -83,8 +83,7 @@ class StoreConformance(
 
 
 class DurableStoreConformance(ReopeningContract, StoreConformance):
-    """Check also what a store promises that outlives its objects and may be open several times at
-    once.
+    """Check a store that outlives its objects and may be open several times at once.
 
-    Every production store does.
+    Every production store is one.
     """

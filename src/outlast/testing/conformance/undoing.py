@@ -343,7 +343,7 @@ class UndoContract(Contract):
     def test_a_dead_letter_that_is_not_undone_yet_stays_with_its_children(
         self, driver: StoreDriver
     ) -> None:
-        """Pruning it would erase the only record of what is not compensated in the outside world."""
+        """Pruning it would erase the only record of what is not compensated outside."""
         dead_undoing(driver)
         driver.ended("child", parent="r")
         assert driver.one(Prune(driver.clock.now + 1)) == 0
@@ -622,7 +622,7 @@ class UndoContract(Contract):
     def test_a_release_under_the_fence_of_an_undo_tells_that_it_is_queued(
         self, driver: StoreDriver
     ) -> None:
-        """Once a life has asked for compensation, it has nothing left to release."""
+        """Asking for compensation leaves a life with nothing to release."""
         row = dealt(driver)
         undoing(driver, row)
         assert driver.one(Release(row.pk, row.fence, "drain")) == "queued"

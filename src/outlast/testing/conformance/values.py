@@ -144,7 +144,7 @@ class ValueContract(Contract):
     def test_a_text_of_a_class_of_its_own_is_written_as_its_text(
         self, driver: StoreDriver, text: str
     ) -> None:
-        """Such a text is the key when `app.each` is called with an enum's values.
+        """Calling `app.each` with an enum's values makes such a text the key.
 
         The next life looks it up by its plain text.
         """

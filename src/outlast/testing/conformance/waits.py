@@ -241,9 +241,7 @@ class WaitingContract(Contract):
         assert driver.row() == before
 
     def test_an_end_that_is_refused_wakes_nobody(self, driver: StoreDriver) -> None:
-        """Cover children whose lives are over: one was released, and one has ended and settles
-        again.
-        """
+        """Cover children whose lives are over: one was released, one ended and settles again."""
         rows = [driver.held(id) for id in ("r", "other")]
         stale, heard = driver.held("stale", parent="r"), driver.held("heard", parent="r")
         good = driver.held("good", parent="other")
