@@ -1,10 +1,11 @@
-"""The room: what this process has in hand, and whether a suspect has it to itself.
+"""Track the runs and items this process currently holds, keyed by fence.
 
-A suspect is a run whose last workers died, two at least, while it executed and had recorded nothing. It executes alone until it
-has: if it kills this process too, nobody else is harmed or blamed.
+A suspect is a run whose last workers, two at least, died while it executed and had recorded
+nothing. A suspect executes in isolation until it records something. If it kills this process too,
+no other run is harmed or blamed.
 
-What is in hand is known by its fence, which no two claims share: one run or item may be in hand twice, when an earlier claim of
-it was lost and what it began has not ended yet.
+No two claims share a fence, so one run or item may be held twice: when an earlier claim of it was
+lost and the work it started has not ended yet.
 """
 
 from __future__ import annotations
@@ -15,33 +16,47 @@ from outlast.store.commands import ITEM
 from outlast.store.rows import RunRow
 
 ARRIVING = -1
-"""Stands for a suspect that is being claimed."""
+"""Stands for a suspect whose claim is pending."""
 
 
 class InFlight:
+    """The work that this process holds, and whether a suspect is isolated."""
+
     def __init__(self, opened: Callable[[], None]) -> None:
         self._on_isolation_ended = opened
-        """Called when others may come in again."""
+        """Called when other work may be claimed again."""
         self.held: dict[int, RunRow] = {}
-        """Everything that was claimed or started here and has not ended, by its fence."""
+        """Everything that was claimed or started here and has not ended, by fence."""
         self.started: set[int] = set()
-        """Those of them that execute, or whose end is being written. The others can be given back as if nobody had had them."""
+        """The fences of held work that executes, or whose end is being written.
+
+        Other held work can be released as if it had never been claimed.
+        """
         self.claimed_by_hand: set[int] = set()
-        """Items that a program has claimed itself: nobody here knows what it does with them."""
+        """Items that the program has claimed itself.
+
+        The engine does not know what it does with them.
+        """
         self.draining = False
-        """Nothing begins any more."""
+        """Whether the process drains: nothing starts any more."""
         self.pending_claims = 0
-        """Claims on their way: nobody knows yet what they bring."""
+        """Claims submitted but not yet answered."""
         self.acked = False
-        """Items were acked here, which the store remembers for a while and then may forget."""
+        """Whether items were acked here.
+
+        The store remembers them for a while and may then forget them.
+        """
         self.isolated: int | None = None
-        """The suspect that has the room to itself."""
+        """The fence of the isolated suspect."""
         self.yielding: set[object] = set()
-        """Claimers that want the hands empty for a suspect of theirs: nothing more is claimed, by nobody here."""
+        """Claimers that wait until nothing is held, to claim a suspect.
+
+        Nothing else is claimed meanwhile.
+        """
 
     @property
     def closed(self) -> bool:
-        """Nothing may be claimed now."""
+        """Return whether claiming is suspended for a suspect."""
         return bool(self.yielding) or self.isolated is not None
 
     def has(self, id: str) -> bool:
@@ -51,10 +66,10 @@ class InFlight:
         self.held[row.fence] = row
 
     def start(self, fence: int) -> bool:
-        """Whether something in hand may begin. Not in a drain: then it has been given back, or must be.
+        """Return whether held work may start. In a drain it may not: it was released, or must be.
 
-        The drain's first thread sets `draining` and then copies `begun`, this adds and then looks: whoever is second sees what
-        the other did.
+        The drain's first thread sets `draining` and then copies `started`. This method adds to
+        `started` and then reads `draining`. Whichever is second sees what the other did.
         """
         self.started.add(fence)
         if self.draining:
@@ -63,7 +78,7 @@ class InFlight:
         return True
 
     def items_by_hand(self) -> list[RunRow]:
-        """Items in the hands of a program that claimed them itself."""
+        """Return the held items that the program has claimed itself."""
         return [
             row
             for row in list(self.held.values())
@@ -71,23 +86,30 @@ class InFlight:
         ]
 
     def release(self, fence: int) -> None:
-        """It has ended, and how is on its way to the store. A drain gives nothing back that has begun: its command overtakes that one, which would come too late."""
+        """Stop holding work whose end is on its way to the store.
+
+        Its fence stays in `started`, and a drain does not release what has started. The drain's
+        command would overtake the end, which would then come too late.
+        """
         self.held.pop(fence, None)
         self.claimed_by_hand.discard(fence)
         self.end_isolation(fence)
 
     def drop(self, fence: int) -> None:
-        """It has ended, was given back, or was lost."""
+        """Forget work that has ended, was released or was lost."""
         self.release(fence)
         self.started.discard(fence)
 
     def is_empty(self, but: Iterable[str] = ()) -> bool:
-        """Whether nothing is in hand or on its way, some runs aside."""
+        """Return whether nothing is held and no claim is pending, apart from the given runs."""
         aside = set(but)
         return not self.pending_claims and all(row.id in aside for row in self.held.values())
 
     def ancestors_held(self, parent: str | None) -> list[str]:
-        """A run's ancestors that are in hand: they wait for it, and are no company."""
+        """Return a run's ancestors that are held here.
+
+        They wait for the run, so they do not break its isolation.
+        """
         parents = {row.id: row.parent for row in self.held.values()}
         line: list[str] = []
         while parent is not None and parent in parents and parent not in line:
@@ -96,7 +118,7 @@ class InFlight:
         return line
 
     def can_isolate(self, row: RunRow) -> bool:
-        """Whether a suspect would have the room to itself, or share it with its ancestors only."""
+        """Return whether a suspect would be alone here, or only with its ancestors."""
         line = self.ancestors_held(row.parent)
         family = self.isolated is None or (
             self.isolated in self.held and self.held[self.isolated].id in line
@@ -104,12 +126,12 @@ class InFlight:
         return family and self.is_empty(but=line)
 
     def reserve(self) -> None:
-        """A suspect is being claimed."""
+        """Reserve isolation for a suspect whose claim is pending."""
         if self.isolated is None:
             self.isolated = ARRIVING
 
     def settle_reservation(self, fence: int | None) -> None:
-        """What came of it; None if nothing did."""
+        """Isolate the suspect that was claimed. End the reservation if `fence` is None."""
         if self.isolated == ARRIVING:
             self.isolated = fence
             if fence is None:
@@ -118,7 +140,7 @@ class InFlight:
                 self.yielding.clear()
 
     def end_isolation(self, fence: int) -> None:
-        """A suspect has left, or is none any more."""
+        """End the isolation of a run that has left, or is no suspect any more."""
         if self.isolated == fence:
             self.isolated = None
             self._on_isolation_ended()

@@ -1,4 +1,4 @@
-"""Renew a worker's lease, its right to its runs, from a thread of its own.
+"""Renew a worker's lease, its right to its runs, from a dedicated thread.
 
 A worker that can write to the store but not read from it would keep runs that it cannot serve. So
 the lease is renewed only if the process has read something since the last renewal.
@@ -24,10 +24,12 @@ _jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a progr
 
 
 RETRIES = 4
-"""How often a renewal that failed is tried until the next one would have been due."""
+"""How often a failed renewal is retried before the next one would be due."""
 
 
 class Lease:
+    """Renew the lease of one worker until it is stopped or lost."""
+
     def __init__(
         self,
         writer: GroupCommitWriter,
@@ -37,7 +39,10 @@ class Lease:
         lost: Callable[[], None],
         read: Callable[[str], object],
     ) -> None:
-        """`read` reads from the store, with the worker's id. `lost` is called in the lease's thread."""
+        """Set up the lease. `read` reads from the store, with the worker's id.
+
+        `lost` is called in the lease's thread when the store has declared the worker dead.
+        """
         self._writer, self._worker, self._seconds, self._lost = writer, worker, seconds, lost
         self._stall_max, self._read = stall_max, read
         self.read_at = 0.0
@@ -45,7 +50,7 @@ class Lease:
         self.trouble: str | None = None
         """Why the last renewal failed. None if it did not."""
         self.loop_seen = time.monotonic()
-        """When the event loop gave its last sign of life."""
+        """When the event loop last ticked, on the monotonic clock."""
         self._told = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="outlast-lease", daemon=True)
@@ -57,7 +62,10 @@ class Lease:
         self._stop.set()
 
     def _stalled(self) -> bool:
-        """Whether the loop stands still: then it does not execute what it holds. Said once each time."""
+        """Return whether the event loop is blocked and so does not execute what the worker holds.
+
+        Log it once for each stall.
+        """
         stalled = time.monotonic() - self.loop_seen
         if stalled <= self._stall_max:
             self._told = False
@@ -96,7 +104,11 @@ class Lease:
                 self.trouble = None
 
     def _try_reading(self) -> None:
-        """Read once, and soon: nobody else has since the last renewal. Raises StoreError."""
+        """Read from the store once, with a short deadline, because nothing was read since the last
+        renewal.
+
+        Raise StoreError if that fails.
+        """
         with until(time.monotonic() + self._seconds / 3 / RETRIES):
             self._read(self._worker)
         self.read_at = time.monotonic()

@@ -1,6 +1,7 @@
-"""Changes: who waits for something in the store is woken when anything changes there, here or in another process.
+"""Wake callers that wait for a change in the store, made here or in another process.
 
-A ring says only that there is something to see. One may be lost, so who waits also looks now and then.
+A notification only means that there may be something to see. It may be lost, so waiting callers
+also poll.
 """
 
 from __future__ import annotations
@@ -9,21 +10,26 @@ import asyncio
 from collections.abc import Callable
 
 DEBOUNCE_SECONDS = 0.002
-"""Within this time after a notification, all that follow are one."""
+"""Notifications that follow another within this time are merged into one."""
 
 
 class ChangeNotifier:
+    """Count changes and wake the callers that wait for one."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, rung: Callable[[], None]) -> None:
         self._loop, self._on_change = loop, rung
         self._waiting: set[asyncio.Future[None]] = set()
         self._on_its_way = self._pausing = self._again = False
         self._looking: asyncio.TimerHandle | None = None
         self.count = 0
-        """How often anything that somebody may wait for has changed."""
+        """Number of changes so far that a caller may wait for."""
 
     async def wait(self, timeout: float, since: int) -> None:
-        """Until something changes, or so many seconds. `since` is `count` from before the store was read: a change in between
-        must not be missed."""
+        """Wait until something changes, for `timeout` seconds at most.
+
+        `since` is `count` from before the caller read the store, so that a change in between is not
+        missed.
+        """
         if self.count != since:
             return
         future: asyncio.Future[None] = self._loop.create_future()
@@ -37,27 +43,32 @@ class ChangeNotifier:
             self._waiting.discard(future)
 
     def notify(self) -> None:
-        """Something changed that is known here already."""
+        """Wake all waiting callers after a change that this process knows of.
+
+        Call it on the loop.
+        """
         self.count += 1
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
 
     def notify_threadsafe(self) -> None:
-        """Notify those who wait that something changed in the store. From any thread.
+        """Notify waiting callers that something changed in the store.
 
-        The first notification goes out at once. Those within `DEBOUNCE_SECONDS` of it are one, which
-        goes out when that time is over: the last of a burst is not lost.
+        May be called from any thread. The first notification goes out at once. Those within
+        `DEBOUNCE_SECONDS` of it are merged into one, which goes out when that time is over, so the
+        last of a burst is not lost.
         """
         if not self._on_its_way:
             self._on_its_way = True
             try:
                 self._loop.call_soon_threadsafe(self._arrived)
             except RuntimeError:
-                return  # the loop is closed
+                # The loop is closed.
+                return
 
     def poll_every(self, seconds: float) -> None:
-        """Also without a ring: not every system has bells."""
+        """Notify every so often without a change: not every system delivers notifications."""
         self._looking = self._loop.call_later(seconds, self._poll, seconds)
 
     def stop(self) -> None:
@@ -70,9 +81,8 @@ class ChangeNotifier:
         self.poll_every(seconds)
 
     def _arrived(self) -> None:
-        self._on_its_way = (
-            False  # before anybody looks: a change from now on is another notification
-        )
+        # Reset it before callers read the store: a later change is another notification.
+        self._on_its_way = False
         if self._pausing:
             self._again = True
         else:

@@ -1,5 +1,7 @@
-"""This process in the store's eyes: an id, a lock that the kernel holds, and a lease. Taken for dead, it comes back under
-another id."""
+"""Register this process as a worker: an id, a lock that the kernel holds, and a lease.
+
+A worker that was declared dead registers again under another id.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,8 @@ log = logging.getLogger("outlast.worker")
 
 
 class WorkerRegistration:
+    """Own the id, the liveness lock and the lease of this worker."""
+
     def __init__(
         self, store: Store, writer: GroupCommitWriter, settings: Settings, *, inline: bool
     ) -> None:
@@ -37,18 +41,27 @@ class WorkerRegistration:
         self.queues: tuple[str, ...] = ()
         self.workflows: tuple[str, ...] = ()
         self.concurrency = 0
-        """What it claims, for those who look; nothing if it only starts and submits."""
+        """Number of slots, shown to operators along with queues and workflows.
+
+        0 if it claims nothing.
+        """
         self.lost: Callable[[str], None] = lambda _: None
-        """Called on the loop with the id that was taken for dead; once, however that was learned."""
+        """Called on the loop, once, with the id that was declared dead."""
         self._lost_reported, self._left = "", False
         self._tick_seconds = min(1.0, settings.stall_max / 4, settings.health_stall / 4 or 1.0)
 
     def is_alive(self, id: str) -> bool:
-        """Whether it goes by this id, and is not known to have been taken for dead: until it has another one, it may be."""
+        """Return whether this is the worker's id and it is not known to have been declared dead.
+
+        After a lost lease, the old id counts as dead even before there is a new one.
+        """
         return id == self.id != self._lost_reported
 
     async def register(self, instead_of: str = "") -> None:
-        """Get an id, or another one instead of one that was swept. Whoever asks second finds it done, and after the end nobody gets one."""
+        """Register under a new id, at first or in place of the id that was swept.
+
+        Concurrent calls register once. After `deregister` this does nothing.
+        """
         async with self._changing:
             if self._left or self.id != instead_of:
                 return
@@ -64,7 +77,8 @@ class WorkerRegistration:
             try:
                 await self._writer.execute(self._registration(worker))
             except (StoreError, asyncio.CancelledError) as error:
-                if not isinstance(error, StoreError):  # then it is written all the same
+                # A cancelled registration is still written, so deregister it.
+                if not isinstance(error, StoreError):
                     self._writer.enqueue(DeregisterWorker(worker), lambda *_: None)
                 self._store.release_liveness(worker)
                 raise
@@ -90,41 +104,48 @@ class WorkerRegistration:
         )
 
     def _tick(self) -> None:
-        """The loop's own sign of life, for the lease's thread."""
+        """Record that the loop is alive, for the lease's thread."""
         if self._lease is not None and self._lease.loop_seen < math.inf:
             self._lease.loop_seen = time.monotonic()
             self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
 
     def stalled(self) -> float:
-        """Seconds since the loop's last sign of life, beyond those that are usual. From any thread."""
-        lease = self._lease  # looked at once: it may be gone in the next moment
+        """Return the seconds since the loop's last tick, minus the usual interval.
+
+        May be called from any thread.
+        """
+        # Read once: another thread may clear it.
+        lease = self._lease
         seen = math.inf if lease is None else lease.loop_seen
         return 0.0 if seen == math.inf else max(0.0, time.monotonic() - seen - self._tick_seconds)
 
     def has_read(self) -> None:
-        """Note that the store was read. The lease is renewed while it can be."""
+        """Note that the store was read. The lease is renewed only while reads succeed."""
         if self._lease is not None:
             self._lease.read_at = time.monotonic()
 
     def trouble(self) -> str | None:
-        """Return why the lease could not be renewed. From any thread."""
+        """Return why the lease could not be renewed, or None. May be called from any thread."""
         lease = self._lease
         return None if lease is None else lease.trouble
 
     def stay_registered(self) -> None:
-        """Something of this worker's executes on after its loop has ended: renew its lease until the process is gone."""
+        """Renew the lease until the process is gone.
+
+        Call this if work of this worker continues after its loop has ended.
+        """
         if self._lease is not None:
             self._lease.loop_seen = math.inf
 
     async def deregister(self) -> None:
-        """Strike this worker off. Runs that it still holds are given back.
+        """Deregister this worker. Runs that it still holds are released.
 
-        If that could not be written it keeps its lock, which the kernel lets go of when the process is gone: then it is known to
-        be dead at once, and not when its lease has run out.
+        If that cannot be written, the worker keeps its lock, and StoreError is raised. The kernel
+        releases the lock when the process is gone. The worker is then known to be dead at once, not
+        when its lease expires.
         """
-        async with (
-            self._changing
-        ):  # one that is just being enlisted anew is struck off under its new id
+        # A worker that is just registering again is deregistered under its new id.
+        async with self._changing:
             self._left = True
             self._stop()
             await self._writer.execute(DeregisterWorker(self.id))
@@ -146,7 +167,8 @@ class WorkerRegistration:
         try:
             self._loop.call_soon_threadsafe(self._report_lost, worker)
         except RuntimeError:
-            return  # the loop is closed
+            # The loop is closed.
+            return
 
     def _report_lost(self, worker: str) -> None:
         if worker not in ("", self._lost_reported):

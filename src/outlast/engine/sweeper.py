@@ -1,6 +1,7 @@
-"""The sweeper: notices dead workers and has their runs given to others; and puts this worker's own affairs in order.
+"""Find dead workers and make their runs available to others. Also tidy up after this worker.
 
-Every process that claims has one. Several at once do no harm: who is second finds nothing left.
+Every process that claims has a sweeper. Concurrent sweeps are harmless: the second one finds
+nothing left.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ log = logging.getLogger("outlast.worker")
 
 PRUNE_BATCH = 1_000
 SESSIONS_SECONDS = 60.0
-"""Between two looks for sessions that have expired."""
+"""Seconds between two searches for expired sessions."""
 
 
 class Sweeper:
+    """Sweep and tidy at intervals."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._peers = 1
-        """How many workers there are, this one too."""
+        """Number of workers, including this one."""
         self._log_backoff = LogBackoff(engine.loop.time)
         self.lost: asyncio.Future[StoreBroken] = engine.loop.create_future()
-        """Its store is gone, and does not come back to this process."""
+        """Done when the store is gone for good."""
 
     async def work(self) -> None:
-        """Until it is cancelled."""
+        """Sweep until the engine closes. Log failures and continue."""
         engine = self._engine
         tidy_at = sessions_at = engine.loop.time() + engine.settings.poll
         while not engine.closing:
@@ -66,14 +69,18 @@ class Sweeper:
             log.error("a sweep failed", exc_info=self._engine.redact_exception(error))
 
     def _pause(self) -> float:
-        """Together, many workers look as often as two: whoever is first tells all. So a store is not asked the more the larger the fleet."""
+        """Return the seconds until the next sweep.
+
+        Together, many workers sweep as often as two would, so the load on the store does not grow
+        with the fleet. The first to find a dead worker sweeps it for all.
+        """
         heartbeat, crowd = self._engine.settings.heartbeat, self._peers / 2
         if crowd <= 1:
             return heartbeat
         return min(heartbeat * crowd * uniform(0.5, 1.5), self._engine.settings.lease / 4)  # noqa: S311 - no secret
 
     async def sweep(self) -> bool:
-        """Whether any worker was found dead."""
+        """Sweep dead workers, and return whether there were any."""
         engine = self._engine
         if not await engine.read(engine.store.dead_workers):
             return False
@@ -85,21 +92,24 @@ class Sweeper:
             engine.meters.died(len(swept.workers))
             found = (len(swept.workers), len(swept.runs), len(swept.dead))
             facts = {"workers": list(swept.workers)}
-            say = (
-                log.warning if engine.claimer is not None else log.info
-            )  # to a lone program it is no news
+            # For a program that is not a worker, this is routine.
+            say = log.warning if engine.claimer is not None else log.info
             say("dead workers: %d; runs taken from them: %d; dead letters: %d", *found, extra=facts)
         for id in swept.dead:
             engine.hooks.tell("dead", id)
         return bool(swept.workers)
 
     async def tidy(self) -> None:
-        """Give back what the store says is ours and is not: its claim was never answered, or the store did not take its end."""
+        """Release runs that the store assigns to this worker although it does not hold them.
+
+        Their claim was never answered, or the store did not take their end.
+        """
         engine = self._engine
         held = await engine.read(engine.store.held, engine.worker.id)
         if all(fence in engine.in_flight.held for _, fence, _ in held):
             return
-        # A claim that was committed before we read is answered before a command that is put after: then it is in hand.
+        # The writer answers commands in order. Once this no-op is answered, so is every claim that
+        # was committed before the read, and its runs are held.
         await engine.writer.execute(SetWaiting(0, 0, ()))
         for run, fence, id in held:
             if fence not in engine.in_flight.held and id not in engine.hung:
@@ -108,12 +118,13 @@ class Sweeper:
                 )
 
     async def _tell_durations(self) -> None:
-        """How long steps took, for the drains of others."""
+        """Record how long steps took, for the drains of other workers."""
         samples = self._engine.durations.fresh()
         if samples:
             await self._engine.writer.execute(RecordDurations(samples))
 
     async def _forget_acked(self) -> None:
+        """Prune acked items that are older than `item_memory`, if any were acked here."""
         engine = self._engine
         if not engine.in_flight.acked:
             return

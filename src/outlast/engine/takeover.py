@@ -1,4 +1,4 @@
-"""Adoption: taking over a run that somebody here has asked for by its id, as soon as nobody else has it."""
+"""Take over a run that was started here by its id, as soon as no other worker holds it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast")
 
 NOTICE_AFTER_SECONDS = 2.0
-"""How long a program waits for a run in another's hands before it says so."""
+"""How long a program waits for a run that another worker holds before it logs that."""
 
 
 class HeldElsewhereNotice:
-    """Whoever waits here for a run in another's hands is told so: once, and not at once."""
+    """Log once, after a delay, that a run is held by another worker."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -40,13 +40,15 @@ class HeldElsewhereNotice:
 
 
 class Takeover:
+    """Take over runs in the background until this worker has them."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._under_way: dict[str, bool] = {}
-        """By id: whether it was asked for again meanwhile."""
+        """Run ids in progress, and whether a repeated request came meanwhile."""
 
     def start(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
-        """In the background; once, however often it is asked for."""
+        """Take over a run in the background. Repeated requests for the same run are one."""
         engine = self._engine
         if row.id in engine.executions or engine.draining:
             return
@@ -59,12 +61,18 @@ class Takeover:
         engine.track_task(task)
 
     def _on_done(self, task: asyncio.Task[None], row: RunRow, workflow: Workflow[..., Any]) -> None:
-        """The life that it began may have ended before it did itself, and the run be wanted back: as one that is now to be undone."""
+        """Start again if the run was requested meanwhile.
+
+        The execution that this takeover started may have ended before the takeover itself did. The
+        run is then wanted back, for example to be compensated.
+        """
         if self._under_way.pop(row.id) and not task.cancelled():
             self.start(row, workflow)
 
     async def _take_over(self, id: str, workflow: Workflow[..., Any]) -> None:
-        """Ends when this worker has it, when it has ended or is parked, or when it is the fleet's to take."""
+        """Try until this worker holds the run, it has ended or is parked, or it is left to the
+        fleet.
+        """
         engine = self._engine
         told, log_backoff = HeldElsewhereNotice(engine), LogBackoff(engine.loop.time)
         patience = engine.loop.time() + engine.settings.suspect_patience
@@ -87,7 +95,8 @@ class Takeover:
                 ):
                     return
                 pause = min(pause, due_in) if due_in > 0 else pause
-            except Exception as error:  # whoever waits for the run would wait for ever
+            except Exception as error:
+                # A caller would wait for the run for ever.
                 if log_backoff.should_log():
                     self._complain(id, error)
             await engine.notifier.wait(max(0.001, pause), seen)
@@ -104,7 +113,10 @@ class Takeover:
             )
 
     async def _in_the_way(self, id: str) -> RunRow | None:
-        """A run as it stands, swept if its worker is dead; None if there is nothing to take over."""
+        """Return the run's current row, after sweeping its worker if that is dead.
+
+        Return None if there is nothing to take over.
+        """
         engine = self._engine
         row = await engine.read(engine.store.run, id)
         if (
@@ -112,7 +124,8 @@ class Takeover:
             and row.worker == engine.worker.id
             and row.fence not in engine.in_flight.held
         ):
-            # Left behind by a life here when the store did not answer, unless its claim is on its way.
+            # An execution here left the run behind when the store did not answer, unless its claim
+            # is pending.
             await engine.sweeper.tidy()
             row = await engine.read(engine.store.run, id)
         elif row is not None and row.worker is not None and await engine.sweeper.sweep():
@@ -122,9 +135,10 @@ class Takeover:
         return None if self._is_the_fleets(row) else row
 
     def _is_the_fleets(self, row: RunRow) -> bool:
-        """Whether this worker's claimer, or another's, takes it when the time has come: not to be pulled from there.
+        """Return whether a claimer, of this worker or another, will take the run in time.
 
-        A suspect whose parent waits for it here is not: with its parent in hand this worker would never be empty.
+        Such a run is not taken over. A suspect whose parent waits for it here is: with its parent
+        held, this worker would never be empty for it.
         """
         engine = self._engine
         claimer = engine.claimer
@@ -134,7 +148,10 @@ class Takeover:
         return row.worker is not None or row.due > engine.store.now() or suspect
 
     def _wait_for_isolation(self, row: RunRow, *, patient: bool) -> bool:
-        """A suspect waits for the room to be its own, but not for ever."""
+        """Return whether the run may be claimed now.
+
+        A suspect waits for isolation, while `patient`.
+        """
         return not row.is_suspect or not patient or self._engine.in_flight.can_isolate(row)
 
     async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:

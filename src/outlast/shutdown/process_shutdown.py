@@ -1,8 +1,8 @@
-"""What a drain means for the process: a signal begins it, a deadline ends it.
+"""Connect a drain to the process: a signal begins it, a deadline ends it.
 
-A process is *ours* where Outlast is the program (`outlast worker`, `outlast run`, `run`): however its drain begins, it is gone before
-grace ends, killed by a helper process if nothing in it can run. In somebody's own program only a signal that would have ended
-it anyway does.
+A process is *ours* where Outlast is the program (`outlast worker`, `outlast run`, `run`). However
+its drain begins, it is gone before grace ends: a helper process kills it if nothing in it can run.
+A user's own program is ended only by a signal that would have ended it anyway.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from outlast.shutdown.drain import Drain
 
 TRY_AGAIN = 75
-"""sysexits' EX_TEMPFAIL. A Kubernetes Job whose pod ends with 0 counts as done and is never started again."""
+"""EX_TEMPFAIL of sysexits. With 0, a Kubernetes Job would count as done and never start again."""
 INTERRUPTED = 130
 HURRY_SECONDS_MAX = 1.0
-"""How long a second SIGINT waits for what can be released."""
+"""Maximum seconds that a second SIGINT waits for runs to be released."""
 
 
 _watchdogs: dict[float, WatchdogProcess] = {}
-"""By grace. One stays for as long as the process: the next `run` need not start another."""
+"""Watchdogs by grace. Each lives as long as the process, so the next `run` reuses it."""
 
 
 def _watchdog_of_this_process(grace: float) -> WatchdogProcess | None:
@@ -52,47 +52,63 @@ _told: tuple[int, int] | None = None
 
 
 def told_to_end() -> int | None:
-    """What a process of ours that was told to end exits with, whatever ended in time: it begins nothing more."""
+    """Return the exit code of a process of ours that was told to end. None otherwise.
+
+    It is the same whatever ended in time. Such a process starts nothing more.
+    """
     return _told[1] if _told is not None and _told[0] == os.getpid() else None
 
 
 def end_now(code: int) -> NoReturn:
-    """End the process without waiting for anything that hangs: no `atexit`, no joins; what was logged and printed is flushed."""
+    """Flush logs and output, and end the process without waiting for hung threads.
+
+    `atexit` functions are not called and threads are not joined.
+    """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # closed, or nobody reads it any more
+        # The stream may be closed, or its reader gone.
+        with suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
 
 
 class ProcessShutdown:
+    """Handle signals and deadlines for the drain of one engine."""
+
     def __init__(self, drain: Drain, *, ours: int | None) -> None:
-        """`ours` is the exit code of a process of ours that was told to end, but for SIGINT, whose is 130."""
+        """Set up the shutdown, and start the exit timer in a process of ours.
+
+        `ours` is the exit code of a process of ours that was told to end. After SIGINT it is 130
+        instead. None in another program.
+        """
         self._drain, self._ours = drain, ours
         self._exit_timer = ExitTimer()
         self._signals: Signals | None = None
         self._watchdog: WatchdogProcess | None = None
         self._interrupts = {True: 0, False: 0}
-        """By whether the program had a handler: a server's that raises it again when it has ended makes no second one of it."""
+        """SIGINTs so far, by whether the program had its own handler.
+
+        A server may raise the signal again when it has ended. That is not a second SIGINT.
+        """
         self.signal: signal.Signals | None = None
-        """The first one that came; or the first that the program leaves to us."""
+        """The first signal that came, or the first that the program leaves to Outlast."""
         self._armed = False
         self.again: Callable[[], object] = lambda: None
-        """Called in the thread of the signals when one came that ends the process, and the drain has begun before."""
+        """Called in the signal thread when a signal ends the process after the drain has begun."""
         drain.begin_callbacks.append(self._begun)
         if ours is not None:
             self._exit_timer.start()
 
     @property
     def code(self) -> int:
-        """What to exit with."""
+        """Return the exit code of the process."""
         if self.signal is signal.SIGINT:
             return INTERRUPTED
         return self._ours if self._ours is not None else 128 + (self.signal or signal.SIGTERM)
 
     @property
     def ends(self) -> bool:
-        """Whether the process ends with this drain, and nobody else sees to it."""
+        """Return whether the process ends with this drain and Outlast must see to that."""
         if self._ours is not None:
             return True
         return (
@@ -102,7 +118,11 @@ class ProcessShutdown:
         )
 
     def install(self) -> None:
-        """From the thread that has the program's attention: handlers can only be set in the main one."""
+        """Start the exit timer and install the signal handlers, in a process of ours also the
+        watchdog.
+
+        Call this in the main thread. Handlers cannot be set in another one.
+        """
         self._exit_timer.start()
         if self._ours is not None and threading.current_thread() is threading.main_thread():
             self._watchdog = _watchdog_of_this_process(self._drain.grace)
@@ -111,28 +131,30 @@ class ProcessShutdown:
             self._signals = signals
 
     def restore(self) -> None:
-        """Everything as it was. The deadline stays in a process of ours that ends; another's has its signal now, and may go on.
+        """Restore the signal handlers, and stop the exit timer unless a process of ours is ending.
 
-        SIGTERM is no news to one of ours that ends: it still comes where a preStop command began the drain and waited for it, and
-        its default action would make 143 of the exit code.
+        In another program, the signal now takes its own effect, and the program may continue. A
+        process of ours that ends ignores SIGTERM from now on. Kubernetes still sends one after a
+        preStop command that began the drain and waited for it, and its default action would change
+        the exit code to 143.
         """
         if self._signals is not None:
             ending = self._ours is not None and self._drain.layer is not None
             main = threading.current_thread() is threading.main_thread()
             if ending and main and not self._signals.had_handler(signal.SIGTERM):
-                signal.signal(
-                    signal.SIGTERM, signal.SIG_IGN
-                )  # before ours is taken away: there is no gap
+                # Set before our handler is removed, so that there is no gap.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._signals.restore()
         if self._drain.layer is None or self._ours is None:
             self._exit_timer.stop()
         else:
-            # While the interpreter ends, the deadline's thread has no turn any more, and the collector would go through all that the
-            # process has ever imported: on a busy machine that takes seconds, and ends in SIGALRM.
+            # While the interpreter shuts down, the exit timer's thread does not run any more, and
+            # the garbage collector would traverse everything the process has imported. On a busy
+            # machine that takes seconds and ends in SIGALRM.
             gc.freeze()
 
     def raise_again(self) -> None:
-        """The drain is over, in a program that left the signal's effect to Python: let it have that effect."""
+        """Let the signal take its effect after the drain, in a program that left it to Python."""
         if (
             self._ours is None
             and self.ends
@@ -142,7 +164,7 @@ class ProcessShutdown:
             self._signals.raise_again(self.signal)
 
     def _came(self, number: signal.Signals, at: float) -> None:
-        """In the thread of the signals."""
+        """Begin, expedite or time the drain for a signal. Called in the signal thread."""
         seen_to = self._signals is not None and self._signals.had_handler(number)
         self._interrupts[seen_to] += number is signal.SIGINT
         if self.signal is None or (self._ours is None and not self.ends and not seen_to):
@@ -164,7 +186,11 @@ class ProcessShutdown:
             self.again()
 
     def renew_grace(self, at: float) -> None:
-        """The drain was over before the process was told to end, or the program left: that has a grace of its own."""
+        """Give the end of the process its own grace.
+
+        Call this if the drain was over before the process was told to end, or before the program
+        left.
+        """
         self._drain.grace = at - self._drain.began + self._drain._engine.settings.grace
 
     def _begun(self, seconds: float) -> None:

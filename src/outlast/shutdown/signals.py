@@ -1,14 +1,18 @@
-"""Signals: received by a thread of our own, passed on to whoever had them before, given back, undone in a forked child.
+"""Receive signals in a dedicated thread, pass them on to earlier handlers, and restore those.
 
-A signal comes by two ways, because either can fail. The Python-level handler runs in the main thread, and not while that
-sits in a C call. The wake-up descriptor is written by the C-level handler at once, but a loop that asks for it later
-(asyncio's `add_signal_handler`, uvloop's `run_forever`) has it from then on. So both are taken:
+A forked child gets the earlier handlers back.
 
-    C handler -> wake-up descriptor -> [the guard ->] our thread -> who had the descriptor before
-    Python handler -> a pipe -> our thread; and the handler that was there before, if a program had set it
+A signal arrives in two ways, because either can fail. The Python-level handler runs in the main
+thread, but not while that is in a C call. The C-level handler writes to the wake-up descriptor at
+once, but a loop that asks for the descriptor later (asyncio's `add_signal_handler`, uvloop's
+`run_forever`) owns it from then on. So this module uses both:
 
-Limit: a program that calls asyncio's `add_signal_handler` for the same signal after us has taken both ways, and with it
-the signal. (uvloop's takes the handler only, if we came while it ran.)
+    C handler -> wake-up descriptor -> [the watchdog ->] our thread -> its previous owner
+    Python handler -> a pipe -> our thread; and the previous handler, if a program had set it
+
+Limit: a program that calls asyncio's `add_signal_handler` for the same signal after us has taken
+both ways, and with them the signal. uvloop's takes only the handler, if we were installed while the
+loop ran.
 """
 
 from __future__ import annotations
@@ -32,11 +36,17 @@ from outlast.shutdown.watchdog import ARM, RECORD_BYTES, WatchdogProcess
 log = logging.getLogger("outlast.drain")
 
 SAME_SECONDS = 0.05
-"""The same signal within so long is one: a terminal and a parent that passes it on, a finger that bounces."""
+"""The same signal within this time counts once.
+
+A parent may pass on a signal that the terminal has sent too, or a key may bounce.
+"""
 
 OWED_SECONDS = 10.0
-"""How much later than the handler's call the wake-up byte of the same signal may come. The guard passes it on, and on a busy
-machine it may get no CPU for seconds: a late byte must not make a second SIGINT of the first one."""
+"""How much later than the handler's call the wake-up byte of the same signal may arrive.
+
+The watchdog relays the byte, and on a busy machine it may get no CPU for seconds. A late byte must
+not turn one SIGINT into two.
+"""
 
 _END = b"\0"
 _BYTES = {number: bytes((number,)) for number in range(1, ARM)}
@@ -45,11 +55,12 @@ Begin = Callable[[signal.Signals, float], None]
 
 
 class Signals:
-    """Calls `begin(number, at)` once for each signal of `numbers`, in a thread of its own (`outlast-signals`).
+    """Call `begin(number, at)` once for each signal of `numbers`, in the thread `outlast-signals`.
 
-    `at` is on the monotonic clock: when the signal came as far as that is known (with a guard, even while the GIL was
-    held). `begin` should return soon, as the thread also passes on what others wait for. What it raises is logged.
-    With a guard that was started, the wake-up descriptor is the guard's pipe.
+    `at` is when the signal came, on the monotonic clock, as precisely as that is known. With a
+    watchdog it is precise even while the GIL was held. `begin` should return soon, because the
+    thread also relays signals to other readers. What it raises is logged. With a watchdog that was
+    started, the wake-up descriptor is the watchdog's pipe.
     """
 
     def __init__(
@@ -62,9 +73,8 @@ class Signals:
         self._begin = begin
         self._numbers = tuple(signal.Signals(number) for number in numbers)
         self._watchdog = guard
-        self._handler = (
-            self._received
-        )  # one object, so that `is` tells whether it is still the current one
+        # Keep one bound method, so that `is` shows whether it is still the current handler.
+        self._handler = self._received
         self._pid = 0
         self._previous: dict[int, Any] = {}
         self._again: set[int] = set()
@@ -73,9 +83,10 @@ class Signals:
     # --- for the program ---
 
     def install(self) -> bool:
-        """Take handlers and wake-up descriptor. False, with a warning, outside the main thread. Again does nothing.
+        """Install the handlers and the wake-up descriptor. A repeated call does nothing.
 
-        With uvloop, call it while the loop runs: `run_forever` takes the wake-up descriptor when it starts.
+        Outside the main thread, log a warning and return False. With uvloop, call this while the
+        loop runs, because `run_forever` takes the wake-up descriptor when it starts.
         """
         if self._ways is not None:
             return True
@@ -96,23 +107,24 @@ class Signals:
         ways.take()
         for number in self._numbers:
             previous = signal.getsignal(number)
-            if previous is None:  # not Python's, and could not be put back
+            # The handler is not Python's, so it could not be restored.
+            if previous is None:
                 log.warning(
                     "%s belongs to a handler outside of Python, and is left to it", number.name
                 )
                 continue
-            if (
-                previous is signal.SIG_IGN
-            ):  # a shell's trap '' TERM, a script's &: somebody wants it so
+            # A shell's `trap '' TERM` or a script's `&` ignores the signal on purpose.
+            if previous is signal.SIG_IGN:
                 continue
             self._previous[number] = previous
             signal.signal(number, self._handler)
         return True
 
     def restore(self) -> None:
-        """Put back what was there before, where ours is still the current one. After it `begin` is not called. Idempotent.
+        """Restore the previous handlers, where ours is still the current one. Idempotent.
 
-        Only the main thread can. In another one a warning is logged, and only `begin` is left out from now on.
+        After this, `begin` is not called. Only the main thread can restore handlers. In another
+        thread, log a warning and only stop calling `begin`.
         """
         ways, pid = self._ways, self._pid
         if ways is None or pid != os.getpid():
@@ -130,10 +142,10 @@ class Signals:
         _installed.discard(self)
 
     def had_handler(self, number: int) -> bool:
-        """Whether the program has a handler of its own for it: set before us, or over ours since.
+        """Return whether the program has its own handler for a signal, set before ours or over it.
 
-        Not its own are the default actions, Python's and asyncio.Runner's for SIGINT, and another Signals'. A loop's
-        `add_signal_handler` is.
+        A loop's `add_signal_handler` counts. The default actions, the SIGINT handlers of Python and
+        asyncio.Runner, and other Signals do not.
         """
         current = signal.getsignal(number)
         while (signals := _whose(current)) is not None:
@@ -141,12 +153,13 @@ class Signals:
         return _is_programs(current)
 
     def raise_again(self, number: int) -> None:
-        """The drain is over: let this signal end the program as it would have without us. Restores first.
+        """Let a signal end the program after the drain, as it would have without us. Restore first.
 
-        For a program without a handler of its own; with one, or with the signal ignored, it does no more than that. In
-        the main thread it may not return, or raise KeyboardInterrupt. In another one it asks the main thread, which does it as
-        soon as it executes Python code, and returns. As PID 1, where the kernel drops a signal at its default action,
-        the process ends with the code 128 + number. Of several Signals in a program the last one does it.
+        If the program has its own handler or ignores the signal, only restore. In the main thread,
+        this may raise KeyboardInterrupt or not return. In another thread, it asks the main thread,
+        which acts as soon as it executes Python code, and returns. As PID 1, where the kernel drops
+        a signal at its default action, the process ends with exit code 128 + number. If the program
+        has several Signals, the last one acts.
         """
         if threading.current_thread() is threading.main_thread():
             self._end_by(number)
@@ -157,13 +170,15 @@ class Signals:
         if any(
             number in other._previous and number not in other._again for other in list(_installed)
         ):
-            return  # that one will
+            # Another Signals will do it.
+            return
         if os.getpid() == 1 and signal.getsignal(number) is signal.SIG_DFL:
             os._exit(128 + number)
         if hasattr(signal, "pthread_kill"):
             ident = threading.main_thread().ident
             assert ident is not None
-            signal.pthread_kill(ident, number)  # to that thread: its system call is interrupted
+            # Send it to that thread, so that its system call is interrupted.
+            signal.pthread_kill(ident, number)
         else:
             import _thread
 
@@ -172,7 +187,10 @@ class Signals:
     # --- the handler ---
 
     def _received(self, number: int, frame: FrameType | None) -> None:
-        """In the main thread, between any two instructions of the program. Takes no lock."""
+        """Handle a signal in the main thread, between any two instructions of the program.
+
+        Take no lock.
+        """
         ways = self._ways
         if ways is None or os.getpid() != self._pid:
             self._as_before(number, frame)
@@ -186,7 +204,11 @@ class Signals:
             previous(number, frame)
 
     def _as_before(self, number: int, frame: FrameType | None) -> None:
-        """What would have happened without us: in a child, and where somebody put back a handler that we had given up."""
+        """Do what would have happened without us.
+
+        This is for a forked child, and for a program that has reinstalled our handler after we had
+        removed it.
+        """
         previous = self._previous.get(number, signal.SIG_DFL)
         if callable(previous) and not isinstance(previous, signal.Handlers):
             previous(number, frame)
@@ -216,7 +238,7 @@ class Signals:
                 signal.signal(number, previous)
 
     def _unlink(self, ways: _Ways) -> None:
-        """Another Signals was installed over us and stays: what we passed on to, it passes on to."""
+        """Make each Signals that was installed over us pass on to our predecessor."""
         for other in list(_installed):
             if other is self or other._ways is None:
                 continue
@@ -227,7 +249,10 @@ class Signals:
                 other._ways.follow(ways)
 
     def _in_child(self) -> None:
-        """A forked child has none of it. The parent's loop is not to hear of its signals either."""
+        """Restore everything in a forked child.
+
+        The parent's loop must not see the child's signals.
+        """
         ways, self._ways = self._ways, None
         if ways is not None:
             self._put_back()
@@ -245,11 +270,11 @@ class Signals:
 
 
 class _Pair:
-    """One signal's two ways, and which of what arrives by them is a signal of its own. Pure.
+    """Merge the two ways of one signal, and decide which arrivals are new signals. No I/O.
 
-    The handler runs once for every wake-up byte, or for several at once, and perhaps much later: when the main thread
-    comes back from a C call. So a handler's word is no news while a byte is without one. The first arrival is always
-    news; what can be lost in the worst case is a repeat.
+    The handler runs once for every wake-up byte or for several at once, and perhaps much later:
+    when the main thread returns from a C call. So a handler's call is not new while a byte has no
+    call yet. The first arrival always counts. At worst, a repeated signal is lost.
     """
 
     def __init__(self) -> None:
@@ -281,7 +306,10 @@ class _Pair:
 
 
 class _Ways:
-    """The descriptors of one installation. The main thread writes and undoes, our thread reads and closes what it reads."""
+    """Hold the descriptors of one installation.
+
+    The main thread writes and restores. Our thread reads, and closes what it reads.
+    """
 
     def __init__(self, guard: WatchdogProcess | None) -> None:
         self.muted = False
@@ -299,7 +327,7 @@ class _Ways:
         else:
             self.wake_fd, self.relay, self.wake_other = attached
 
-    # the main thread's
+    # called in the main thread
 
     def take(self) -> None:
         self.next_fd = signal.set_wakeup_fd(self.wake_fd, warn_on_full_buffer=False)
@@ -308,33 +336,39 @@ class _Ways:
             self._next = _dup(self.next_fd)
 
     def ring(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # full: there is a byte in it
+        # If the pipe is full, there is a byte in it already.
+        with contextlib.suppress(OSError):
             self.bell.send(_BYTES[number])
 
     def give_back(self) -> None:
-        """Our thread ends when it has read what is there, and passed it on."""
+        """Restore the wake-up descriptor.
+
+        Our thread ends when it has read and passed on the rest.
+        """
         self.muted = True
         old = signal.set_wakeup_fd(-1)
         if old != self.wake_fd:
             _set_wakeup_fd(old)
         elif self._next is not None and _same_file(self.next_fd, self._next):
-            _set_wakeup_fd(
-                self.next_fd
-            )  # not if its loop has closed: the number may be another's by now
+            # Only if its loop is still open: otherwise the number may belong to another file by
+            # now.
+            _set_wakeup_fd(self.next_fd)
         _close(self.wake_fd)
-        with contextlib.suppress(OSError):  # full: it has not begun to read, and will see the end
+        # If the pipe is full, the thread has not read yet, and will see the end.
+        with contextlib.suppress(OSError):
             self.bell.send(_END)
         self.bell.close()
 
     def follow(self, gone: _Ways) -> None:
-        """The one that we passed on to goes away: pass on to whom it passed on to."""
+        """Pass on to the successor of an installation that goes away."""
         if self._next is not None:
-            self._retired.append(self._next)  # our thread may be writing to it
+            # Our thread may be writing to it.
+            self._retired.append(self._next)
         self._next = None if gone._next is None else _dup(_fileno(gone._next))
         self.next_fd = gone.next_fd
 
     def leave(self) -> None:
-        """In a forked child: nothing of it is ours, and nobody reads it here."""
+        """Close the descriptors in a forked child, where no thread reads them."""
         if self._taken:
             old = signal.set_wakeup_fd(-1)
             if old != self.wake_fd:
@@ -343,13 +377,14 @@ class _Ways:
         self.bell.close()
         self.close_read()
 
-    # the thread's
+    # called in our thread
 
     def pass_on(self, data: bytes) -> None:
         following = self._next
         if following is None or not data:
             return
-        with contextlib.suppress(OSError):  # full, or its loop is gone
+        # The pipe may be full, or its loop gone.
+        with contextlib.suppress(OSError):
             if isinstance(following, socket.socket):
                 following.send(data)
             else:
@@ -368,7 +403,7 @@ class _Ways:
 
 
 class _Listener:
-    """What the thread does."""
+    """Read both ways in our thread."""
 
     def __init__(self, signals: Signals, ways: _Ways) -> None:
         self._signals = signals
@@ -388,7 +423,7 @@ class _Listener:
         else:
             self._selector.register(ways.relay, selectors.EVENT_READ, self._read_relay)
         while not self._ended:
-            # The wake-up's first: it knows better when the signal came.
+            # Read the wake-up descriptor first: it has the more precise time.
             for key, _ in sorted(
                 self._selector.select(), key=lambda ready: ready[0].fileobj is ways.bell_other
             ):
@@ -427,7 +462,8 @@ class _Listener:
             data = os.read(relay, 4096)
         except BlockingIOError:
             return
-        if not data:  # the guard is gone: read what it would have read
+        # The watchdog is gone. Read what it would have read.
+        if not data:
             self._selector.unregister(relay)
             self._selector.register(self._ways.wake_other, selectors.EVENT_READ, self._read_wake)
             return
@@ -459,17 +495,22 @@ def _whose(handler: Any) -> Signals | None:
 
 
 def _is_programs(handler: Any) -> bool:
-    """Set by a program. Python's own are not: called by us, they would end the main task, and with it the drain."""
+    """Return whether a program has set this handler.
+
+    Python's own handlers do not count. If we called one, it would end the main task, and the drain
+    with it.
+    """
     if handler is None or isinstance(handler, signal.Handlers) or not callable(handler):
         return False
-    function = getattr(handler, "func", handler)  # asyncio.Runner sets a partial
+    # asyncio.Runner sets a partial.
+    function = getattr(handler, "func", handler)
     owner = getattr(function, "__self__", None)
     if getattr(function, "__name__", "") == "_on_sigint" and owner is not None:
         return not type(owner).__module__.startswith("asyncio")
     return function is not signal.default_int_handler
 
 
-# --- descriptors: a socket's number is no file's on Windows ---
+# --- descriptors: on Windows, a socket's number is not a file's ---
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
@@ -510,7 +551,8 @@ def _same_file(fd: int, kept: socket.socket | int) -> bool:
 
 
 def _set_wakeup_fd(fd: int) -> None:
-    with contextlib.suppress(OSError, ValueError):  # closed by its owner meanwhile
+    # Its owner may have closed it meanwhile.
+    with contextlib.suppress(OSError, ValueError):
         signal.set_wakeup_fd(fd)
 
 
@@ -527,7 +569,10 @@ def _close(thing: socket.socket | int) -> None:
 
 _installed: weakref.WeakSet[Signals] = weakref.WeakSet()
 _masks: dict[int, set[signal.Signals]] = {}
-"""By forking thread. A signal to a child that has not undone ours yet would be written into the parent's pipe."""
+"""Signal masks by forking thread.
+
+A signal to a child that has not restored its handlers yet would be written into the parent's pipe.
+"""
 
 
 def _before_fork() -> None:

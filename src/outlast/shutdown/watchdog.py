@@ -1,22 +1,26 @@
-"""A helper process that ends this one when nothing in Python can run any more.
+"""End this process from a helper process when nothing in Python can run any more.
 
-While C code holds the GIL (a regular expression, `sum(repeat(1, 10**11))`) no handler and no thread of ours runs. What
-still works is the wake-up descriptor: the C-level signal handler writes the signal's number into it without the GIL. So
-a small process reads the other end. It passes every number on to this process, and kills it when grace is about to end.
+While C code holds the GIL (a regular expression, `sum(repeat(1, 10**11))`), none of our handlers
+and threads runs. The wake-up descriptor still works: the C-level signal handler writes the signal's
+number into it without the GIL. So a small process, the watchdog, reads the other end. It relays
+every number to this process, the worker, and kills it when grace is about to end.
 
-This file is also that process's program (`python -I -S guard.py`): it imports nothing at its top that the program does
-not need.
+This file is also the watchdog's program (`python -I -S watchdog.py`), so it imports only what that
+program needs at the top.
 
-The wake-up pipe, worker to guard, one byte each:
+The wake-up pipe, worker to watchdog, one byte each:
 
     1..64          a signal's number; SIGTERM and SIGINT start the count of `grace`
-    ARM b b b b    kill in so many milliseconds: four bytes of seven bits, high bit set, the highest first
-    STOP           end, and kill nobody
+    ARM b b b b    kill in this many milliseconds: four bytes of seven bits each, with the
+                   high bit set, most significant first
+    STOP           exit, and kill nothing
 
-Numbers may come between the bytes of ARM. The relay pipe, guard to worker: nine bytes a signal, its number and the
-monotonic clock's nanoseconds at which it came. The guard ends when the wake-up pipe does, which is when the worker does.
+Numbers may come between the bytes of ARM. The relay pipe, watchdog to worker, carries nine bytes
+per signal: its number, and the time it came in nanoseconds of the monotonic clock. The watchdog
+exits when the wake-up pipe closes, which is when the worker ends.
 
-Not on Windows, and not in a frozen program, whose executable is no interpreter: `start()` says so and returns False.
+Windows and frozen programs, whose executable is no interpreter, have no watchdog: `start()` logs
+that and returns False.
 """
 
 from __future__ import annotations
@@ -37,10 +41,10 @@ ARM = 0x80
 STOP = 0x81
 RECORD_BYTES = 9
 MARGIN = 0.1
-"""The kill comes so many seconds before grace ends: later is not before it."""
+"""Seconds between the kill and the end of grace."""
 
 LOOK_SECONDS = 5.0
-"""How often a guard without a pidfd looks whether its worker is still its parent."""
+"""How often a watchdog without a pidfd checks that the worker is still its parent."""
 
 _ARM_MILLISECONDS_MAX = (1 << 28) - 1
 _COUNTED = (signal.SIGTERM, signal.SIGINT)
@@ -48,11 +52,12 @@ _IGNORED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP")
 
 
 class WatchdogProcess:
-    """One helper process for this one. `grace` is what the whole drain has, from its first signal.
+    """Run one watchdog for this process.
 
-    Only for a process that is ours: whatever it is doing, it is killed (SIGKILL) `grace - 0.1` seconds after a SIGTERM
-    or a SIGINT. As PID 1 of a pid namespace, where the kernel drops a SIGKILL from inside, it ends with exit code 63
-    instead (see `_EndAsInit`).
+    `grace` is the time of the whole drain, from its first signal. Use it only in a process of our
+    own. Whatever that is doing, it gets SIGKILL `grace - 0.1` seconds after a SIGTERM or a SIGINT.
+    As PID 1 of a pid namespace, where the kernel drops a SIGKILL from inside, it ends with exit
+    code 63 instead (see `_EndAsInit`).
     """
 
     def __init__(self, grace: float) -> None:
@@ -60,15 +65,18 @@ class WatchdogProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._fds: tuple[int, int, int] | None = None
-        """The wake-up pipe's write end and read end, the relay pipe's read end."""
+        """The wake-up pipe's write end and read end, and the relay pipe's read end."""
 
     @property
     def running(self) -> bool:
-        """Whether it was started here and has not been stopped. Its process may have died since."""
+        """Return whether it was started here and not stopped. Its process may have died since."""
         return self._fds is not None and self._pid == os.getpid()
 
     def start(self) -> bool:
-        """Spawn it. False, with a warning logged, where that cannot be; a drain then does without. Once is enough."""
+        """Spawn the watchdog. A repeated call does nothing.
+
+        If that is not possible, log a warning and return False. A drain then works without it.
+        """
         if self.running:
             return True
         why = _cannot()
@@ -86,9 +94,10 @@ class WatchdogProcess:
         return True
 
     def arm(self, seconds: float) -> bool:
-        """Kill this process in so many seconds, whatever was said before if that is later. Any thread may.
+        """Kill this process in `seconds`, unless an earlier kill is set.
 
-        For drains that no signal began. False if there is no guard to hear it.
+        May be called from any thread. This is for drains that no signal began. Return False if no
+        watchdog can be reached.
         """
         left = min(max(int(seconds * 1000), 0), _ARM_MILLISECONDS_MAX)
         return self._tell(
@@ -96,7 +105,10 @@ class WatchdogProcess:
         )
 
     def stop(self) -> None:
-        """End it in an orderly way: what it counted is forgotten. Signals that use it go on without. Idempotent."""
+        """Stop the watchdog, without a kill.
+
+        Signals that use it continue without it. Idempotent.
+        """
         if not self.running:
             return
         self._tell(bytes((STOP,)))
@@ -113,15 +125,18 @@ class WatchdogProcess:
             process.wait()
 
     def leave(self) -> None:
-        """It stays until this process is gone, and nobody here waits for it."""
+        """Let the watchdog live as long as this process, without a wait for its exit."""
         if self._process is not None:
-            self._process.returncode = 0  # nothing to warn of
+            # Popen must not warn about a process that still runs.
+            self._process.returncode = 0
 
     def attach(self) -> tuple[int, int, int] | None:
-        """Descriptors of the asker's own, to be closed by it: where to write, where to read, where to read if that ends.
+        """Return three new descriptors: to write to, to read from, and to read from if that one
+        ends.
 
-        The last is the wake-up pipe's other end: if the guard dies, what it has not read can be read there. It also
-        keeps a write from failing with SIGPIPE then. One asker at a time: two would take each other's bytes.
+        The caller closes them. The last is the read end of the wake-up pipe: if the watchdog dies,
+        the caller reads there what it has not read. Holding it also keeps a write from failing with
+        SIGPIPE. Only one caller at a time may use them, since two would take each other's bytes.
         """
         if self._fds is None or not self.running:
             return None
@@ -133,7 +148,8 @@ class WatchdogProcess:
             return False
         try:
             return os.write(self._fds[0], message) == len(message)
-        except OSError:  # full: it has not read for long. It may be dead
+        except OSError:
+            # The pipe is full: the watchdog has not read for long, and may be dead.
             return False
 
     def _spawn(self) -> None:
@@ -145,11 +161,13 @@ class WatchdogProcess:
         _watch(self)
         other, wake = os.pipe()
         relay, relay_other = os.pipe()
+        # Set before the spawn: another thread may fork meanwhile.
         self._pid, self._fds = (
             pid,
             (wake, other, relay),
-        )  # before the spawn: another thread may fork meanwhile
-        # Its mask is what this thread's is: from its first moment on, what ends the worker does not end it.
+        )
+        # The watchdog inherits this thread's signal mask. From its first moment on, what ends the
+        # worker does not end it.
         mask = signal.pthread_sigmask(
             signal.SIG_BLOCK, [getattr(signal, name) for name in _IGNORED]
         )
@@ -157,6 +175,7 @@ class WatchdogProcess:
         try:
             for fd in (other, wake, relay, relay_other):
                 os.set_blocking(fd, False)
+            # A Ctrl-C, or a signal to our process group, is not for the watchdog.
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
                 [sys.executable, "-I", "-S", os.path.abspath(__file__), *words],  # noqa: PTH100 - light
                 pass_fds=(other, relay_other),
@@ -164,7 +183,7 @@ class WatchdogProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                start_new_session=True,  # a Ctrl-C, or a signal to our group, is not for it
+                start_new_session=True,
             )
         except BaseException:
             self._close()
@@ -179,18 +198,22 @@ class WatchdogProcess:
             os.close(fd)
 
     def _in_child(self) -> None:
-        """A forked child lets go of the pipe: as long as it held it, the guard would not see the worker's end."""
+        """Close the pipes in a forked child.
+
+        While the child held them, the watchdog would not see the worker's end.
+        """
         self._close()
         if self._process is not None:
-            self._process.returncode = 0  # not its child: nothing to reap, nothing to warn of
+            # The watchdog is not the child's own child: there is nothing to reap or to warn about.
+            self._process.returncode = 0
             self._process = None
 
 
 class _EndAsInit:
-    """How a guard ends PID 1. The kernel drops signals to it that are at their default action, SIGKILL too.
+    """End PID 1, to which the kernel delivers no signal at its default action, not even SIGKILL.
 
-    It does deliver those with a handler, and a C function can be one: `_exit` itself, which needs no GIL. What it is
-    called with, and the process then ends with, is the signal's number.
+    The kernel does deliver signals that have a handler. A C function can be the handler: `_exit`
+    itself, which needs no GIL. It is called with the signal's number, which becomes the exit code.
     """
 
     number = int(getattr(signal, "SIGRTMAX", 64)) - 1
@@ -246,7 +269,7 @@ def _after_fork() -> None:
 
 
 class _Count:
-    """What the helper knows: when to kill, and how far a message has come. No input, no output."""
+    """Decide when to kill, and parse messages from the wake-up pipe. No I/O."""
 
     def __init__(self, grace: float) -> None:
         self.grace = grace
@@ -255,7 +278,7 @@ class _Count:
         self._arming: list[int] | None = None
 
     def hear(self, data: bytes, now: float) -> list[int]:
-        """The signals among these bytes, in order."""
+        """Parse these bytes, and return the signal numbers among them, in order."""
         numbers = []
         for byte in data:
             if byte < ARM:
@@ -279,12 +302,12 @@ class _Count:
 
 
 def _watchdog(wake: int, relay: int, worker: int, grace: float) -> None:
-    for name in _IGNORED:  # blocked since it was spawned: here they are forgotten too
+    # They are blocked since the spawn. Ignoring them discards the pending ones too.
+    for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     pidfd = _pidfd(worker)
-    if (
-        os.getppid() != worker
-    ):  # it has ended: the number, and what the pidfd stands for, may be another's by now
+    # The worker has ended. Its pid, and what the pidfd refers to, may be another process by now.
+    if os.getppid() != worker:
         return
     poll = select.poll()
     poll.register(wake, select.POLLIN)
@@ -308,10 +331,13 @@ def _watchdog(wake: int, relay: int, worker: int, grace: float) -> None:
             for number in count.hear(data, time.monotonic()):
                 try:
                     os.write(relay, bytes((number,)) + at)
-                except OSError:  # full, or nobody reads any more: its handler has the signal too
+                except OSError:
+                    # The pipe is full or has no reader. The worker's Python handler gets the signal
+                    # too.
                     break
         elif (pidfd is not None and pidfd in ready) or os.getppid() != worker:
-            return  # somebody holds the pipe for a worker that is gone
+            # Another process holds the pipe of a worker that is gone.
+            return
         elif count.kill_at is not None and time.monotonic() >= count.kill_at:
             _kill(worker, pidfd)
             return
@@ -320,7 +346,8 @@ def _watchdog(wake: int, relay: int, worker: int, grace: float) -> None:
 def _pidfd(worker: int) -> int | None:
     try:
         return os.pidfd_open(worker)
-    except (AttributeError, OSError):  # not Linux, an old one, or not allowed
+    except (AttributeError, OSError):
+        # Not Linux, an old kernel, or not permitted.
         return None
 
 
@@ -331,7 +358,8 @@ def _kill(worker: int, pidfd: int | None) -> None:
             signal.pidfd_send_signal(pidfd, number)
         elif os.getppid() == worker:
             os.kill(worker, number)
-    except ProcessLookupError:  # it was faster
+    except ProcessLookupError:
+        # The worker ended first.
         return
 
 
