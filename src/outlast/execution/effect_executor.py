@@ -111,7 +111,8 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
         say_values(body, call_site.args or "", outcome.text, outcome.error)
     recorded = execution.record(
         "step", call_site.key, call_site.args, outcome.text, outcome.error,
-        perf_counter() - body.started, body.attempt, call_site.cancelled or None, cost=body.take_cost(), late=True,
+        perf_counter() - body.started, body.attempt, call_site.cancelled or None,
+        cost=body.take_cost(), late=True,
     )  # fmt: skip
     if not recorded:
         say_lost(execution, call_site.key, outcome.error)
@@ -187,10 +188,8 @@ class EffectExecutor:
                 return outcome
 
     async def _resolve_first(self) -> Outcome | None:
-        """Return the outcome that the journal or a resolution gives for this call site.
-
-        None if the effect must act.
-        """
+        """Return the outcome that the journal or its resolution gives, or None if the effect
+        must act."""
         effect_record = self.effect_record
         if effect_record is None or not effect_record.intent:
             return None
@@ -295,7 +294,8 @@ class EffectExecutor:
     async def _intend(self) -> str:
         """Record the intent, wait until it is durable, and return the key to act under.
 
-        Repeat an intent that was slow to become durable. Evict the run after INTENTS_MAX slow ones.
+        Repeat an intent that was slow to become durable. Evict the execution after INTENTS_MAX slow
+        ones.
         """
         execution, effect, effect_record = self.execution, self.effect, self.effect_record
         generation = effect_record.generation if effect_record is not None else 0
@@ -469,10 +469,7 @@ class EffectExecutor:
     # -- waiting
 
     async def unknown(self, why: str) -> Outcome:
-        """Park the run because only a person can decide the effect's outcome.
-
-        This never returns.
-        """
+        """Park the run and never return: only a person can decide the effect's outcome."""
         release.cannot_tell(self.execution, self.call_site.key, why)
         await self.execution.host.create_future()
         raise AssertionError

@@ -212,7 +212,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         if not self.open:
             raise NotInRun(
                 "something outside a run tried to wake its workflow (a lock, event or queue "
-                "that is shared with a step, with another run, or with the program). Use a step, or receive() and app.send()."
+                "that is shared with a step, with another run, or with the program). "
+                "Use a step, or receive() and app.send()."
             )
         handle = asyncio.Handle(callback, args, self, context)
         self.ready.append(handle)
@@ -281,7 +282,8 @@ class RunLoop(asyncio.AbstractEventLoop):
             raise self.execution.refuse(
                 NotInRun(
                     f"as_completed() starts bare coroutines ({place}) in an order that "
-                    "differs from life to life. Give it steps, or tasks: as_completed([asyncio.create_task(...) for ...])."
+                    "differs from life to life. Give it steps, or tasks: "
+                    "as_completed([asyncio.create_task(...) for ...])."
                 )
             )
         if maker == "wait_for":
@@ -359,7 +361,8 @@ def _refuse(loop: RunLoop, what: str) -> NoReturn:
     raise loop.execution.refuse(
         NotInStep(
             f"{what} in the workflow's own code of run {loop.execution.id!r}. "
-            "A workflow decides, its steps act: put what does I/O, uses threads or waits for the outside into a step."
+            "A workflow decides, its steps act: put what does I/O, uses threads "
+            "or waits for the outside into a step."
         )
     )
 

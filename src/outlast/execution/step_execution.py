@@ -147,10 +147,7 @@ class StepExecution:
                 )
 
     def take_cost(self) -> str | None:
-        """Return the cost since the last entry in its recorded form, and reset it.
-
-        None if there is none.
-        """
+        """Return the cost since the last entry in its recorded form, or None, and reset it."""
         if self.cost is None:
             return None
         with _spending:
@@ -190,7 +187,10 @@ class StepExecution:
                 log.error("on_drain of step %s failed", self.key, exc_info=redacted, extra=facts)
 
     def forget_listeners(self) -> None:
-        """Remove the listeners that this step registered: its attempt has ended."""
+        """Remove this step's listeners at the end of an attempt.
+
+        The outermost step removes all of them.
+        """
         outer = self.outer
         if outer.listeners:
             outer.listeners = [
@@ -357,8 +357,8 @@ async def _perform(
     except BaseException as raised:
         error = encode_error(raised, text_max)
     finally:
-        # Nothing is awaited from here on. A done callback would cost one turn of the host loop per
-        # step.
+        # Nothing is awaited from here on. A done callback would cost each step a turn of the host
+        # loop.
         execution.step_executions.pop(body.task, None)  # type: ignore[arg-type]
         # The task's context holds this body.
         body.task = None
@@ -407,10 +407,10 @@ def _record(
 async def attempt(
     body: StepExecution, step: StepBase[..., Any], args: Any, kwargs: Any
 ) -> tuple[str, Any]:
-    """Make attempts until one succeeds or none is left, and raise the last error.
+    """Make attempts until one succeeds or none is left.
 
-    Return the result as recorded text and as the value that every execution decodes from it. The
-    body owns the arguments.
+    Return the result as recorded text and as the value that every execution decodes from it. Raise
+    the last error if no attempt succeeds. The body owns the arguments.
     """
     codec, engine, given = step.signature.returns(), body.execution.engine, (args, kwargs)
     while True:
@@ -459,7 +459,7 @@ async def attempt(
 def _say_if_changed(
     body: StepExecution, step: StepBase[..., Any], before: str, args: Any, kwargs: Any
 ) -> None:
-    """Warn, once per process, if a step changes its arguments.
+    """Warn, once per step and process, if a step changes its arguments.
 
     They are copies. The workflow never sees the change.
     """
