@@ -1,6 +1,8 @@
-"""A research agent: a model chooses what to look up until it knows enough, and writes a report, which is sent to its reader.
+"""Research a topic with a model, write a report, and send it to the reader.
 
-This is the program that `outlast demo` stops and kills. There is nothing in it about stopping or killing.
+The model chooses what to look up until it knows enough.
+
+This is the program that `outlast demo` stops and kills. Nothing in it is about stopping or killing.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ OUTBOX = os.environ.get("OUTBOX_URL", "http://127.0.0.1:8766")
 
 @step(retries=3)
 async def think(topic: str, notes: list[str]) -> str:
-    """What to look up next, as the model sees it. Empty: it knows enough."""
+    """Ask the model what to look up next. Empty means that it knows enough."""
     answer = await post(f"{MODEL}/think", topic=topic, notes=notes)
     current().cost(tokens=answer["tokens"])
     return str(answer["search"])
@@ -36,14 +38,14 @@ async def think(topic: str, notes: list[str]) -> str:
 
 @step(retries=3)
 async def search(question: str) -> str:
-    """The agent's tool."""
+    """Search, as the agent's tool."""
     found = await post(f"{MODEL}/search", question=question)
     return str(found["text"])
 
 
 @step(retries=3)
 async def write(topic: str, notes: list[str]) -> str:
-    """The report, streamed. What has arrived of it is kept as it comes, and the next life goes on from there."""
+    """Stream the report. What has arrived is saved, and the next execution continues from there."""
     async with resume_stream(tokens, topic, notes, by="cursor", stall=60) as stream:
         report = await stream.read()
     current().cost(tokens=len(report.split()))
@@ -53,7 +55,7 @@ async def write(topic: str, notes: list[str]) -> str:
 async def tokens(
     cursor: str | None, topic: str, notes: list[str]
 ) -> AsyncIterator[tuple[str, str]]:
-    """The model's answer after `cursor`: each token with the id of its event."""
+    """Stream the model's answer after `cursor`: each token with the id of its event."""
     try:
         async with aclosing(
             events(f"{MODEL}/answer", topic=topic, notes=notes, after=cursor)
@@ -66,14 +68,20 @@ async def tokens(
 
 @effect(timeout=10)
 async def send(to: str, text: str, *, key: str = KEY) -> str:
-    """A message that must not arrive twice. Its key is the same in every life of the run."""
+    """Send a message that must not arrive twice.
+
+    Its key is the same in every execution of the run.
+    """
     receipt = await post(f"{OUTBOX}/messages", to=to, text=text, key=key)
     return str(receipt["number"])
 
 
 @send.verify
 async def was_sent(*, key: str = KEY) -> Happened[str] | None:
-    """Asked where nobody knows, because a process died between sending and recording that."""
+    """Return the receipt if the message was sent.
+
+    Used after a death between sending and recording.
+    """
     try:
         receipt = await get(f"{OUTBOX}/messages/{key}")
     except NotFound:
@@ -86,9 +94,8 @@ async def research(topic: str, ask_first: bool = False) -> str:
     await send("reader", f"I look into {topic}.")
     if ask_first:
         await send("editor", f"May I spend tokens on {topic}?")
-        if not await receive(
-            "approved", bool
-        ):  # it may take a day: no worker holds the run meanwhile
+        # This may take a day. No worker holds the run meanwhile.
+        if not await receive("approved", bool):
             return "not approved"
     notes: list[str] = []
     while question := await think(topic, notes):

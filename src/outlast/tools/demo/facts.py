@@ -1,5 +1,8 @@
-"""What is so, read from the store and from the two servers once everybody is gone. The play itself says only when the blows fell, what the workers exited
-with, and which of them it saw with which life of a run (`Played`)."""
+"""Read the facts from the store and the two servers, once all workers are gone.
+
+The scenario itself reports only when each signal was sent, the workers' exit codes, and which
+worker it saw with which execution of a run (`ScenarioResult`).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class RunFacts(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """How many ended: steps and effects."""
+        """Return how many steps and effects ended."""
         return sum(one.kind == "step" for one in self.entries)
 
 
@@ -46,12 +49,12 @@ class Facts:
     played: ScenarioResult
     runs: dict[str, RunFacts]
     drains: dict[str, DrainRow]
-    """By the name of the worker."""
+    """By worker name."""
     messages: tuple[Message, ...]
 
     @property
     def again(self) -> dict[Call, int]:
-        """Requests that came more than once: steps whose body was begun again."""
+        """Return requests that came more than once: steps whose body began again."""
         return {
             call: count for call, count in Counter(self.played.model.calls).items() if count > 1
         }
@@ -62,33 +65,33 @@ class Facts:
 
     @property
     def saved(self) -> int:
-        """Tokens of steps that were on record when a run lost its worker."""
+        """Return the tokens of steps that were on record when a run lost its worker."""
         return sum(run.saved for run in self.runs.values())
 
     @property
     def arrived(self) -> int:
-        """Tokens of the answer that was cut, when it was."""
+        """Return how many tokens of the interrupted answer had arrived at the kill."""
         return self._answers[0].sent if self._answers else 0
 
     @property
     def kept(self) -> int:
-        """How many of these were not asked for again."""
+        """Return how many of these were not requested again."""
         return self._answers[1].first if len(self._answers) > 1 else 0
 
     @property
     def one_answer(self) -> bool:
-        """Whether all of it is of one generation."""
+        """Return whether the whole answer is of one generation."""
         return len({one.id for one in self._answers}) == 1
 
     @property
     def twice(self) -> dict[tuple[str, str], int]:
-        """Messages that came more than once, by whom they went to and what they say."""
+        """Return messages that came more than once, by recipient and text."""
         count = Counter((message.to, message.text) for message in self.messages)
         return {message: times for message, times in count.items() if times > 1}
 
     @property
     def tool_call(self) -> Entry | None:
-        """The one that was under way when the signal came."""
+        """Return the tool call that was in flight when the signal came."""
         last = len(TOPICS[STOPPED].finds)
         entries = self.runs[STOPPED].entries if STOPPED in self.runs else ()
         return next(

@@ -1,4 +1,7 @@
-"""What the stand-in for a model knows: for each topic, questions with what a search finds, and an answer."""
+"""Hold what the stand-in for a model knows.
+
+Each topic has questions with search results, and an answer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import NamedTuple
 
 class Topic(NamedTuple):
     finds: dict[str, str]
-    """By what the model wants to look up, in order."""
+    """Search results by question, in the order in which the model asks."""
     answer: str
 
 

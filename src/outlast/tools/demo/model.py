@@ -1,10 +1,12 @@
-"""A stand-in for a model and for the search that is its tool: HTTP, slow as such things are, and it counts.
+"""Stand in for a model and its search tool: HTTP, realistically slow, and it counts requests.
 
-    POST /think   {"topic", "notes"}            what to look up next, and what that cost
+    POST /think   {"topic", "notes"}            what to look up next, and its cost
     POST /search  {"question"}                  the tool
-    POST /answer  {"topic", "notes", "after"}   an answer as server-sent events with ids, a word each; it goes on after an id that it gave
+    POST /answer  {"topic", "notes", "after"}   an answer as server-sent events with ids, one per
+                                                word; continues after an id that it sent
 
-It has two gates: where it holds an answer until the demo has struck, so that the blow falls in the middle and not nearly there.
+It has two gates. A gate holds an answer until the demo has sent its signal, so that the signal
+arrives in the middle.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ HOLD_SECONDS = 45.0
 
 
 class Gate:
-    """Holds who comes first, until it is opened."""
+    """Hold the first caller until the gate is opened."""
 
     def __init__(self) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -42,7 +44,7 @@ class Gate:
 
 
 class Call(NamedTuple):
-    """One request, as it came. Two that are equal are one body that was begun twice."""
+    """One request, as it came. Two equal requests are one step body that began twice."""
 
     path: str
     topic: str
@@ -56,7 +58,7 @@ class Answer:
     topic: str
     id: str
     first: int
-    """The number of its first word: 0, or where it goes on."""
+    """Number of its first word: 0, or where it continues."""
     sent: int = 0
     """How many words it has sent."""
 
@@ -65,19 +67,22 @@ class Answer:
 class Model:
     pace: float = 1.0
     gates: dict[tuple[str, str], Gate] = field(default_factory=dict)
-    """By path and topic: before the last search of a topic is answered, and in the middle of an answer."""
+    """By path and topic.
+
+    A gate holds before the last search of a topic is answered, or in the middle of an answer.
+    """
     calls: list[Call] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     used: int = 0
-    """Tokens, in all requests together."""
+    """Tokens of all requests."""
     doing: dict[str, str] = field(default_factory=dict)
-    """What it does for a topic just now, for those who watch."""
+    """What it is doing for each topic, for the view."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def gate(self, path: str, topic: str) -> Gate:
         return self.gates.setdefault((path, topic), Gate())
 
-    # -- what it is asked
+    # -- requests
 
     def think(self, topic: str, notes: list[str]) -> dict[str, Any]:
         self._count(Call("think", topic, str(len(notes))))
@@ -105,7 +110,7 @@ class Model:
         return {"text": TOPICS[topic].finds[question]}
 
     def asked(self, topic: str, after: str | None) -> Answer | None:
-        """None: it has no such answer."""
+        """Begin or continue an answer. Return None if there is no such answer."""
         self._count(Call("answer", topic, ""))
         with self._lock:
             id, _, last = (after or f"{topic}-{len(self.answers) + 1}:-1").rpartition(":")
@@ -115,7 +120,7 @@ class Model:
             return self.answers[-1]
 
     def words(self, answer: Answer) -> Iterator[tuple[str, str]]:
-        """The rest of it, with the id of each event."""
+        """Yield the remaining words, with the id of each event."""
         words = TOPICS[answer.topic].answer.split()
         gate = self.gates.get(("answer", answer.topic))
         for number in range(answer.first, len(words)):
@@ -128,7 +133,7 @@ class Model:
                 answer.sent += 1
                 self.used += 1
 
-    # -- how it goes about it
+    # -- internals
 
     def _take(self, seconds: float) -> None:
         time.sleep(seconds / self.pace)
@@ -147,7 +152,7 @@ class Model:
 
     @contextmanager
     def open(self) -> Iterator[str]:
-        """Its address, while it answers."""
+        """Serve requests and yield the address."""
         model = self
 
         class ModelHandler(Handler):
@@ -180,17 +185,17 @@ class Model:
 
 
 def length_of(topic: str) -> int:
-    """Tokens of its answer."""
+    """Return the number of tokens in its answer."""
     return len(TOPICS[topic].answer.split())
 
 
 def middle_of(topic: str) -> int:
-    """Where an answer is held: three fifths of it are out."""
+    """Return where an answer is held: after three fifths."""
     return length_of(topic) * 3 // 5
 
 
 def has_left(connection: socket.socket) -> bool:
-    """Whether whoever asked has ended the connection, or was killed."""
+    """Return whether the client closed the connection or was killed."""
     readable, _, _ = select.select([connection], [], [], 0)
     try:
         return bool(readable) and connection.recv(1, socket.MSG_PEEK) == b""

@@ -1,4 +1,7 @@
-"""The outbox: a real HTTP server that takes what it is sent, as often as it is sent. It keeps nobody from sending twice; it counts."""
+"""Serve an outbox over HTTP that accepts every message, however often it is sent.
+
+It does not prevent duplicates. It counts them.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,23 @@ class Outbox:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All that came, in order."""
+        """Return all messages, in order of arrival."""
         with self._lock:
             return tuple(self._messages)
 
     def take(self, message: Message) -> int:
-        """Its number."""
+        """Accept a message and return its number."""
         with self._lock:
             self._messages.append(message)
             return len(self._messages)
 
     def number_of(self, key: str) -> int | None:
-        """Of the first message with this key."""
+        """Return the number of the first message with this key, or None."""
         return next((n for n, message in enumerate(self.messages, 1) if message.key == key), None)
 
     @contextmanager
     def open(self) -> Iterator[str]:
-        """Its address, while it takes messages."""
+        """Accept messages and yield the address."""
         outbox = self
 
         class OutboxHandler(Handler):

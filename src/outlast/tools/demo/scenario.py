@@ -1,10 +1,13 @@
-"""The play: what is started, when it is struck, and when it is over. It waits for what it can see, and never for a time alone.
+"""Run the demo's scenario: start workers, send signals, and wait for the end.
 
-    A   a worker, is sent SIGTERM while the run `tides` is in a tool call; C is started at the same moment
-    B   a worker, is sent SIGKILL while the run `bees` is in a streamed answer
-    C   a worker, carries on with what both have left, and with `glaciers`, which only waited for its editor
+It waits for observable events, never for a fixed time alone.
 
-Workers are as `outlast worker` has them by default, but for the number of their slots: one each for A and B, so that each has one run, and two for C.
+    A   a worker, gets SIGTERM while the run `tides` is in a tool call; C starts at that moment
+    B   a worker, gets SIGKILL while the run `bees` is in a streamed answer
+    C   a worker, continues what both left, and `glaciers`, which only waited for its editor
+
+The workers use the defaults of `outlast worker`, except for the number of slots: one each for A and
+B, so that each has one run, and two for C.
 """
 
 from __future__ import annotations
@@ -43,29 +46,29 @@ from outlast.tools.demo.workspace import (
 AGENT = "outlast.tools.demo.agent"
 TICK = 0.05
 READ_SECONDS = 1.5
-"""How long the stage stands still where there is something to read."""
+"""How long the scenario pauses where there is something to read."""
 DEADLINE_SECONDS = 150.0
-"""By the pace; and START_SECONDS more, which are not."""
+"""Scaled by the pace. START_SECONDS are added unscaled."""
 START_SECONDS = 60.0
 STOPPED, CUT, ASKS = "tides", "bees", "glaciers"
-"""The runs: the one whose worker is told to stop, the one whose worker is killed, the one that asks its editor first."""
+"""The runs: one whose worker is stopped, one whose worker is killed, one that asks its editor."""
 BAD = ("failed", "dead", "cancelled", "parked")
 STATES = {"alive": "working", "dead": "gone"}
 
 
 @dataclass
 class Struck:
-    """When the blows fell, by `time.time()`, and on whom."""
+    """When each signal was sent, by `time.time()`, and the workers' exit codes."""
 
     term: float = 0.0
     kill: float = 0.0
     codes: dict[str, int] = field(default_factory=dict)
-    """What each worker exited with, once it has."""
+    """Exit code of each worker, once it has ended."""
 
 
 @dataclass
 class ScenarioResult:
-    """What came of it, for the checks: the rest is in the store."""
+    """The result, for the checks. The rest is in the store."""
 
     address: str
     began: float
@@ -74,37 +77,40 @@ class ScenarioResult:
     outbox: Outbox
     struck: Struck
     lives: dict[tuple[str, int], str]
-    """Which worker had which run, by the run's id and fence."""
+    """Which worker executed which run, by the run's id and fence."""
     pids: dict[int, str]
-    """The names of the workers by their processes."""
+    """Names of the workers, by process id."""
     surprises: list[str]
     happenings: list[Happening]
 
 
 class Scenario:
     def __init__(self, path: Path, view: View, *, pace: float = 1.0, agent: str = AGENT) -> None:
-        """`agent` is the module that the workers are given."""
+        """Prepare the scenario. `agent` is the module that the workers load."""
         self._path, self._view, self._pace, self._agent = path, view, pace, agent
         self._address = address_of(path)
         self._model, self._outbox = Model(pace), Outbox()
         self._scene, self._struck = State(), Struck()
         self._names: dict[str, str] = {}
-        """Of workers, by their ids in the store."""
+        """Names of workers, by their ids in the store."""
         self._lives: dict[tuple[str, int], str] = {}
         self._held: dict[str, str | None] = {}
-        """Which worker has each run."""
+        """Which worker holds each run."""
         self._rows: dict[str, RunRow] = {}
-        """The runs, as they were at the last look."""
+        """The runs at the last poll."""
         self._saved = False
-        """Whether a step of CUT that has not ended had saved something of itself by then."""
+        """Whether an unfinished step of CUT had saved progress at the last poll."""
         self._returned: set[str] = set()
-        """Runs that a worker gave back when it was told to stop."""
+        """Runs that a worker released in its drain."""
         self._began = self._until = 0.0
         self._fleet: Fleet
         self._store: Store
 
     def run(self) -> ScenarioResult:
-        """DemoRefused before anything was made; DemoFailed if it does not come to its end. Whatever happens, no process is left."""
+        """Run the scenario and leave no process behind, whatever happens.
+
+        Raise DemoRefused before anything is created, or DemoFailed if the scenario does not finish.
+        """
         with ExitStack() as turn:
             turn.enter_context(taken_turn(self._path))
             make_room(self._path)
@@ -115,7 +121,10 @@ class Scenario:
         )  # fmt: skip
 
     def _play(self, is_open: Callable[[], None]) -> float:
-        """`is_open` is called as soon as others can see that somebody works in the store. When it began, by `time.time()`."""
+        """Play all acts and return the start time, by `time.time()`.
+
+        Call `is_open` as soon as others can see that the store is in use.
+        """
         with (
             self._folder() as logs,
             alone(),
@@ -188,7 +197,7 @@ class Scenario:
         self._struck.codes["C"] = c.process.returncode
 
     def _tell_to_stop(self, a: Member) -> Member:
-        """And C is started."""
+        """Send SIGTERM to A and start C."""
         self._say(f"{STOPPED} is in a tool call on A; its answer is held until the signal")
         self._read()
         self._struck.term = time.time()
@@ -210,7 +219,7 @@ class Scenario:
         )
 
     def _answers(self, topic: str) -> list[int]:
-        """Where each request for it began."""
+        """Return where each request for the answer began."""
         return [one.first for one in self._model.answers if one.topic == topic]
 
     def _worker(self, name: str) -> Member:
@@ -218,10 +227,10 @@ class Scenario:
         self._say(f"worker {name} starts (process {member.pid})")
         return member
 
-    # -- waiting and looking
+    # -- waiting and polling
 
     def _read(self) -> None:
-        """Time to read."""
+        """Pause to let the user read."""
         until = time.monotonic() + READ_SECONDS / self._pace
         while time.monotonic() < until:
             self._tick()
@@ -244,13 +253,14 @@ class Scenario:
 
     def _tick(self) -> None:
         self._fleet.look()
-        with suppress(StoreUnavailable):  # it is busy: the next look tells
+        # The store is busy: the next poll will succeed.
+        with suppress(StoreUnavailable):
             self._look()
         self._view.show(self._scene)
         time.sleep(TICK)
 
     def _look(self) -> None:
-        """What is to be seen now, by the store and the servers."""
+        """Poll the store and the servers."""
         by_pid = {member.pid: _name(member) for member in self._fleet.members}
         self._names |= {
             row.id: by_pid[row.pid] for row in self._store.workers() if row.pid in by_pid
@@ -258,7 +268,7 @@ class Scenario:
         rows = {topic: row for topic in TOPICS if (row := self._store.run(topic)) is not None}
         saved = CUT in rows and bool(self._store.progress(rows[CUT].pk))
         works = [self._work(row) for row in rows.values()]
-        # All that the store must answer has been asked: it is noted whole or not at all.
+        # The store has answered everything: record all of it or nothing.
         self._rows, self._saved = rows, saved
         for topic, row in rows.items():
             self._note(topic, row)
@@ -276,7 +286,7 @@ class Scenario:
         scene.messages, scene.tokens = len(self._outbox.messages), self._model.used
 
     def _note(self, topic: str, row: RunRow) -> None:
-        """Say what has become of a run."""
+        """Report what became of a run."""
         if row.interruptions and topic not in self._returned:
             self._returned.add(topic)
             self._say(f"the tool call has ended and is on record; {topic} is given back", "warn")
@@ -317,7 +327,7 @@ class Scenario:
         self._scene.happenings.append(Happening(time.monotonic() - self._began, text, mood))
         self._view.show(self._scene)
 
-    # -- what is opened
+    # -- resources
 
     @contextmanager
     def _opened(self) -> Iterator[None]:
@@ -330,7 +340,10 @@ class Scenario:
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """Of the workers' logs. They are in the error's text where there is one."""
+        """Create the folder of the workers' logs, and remove it.
+
+        An error's text includes the logs.
+        """
         folder = Path(tempfile.mkdtemp(prefix="outlast-demo-"))
         try:
             yield folder

@@ -1,4 +1,4 @@
-"""What the demo's two servers share: HTTP on a port of loopback, in threads of the demo's own process."""
+"""Share HTTP code between the demo's two servers: a loopback port, in threads of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Handler(BaseHTTPRequestHandler):
-    """JSON in, JSON out."""
+    """Handle JSON requests with JSON answers."""
 
     def asked(self) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -30,7 +30,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """The demo's own lines say what happens."""
+        """Log nothing: the demo's own lines say what happens."""
 
 
 class Server(ThreadingHTTPServer):
@@ -38,12 +38,12 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, *_: object) -> None:
-        """Whoever asked was killed: that is what the demo is about."""
+        """Ignore errors: killing the client is the point of the demo."""
 
 
 @contextmanager
 def serving(handler: type[Handler]) -> Iterator[str]:
-    """Its address."""
+    """Serve requests and yield the address."""
     server = Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

@@ -1,4 +1,7 @@
-"""What is to be seen at one moment: who works, how far each run is, what has happened. Pure data, for whoever draws it."""
+"""Describe one moment of the demo: the workers, the progress of each run, and what has happened.
+
+Pure data for the views.
+"""
 
 from __future__ import annotations
 

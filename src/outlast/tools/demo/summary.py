@@ -1,4 +1,7 @@
-"""The end of it, for people and for programs: what happened, what was redone, what was sent, what was saved, and where to look closer."""
+"""Summarize the demo for people and for programs.
+
+The summary says what happened, what was redone, sent and saved, and where to look closer.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from outlast.tools.demo.verdict import Check
 from outlast.tools.demo.view import WIDTH, Line, Part
 
 LABEL = 11
-"""Columns of what stands before each part."""
+"""Columns of the label before each part."""
 GATES = (
     "The stand-in held the tool call and the answer until the signal was sent, so that each fell in the middle. It goes on after the id of "
     "an event; a model that cannot is asked anew, and then the whole answer is redone. Default settings but for the number of slots."
@@ -48,17 +51,17 @@ def summary(facts: Facts, checked: Sequence[Check], file: Path) -> list[Line]:
 
 
 def look_closer(file: Path) -> str:
-    """The one command, as it can be pasted."""
+    """Return a command to inspect the run, ready to paste."""
     return shlex.join([outlast(), "show", CUT, "--store", address(file)])
 
 
 def address(file: Path) -> str:
-    """Of the store, from here."""
+    """Return the store's address, relative to the current folder."""
     return f"sqlite:///{quote(str(file))}"
 
 
 def outlast() -> str:
-    """As it can be called from here."""
+    """Return how to call `outlast` from the current folder."""
     if shutil.which("outlast") is not None:
         return "outlast"
     beside = Path(sys.executable).with_name("outlast")
@@ -79,7 +82,7 @@ def _timeline(facts: Facts) -> Iterator[Line]:
 
 
 def _moments(facts: Facts, told: RunFacts) -> Iterator[tuple[float, str, str, str]]:
-    """Where a run began, lost its worker, went on and ended."""
+    """Yield when a run began, lost its worker, continued and ended."""
     row = told.row
     if row.started is not None and told.entries:
         yield row.started, row.id, f"begins{_on(facts, row.id, told.entries[0])}", "plain"
@@ -126,7 +129,10 @@ def _moments(facts: Facts, told: RunFacts) -> Iterator[tuple[float, str, str, st
 
 
 def _worker(facts: Facts, id: str, entry: Entry) -> str | None:
-    """Who had the run when the entry was written, or whom it had lost by then; None for a life that fell between two looks."""
+    """Return the worker that held the run when the entry was written, or that it had lost by then.
+
+    Return None for an execution that fell between two polls.
+    """
     return facts.played.lives.get((id, abs(entry.fence)))
 
 
@@ -169,7 +175,7 @@ def _part(label: str, text: str, mood: str = "plain") -> list[Line]:
 
 
 def document(facts: Facts, checked: Sequence[Check], file: Path) -> dict[str, Any]:
-    """For programs."""
+    """Return the summary for programs."""
     return {
         "passed": not any(check.wrong for check in checked),
         "checks": [{"claim": check.claim, "wrong": list(check.wrong)} for check in checked],

@@ -1,4 +1,7 @@
-"""`--record`: what the board has drawn, as one SVG that moves by itself, and its transcript. Nothing outside of the file is needed to show it."""
+"""Record the board for `--record` as one animated SVG, with a transcript.
+
+The file needs nothing else to be shown.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from outlast.tools.demo.view import WIDTH, Frame, Line, happened, plain
 
 ROW, COLUMN, EDGE = 18, 8.43, 16
 FRAME_SECONDS_MAX = 1.6
-"""How long one frame stands, at most: what was waiting is left out."""
+"""Longest time one frame is shown. Longer waits are cut."""
 END_SECONDS = 14.0
-"""How long the end stands before it begins again."""
+"""How long the end is shown before the animation repeats."""
 FRAMES_WANTED = 45
-"""More where more happens: no happening is left out."""
+"""Target number of frames. There are more if more happens: no event is left out."""
 COLOURS = {
     "plain": "#d4d4d4",
     "title": "#ffffff",
@@ -32,7 +35,10 @@ STYLE = """
 
 
 def picture(frames: Sequence[Frame], end: Sequence[Line], date: str) -> str:
-    """The frames in their order, and then the end, for ever; where somebody wants no motion, the end alone."""
+    """Draw the frames in order and then the end, repeating.
+
+    A viewer that prefers reduced motion sees only the end.
+    """
     shown = _chosen(frames)
     rows = max(len(lines) for lines in (*(frame.lines for frame in shown), end))
     width, height = round(WIDTH * COLUMN + 2 * EDGE), rows * ROW + 2 * EDGE
@@ -52,12 +58,12 @@ def picture(frames: Sequence[Frame], end: Sequence[Line], date: str) -> str:
 
 
 def transcript(happenings: Sequence[Happening], end: Sequence[Line]) -> str:
-    """What the demo prints where there is no terminal."""
+    """Return what the demo prints without a terminal."""
     return "\n".join(["$ outlast demo", *map(happened, happenings), "", plain(end), ""])
 
 
 def _chosen(frames: Sequence[Frame]) -> list[Frame]:
-    """The first and the last frame of each happening, and some of what lies between."""
+    """Select the first and the last frame of each event, and some in between."""
     edges = {0, len(frames) - 1}
     for number in range(1, len(frames)):
         if frames[number].happenings != frames[number - 1].happenings:
@@ -87,7 +93,7 @@ def _colours() -> str:
 
 
 def _motion(seconds: Sequence[float]) -> str:
-    """Each frame is to be seen in its own part of the whole time."""
+    """Return the CSS that shows each frame in its own part of the animation."""
     whole, begin, rules = sum(seconds), 0.0, []
     for number, length in enumerate(seconds):
         here, then = 100 * begin / whole, 100 * (begin + length) / whole

@@ -1,4 +1,4 @@
-"""The checks: what the demo claims to show must be so, or it says that it is not, and its exit code says so too."""
+"""Check the demo's claims. A claim that does not hold is reported and changes the exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.tools.demo.scenario import ASKS, CUT, STOPPED
 class Check(NamedTuple):
     claim: str
     wrong: tuple[str, ...]
-    """What speaks against it."""
+    """Evidence against the claim."""
 
 
 def checks(facts: Facts) -> list[Check]:

@@ -1,4 +1,7 @@
-"""How it is shown: a board on a terminal with room for it, lines elsewhere. Both draw the same scene."""
+"""Show the demo: a board on a terminal that is large enough, lines elsewhere.
+
+Both draw the same state.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from outlast.tools.demo.state import Hand, Happening, Mood, State, Work
 
 WIDTH = 78
 BOARD_COLUMNS, BOARD_ROWS = 78, 22
-"""What a board needs."""
+"""The size that a board needs."""
 FRAME_SECONDS = 0.1
 LINE_SECONDS = 5.0
 HAPPENINGS_SHOWN = 9
@@ -37,29 +40,29 @@ Line = tuple[Part, ...]
 
 
 class Frame(NamedTuple):
-    """What the board was at one moment."""
+    """The board at one moment."""
 
     at: float
     happenings: int
-    """How many there were."""
+    """How many events there were."""
     lines: list[Line]
 
 
 class View:
-    """Where nothing is shown."""
+    """Show nothing."""
 
     def show(self, scene: State) -> None:
-        """As it is now; called often."""
+        """Show the current state. Called often."""
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
 
     def tell(self, lines: Sequence[Line]) -> None:
-        """The end, once it is closed."""
+        """Print the summary, after `close`."""
 
 
 class Lines(View):
-    """Each happening when it happens, and how things stand when nothing happened for a while."""
+    """Print each event as it happens, and the state after a while without events."""
 
     def __init__(self, file: Any = None) -> None:
         self._file = sys.stdout if file is None else file
@@ -87,7 +90,7 @@ class Lines(View):
 
 
 class Board(View):
-    """On a terminal, drawn over itself. It leaves nothing behind: the summary has what happened."""
+    """Redraw one board on a terminal. It leaves nothing behind: the summary has what happened."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -111,7 +114,7 @@ class Board(View):
 
 
 class Recorded(View):
-    """Whoever watches, and every frame of the board."""
+    """Forward to another view, and record every frame of the board."""
 
     def __init__(self, shown: View) -> None:
         self._shown = shown
@@ -120,7 +123,8 @@ class Recorded(View):
     def show(self, scene: State) -> None:
         self._shown.show(scene)
         lines = board(scene)
-        if not self.frames or lines[1:] != self.frames[-1].lines[1:]:  # all but its clock
+        # Compare everything but the clock.
+        if not self.frames or lines[1:] != self.frames[-1].lines[1:]:
             self.frames.append(Frame(scene.seconds, len(scene.happenings), lines))
 
     def close(self) -> None:
@@ -131,7 +135,7 @@ class Recorded(View):
 
 
 def view_of(*, as_json: bool) -> View:
-    """What fits where stdout goes: with --json, lines on stderr."""
+    """Return the view that fits stdout. With --json, print lines to stderr."""
     if as_json:
         return Lines(sys.stderr)
     quiet = (
@@ -155,7 +159,7 @@ def _can_write(text: str) -> bool:
 
 
 def board(scene: State) -> list[Line]:
-    """One frame, of at most BOARD_ROWS lines of WIDTH characters."""
+    """Draw one frame of at most BOARD_ROWS lines of WIDTH characters."""
     clock = f"{scene.seconds:.0f} s"
     title = "outlast demo: a research agent, two workers, two blows"
     lines: list[Line] = [(Part(title, "title"), Part(clock.rjust(WIDTH - len(title)), "dim")), ()]
@@ -199,17 +203,17 @@ def _work(one: Work) -> Line:
 
 
 def happened(one: Happening) -> str:
-    """As a line."""
+    """Format an event as a line."""
     return f"{one.at:5.1f} s  {one.text}"
 
 
 def plain(lines: Sequence[Line]) -> str:
-    """Its text alone."""
+    """Return only the text."""
     return "\n".join("".join(part.text for part in line).rstrip() for line in lines)
 
 
 def rich_text(lines: Sequence[Line]) -> Any:
-    """For a terminal."""
+    """Return styled text for a terminal."""
     from rich.text import Text
 
     text = Text(no_wrap=True, overflow="ellipsis")

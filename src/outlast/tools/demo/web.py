@@ -1,4 +1,7 @@
-"""HTTP for the agent, by the standard library alone: the demo runs without any extra. Your own agent has httpx, or its provider's client."""
+"""Speak HTTP for the agent with only the standard library, so that the demo needs no extra.
+
+Your own agent would use httpx or its provider's client.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +13,34 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 READ_SECONDS = 120.0
-"""How long an answer may take to begin. A gate of the demo holds it for less."""
+"""How long an answer may take to begin. The demo's gates hold it for less."""
 
 
 class NotFound(Exception):
-    """There is nothing of that name there."""
+    """The server has nothing at this address."""
 
 
 class Event(NamedTuple):
-    """One of a stream of server-sent events."""
+    """A server-sent event."""
 
     id: str
     data: str
 
 
 async def get(url: str) -> Any:
-    """The JSON there. NotFound, or ConnectionError."""
+    """Return the JSON at the address. Raise NotFound or ConnectionError."""
     async with _asked("GET", url, None) as reader:
         return json.loads(await reader.read())
 
 
 async def post(url: str, **body: Any) -> Any:
-    """The JSON of the answer. NotFound, or ConnectionError."""
+    """Return the JSON of the answer. Raise NotFound or ConnectionError."""
     async with _asked("POST", url, body) as reader:
         return json.loads(await reader.read())
 
 
 async def events(url: str, **body: Any) -> AsyncGenerator[Event, None]:
-    """The events of the answer, up to its `[DONE]`. ConnectionError if it ends without."""
+    """Yield the events of the answer, up to `[DONE]`. Raise ConnectionError if it ends without."""
     async with _asked("POST", url, body) as reader, aclosing(_parsed(reader)) as parsed:
         async for event in parsed:
             yield event
@@ -53,12 +56,13 @@ async def _parsed(reader: asyncio.StreamReader) -> AsyncGenerator[Event, None]:
             if value == "[DONE]":
                 return
             yield Event(id, json.loads(value))
-    raise ConnectionError("the answer was cut short")  # an end that nobody announced is no end
+    # An answer without `[DONE]` is incomplete.
+    raise ConnectionError("the answer was cut short")
 
 
 @asynccontextmanager
 async def _asked(method: str, url: str, body: Any) -> AsyncIterator[asyncio.StreamReader]:
-    """The body of the answer, to be read; the connection ends with the block."""
+    """Yield the body of the answer for reading. The connection closes with the block."""
     to = urlsplit(url)
     reader, writer = await asyncio.open_connection(to.hostname, to.port)
     try:

@@ -1,4 +1,4 @@
-"""Where the demo happens: a store of its own, in this folder, and a world without anybody's settings."""
+"""Prepare where the demo runs: its own store in this folder, without the user's settings."""
 
 from __future__ import annotations
 
@@ -24,35 +24,44 @@ WORKFLOW = "research"
 FILE = "outlast-demo.db"
 DEATH_SECONDS = 2.0
 RUNS_MAX = 100
-"""A demo leaves three. A store with more than these is not looked through: it is somebody's."""
+"""A demo leaves three runs. A store with more than this many is a user's and is not inspected."""
 _OF_A_STORE = ("-wal", "-shm", ".d", "")
-"""What the names of a store's files end in, after its own. The one that says whose they are goes last: a death in between leaves a store that the next
-demo may remove."""
+"""Suffixes of a store's files.
+
+The file that identifies the store comes last. If the process dies in between, the next demo may
+still remove the store.
+"""
 
 
 class DemoRefused(SettingsError):
-    """The demo does not begin here, or not like this. Nothing was touched."""
+    """The demo refuses to start in this place or with these options. Nothing was touched."""
 
 
 class DemoFailed(OutlastError):
-    """The demo could not be carried through: it says nothing of what it was to show."""
+    """The demo could not finish. This says nothing about what it was meant to show."""
 
 
 def address_of(path: Path) -> str:
-    """Of a file, wherever a process's folder is."""
+    """Return the address of a file, valid in any working folder."""
     return f"sqlite:///{quote(str(path.absolute()))}"
 
 
 @contextmanager
 def taken_turn(path: Path) -> Iterator[None]:
-    """Nobody else makes room in this folder, while in the block. Of two demos that begin at the same moment neither would see the other: they would
-    share a store, and wait for each other's runs. DemoRefused."""
+    """Keep other demos from making room in this folder within the block.
+
+    Raise DemoRefused if one is.
+
+    Two demos that start at the same moment would not see each other. They would share a store and
+    wait for each other's runs.
+    """
     with ExitStack() as held:
         try:
             folder = os.open(path.absolute().parent, os.O_RDONLY)
             held.callback(os.close, folder)
             is_ours = lock(folder)
-        except OSError:  # it cannot be opened, or its file system has no locks
+        # The folder cannot be opened, or its file system has no locks.
+        except OSError:
             is_ours = True
         if not is_ours:
             raise DemoRefused(
@@ -62,12 +71,16 @@ def taken_turn(path: Path) -> Iterator[None]:
 
 
 def make_room(path: Path) -> None:
-    """Remove the store that an earlier demo has left. DemoRefused for anything else: it stays as it is."""
+    """Remove the store that an earlier demo left.
+
+    Raise DemoRefused for anything else and keep it.
+    """
     if sys.platform == "win32":
         raise DemoRefused(
             "the demo stops and kills with the signals of POSIX systems: it does not run on Windows."
         )
-    if not path.name:  # "", ".", "/": nothing could be beside it
+    # For "", "." or "/" nothing could lie beside it.
+    if not path.name:
         raise DemoRefused(f"{str(path)!r} is the name of a folder: --store-file names a file.")
     if not os.access(path.absolute().parent, os.W_OK):
         raise DemoRefused(
@@ -85,7 +98,7 @@ def make_room(path: Path) -> None:
 
 
 def _check(path: Path, files: list[Path]) -> None:
-    """DemoRefused unless they are a store that only demos have used, and that nobody uses now."""
+    """Raise DemoRefused unless only demos used this store and no worker uses it now."""
     instead = "Name another with --store-file, or remove it yourself."
     if any(file.is_symlink() for file in files):
         raise DemoRefused(f"{path} is a symbolic link, or has one beside it. {instead}")
@@ -111,7 +124,7 @@ def _check(path: Path, files: list[Path]) -> None:
 
 
 def _is_lived_in(store: Store) -> bool:
-    """Whether a worker lives there. That one is dead is known after two of its heartbeats are missing."""
+    """Return whether a live worker uses the store. A death shows after two missed heartbeats."""
     until = time.monotonic() + DEATH_SECONDS
     while {worker.id for worker in store.workers()} - set(store.dead_workers()):
         if time.monotonic() > until:
@@ -121,20 +134,22 @@ def _is_lived_in(store: Store) -> bool:
 
 
 def _is_a_demos(store: Store) -> bool:
-    """Whether all that is in it is what a demo leaves: its few runs, and nothing that anybody has saved."""
+    """Return whether the store has only what a demo leaves: a few runs and no saved sessions."""
     runs = store.runs(RunQuery(limit=RUNS_MAX + 1))
     if len(runs) > RUNS_MAX or any((row.queue, row.workflow) != (QUEUE, WORKFLOW) for row in runs):
         return False
-    if any(
-        queue.name != QUEUE for queue in store.queues()
-    ):  # names stay: somebody's runs were here, and are pruned
+    # Queue names outlive their runs: a user's runs were here and have been pruned.
+    if any(queue.name != QUEUE for queue in store.queues()):
         return False
     return not any(store.sessions(SessionQuery(space, limit=1)) for space in (SESSION, CHECKPOINT))
 
 
 def environ_of(environ: Mapping[str, str], **more: str) -> dict[str, str]:
-    """Of a process in the demo: without settings of Outlast's, whatever they are called, and without files of them. Nothing but the folder of its
-    program is where modules come from."""
+    """Return the environment of a process in the demo.
+
+    It has no Outlast settings, under any name or from any file. Python imports modules only from
+    the program's own folder.
+    """
     kept = {
         name: value
         for name, value in environ.items()
@@ -151,7 +166,10 @@ def environ_of(environ: Mapping[str, str], **more: str) -> dict[str, str]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """This process has that environment too, in the block: it submits and sends as any program does."""
+    """Give this process the same environment within the block.
+
+    It submits and sends like any program.
+    """
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(environ_of(before))
