@@ -22,7 +22,7 @@ transaction would wait forever.
 
 class Forkable(Protocol):
     def locks(self) -> list[threading.Lock]:
-        """Return the locks that keep transactions from starting, in the order the store takes them."""
+        """Return the locks that keep transactions from starting, in the order they are taken."""
         ...
 
     def after_fork(self, *, at_rest: bool) -> None:

@@ -16,7 +16,7 @@ from outlast.store.file_trust import Owners, give, open_plain
 if sys.platform == "win32":
     import msvcrt
 
-    def lock(fd: int, *, shared: bool = False) -> bool:  # noqa: ARG001 - none on Windows
+    def lock(fd: int, *, shared: bool = False) -> bool:  # noqa: ARG001 - unused on Windows
         os.lseek(fd, 0, os.SEEK_SET)
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
@@ -48,7 +48,7 @@ else:
         return True
 
     def lock_patiently(fd: int) -> None:
-        # The descriptor was closed meanwhile, so no thread waits any more.
+        # The descriptor may be closed meanwhile. Then no thread waits for the lock any more.
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX)
 

@@ -1,4 +1,4 @@
-"""Each command on an open transaction. The contracts are in `outlast.store.commands`."""
+"""Apply commands on an open transaction. Their contracts are in `outlast.store.commands`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outlast.store.sqlite import statements as sql
 
 
 class QueueCounts:
-    """What a transaction knows and changes of one queue. Written once, at its end."""
+    """The counts and limits of one queue in a transaction, which writes them once, at its end."""
 
     __slots__ = (
         "concurrency_max",
@@ -59,7 +59,7 @@ class QueueCounts:
         self.listed = True
 
     def room(self) -> float:
-        """How many more of its runs may be claimed."""
+        """Return how many more of the queue's runs may be claimed."""
         return (
             math.inf
             if self.concurrency_max is None
@@ -68,20 +68,24 @@ class QueueCounts:
 
 
 class PruneCursor(NamedTuple):
-    """Where a Prune has stopped: the next one like it goes on from there, and passes what stays once, not in each batch anew."""
+    """Where a Prune has stopped.
+
+    The next Prune with the same parameters continues there, so it skips what stays only once and
+    not in each batch.
+    """
 
     command: commands.Prune | None = None
     ended: float = -math.inf
     pk: int = 0
 
     def of(self, command: commands.Prune) -> tuple[float, int]:
-        """The end and the number of the last one that it has deleted."""
+        """Return the end time and pk of the last run that this command has deleted."""
         found = self if self.command == command else PruneCursor()
         return found.ended, found.pk
 
 
 class Transaction:
-    """One transaction's view of the store: a connection, the time, and who is alive."""
+    """One transaction on the store: a connection, the time, and which workers are alive."""
 
     def __init__(
         self,
@@ -94,7 +98,7 @@ class Transaction:
         self.place = place or PruneCursor()
         self.buried: list[str] = []
         self.rings = False
-        """Something has changed that others may wait for, and that no command's name tells."""
+        """Whether something changed that others may wait for, and that no command's type shows."""
         self._counts_by_queue: dict[str, QueueCounts] = {}
 
     def apply(self, batch: Sequence[commands.Command]) -> list[Any]:
@@ -116,7 +120,8 @@ class Transaction:
         counts = self._counts_by_queue.get(queue)
         if counts is None:
             row = self.db.execute(sql.QUEUE, (queue,)).fetchone()
-            # A file may have anything there: a count that is none is 0, such a limit is none.
+            # A damaged file may have anything there. Take such a count as 0 and such a limit as
+            # none.
             queued, running, *limits = (
                 one if isinstance(one, int) else None for one in row or (None,) * 4
             )
@@ -125,7 +130,7 @@ class Transaction:
         return counts
 
     def moved(self, queue: str, parent: str | None, before: str | None, after: str | None) -> None:
-        """A run went from one status to another (None: it is new, or gone)."""
+        """Count a run's change of status (None: it is new, or gone)."""
         if before != after:
             counts = self._queue_counts(queue)
             if not counts.listed:
@@ -141,7 +146,10 @@ class Transaction:
     # -- recording
 
     def _record(self, records: Sequence[commands.Record]) -> list[Refused | None]:
-        """Most batches are entries and nothing else, all of them good: one statement, one count."""
+        """Write entries with one statement and one count.
+
+        Only if some were not written is each one checked: it is a repeat, or it is refused.
+        """
         written = self.db.executemany(
             sql.RECORD, [(*record, record[0], record[2]) for record in records]
         ).rowcount
@@ -180,13 +188,18 @@ class Transaction:
         return commands.Submitted(existing, new=_own(existing, command))
 
     def _enqueue(self, submits: Sequence[commands.Submit]) -> list[commands.Submitted | Refused]:
-        """Each for itself: joined if it is there, refused if its queue is full, else inserted with the others."""
+        """Queue runs independently of each other.
+
+        A run that exists is joined, one whose queue is full is refused, and the others are inserted
+        together.
+        """
         there = self._there(submits)
         fresh: list[commands.Submit] = []
         outcomes: list[commands.Submitted | Refused] = []
         for command in submits:
             if command.id in there:
-                if fresh and there[command.id] is None:  # it came twice
+                # The id occurs twice in this batch, so insert the first one now.
+                if fresh and there[command.id] is None:
                     self._insert(fresh)
                     fresh = []
                 row = there[command.id] or self.row(command.id)
@@ -205,7 +218,7 @@ class Transaction:
     def _submit_many(
         self, command: commands.SubmitMany
     ) -> list[commands.Submitted | Refused] | Refused:
-        """Everything is checked before anything is written."""
+        """Queue several runs, all or none: check everything before writing anything."""
         there = self._there(command.runs)
         asked: dict[str, tuple[str, str]] = {
             id: (row.workflow, row.args) for id, row in there.items() if row
@@ -281,7 +294,10 @@ class Transaction:
         return [mended(RunRow(*row)) for row in claimed]
 
     def _claimable(self, command: commands.Claim) -> list[Any]:
-        """The first `limit` of what is ready, as the contract orders it: one seek a line of the index."""
+        """Return the first `limit` ready runs in the contract's order.
+
+        Each combination of queue and workflow takes one seek in the index.
+        """
         self.db.execute(sql.COME_DUE, (self.now,))
         ready = 2 if command.suspects else 1
         returned = (
@@ -300,9 +316,8 @@ class Transaction:
                 if room > 0:
                     found += self.db.execute(sql.CLAIMABLE[ready, 0], (*line, returned))
                     found += self.db.execute(sql.CLAIMABLE[ready, 1], (*line, command.limit))
-                if (
-                    room < command.limit
-                ):  # children take no slot of it: their parents do, and may wait for them
+                # Children take no slot of the queue: their parents do, and may wait for them.
+                if room < command.limit:
                     found += self.db.execute(sql.CLAIMABLE_CHILDREN[0], (*line, ready, returned))
                     found += self.db.execute(
                         sql.CLAIMABLE_CHILDREN[1], (*line, ready, command.limit)
@@ -335,7 +350,8 @@ class Transaction:
         settled = self.db.execute(sql.SETTLE, {**command._asdict(), "now": self.now}).fetchone()
         if settled is None:
             held = self.db.execute(sql.RUN_BY_FENCE, (command.run, command.fence)).fetchone()
-            if held is not None:  # the request to end it kept it from being parked
+            # A request to cancel kept the run from being parked.
+            if held is not None:
                 return Refused(CANCEL, str(RunRow(*held).cancel))
             again = self.db.execute(sql.SETTLED, (command.run, -command.fence)).fetchone()
             return None if again else Refused(FENCE)
@@ -354,7 +370,7 @@ class Transaction:
         again = self.db.execute(sql.ACKED_BY, (command.run, -command.fence)).fetchone()
         return None if again else Refused(FENCE)
 
-    # -- giving back
+    # -- releasing
 
     def _release(self, command: commands.Release) -> str | Refused:
         held = self.db.execute(sql.HELD, (command.run, command.fence)).fetchone()
@@ -391,9 +407,10 @@ class Transaction:
     def interrupt(
         self, row: RunRow, after: RunRow, *, draining: bool, seen: workers.Seen | None = None
     ) -> str:
-        """Free, and ahead of new work; but not for ever without getting anywhere.
+        """Release an interrupted run ahead of new work, or make it a dead letter after too many.
 
-        Left by a draining worker, its next claim is a recovery of that drain. `seen`: its worker did not give it back itself.
+        If a draining worker left the run, its next claim is a recovery of that drain. `seen` is
+        given if the worker did not release the run itself.
         """
         in_a_row = row.interruptions_in_a_row + 1
         after = after._replace(
@@ -412,7 +429,7 @@ class Transaction:
         return status
 
     def give_back(self, row: RunRow, after: RunRow) -> str:
-        """Write what became of a held run. Its fence is void."""
+        """Write the new state of a held run, void its fence, and return its status."""
         if row.workflow == commands.ITEM and row.cancel is not None:
             after = after._replace(status="cancelled", reason=row.cancel)
         claimable = after.status in ("queued", "waiting") and after.due <= self.now
@@ -425,7 +442,10 @@ class Transaction:
         return after.status
 
     def give_back_all_but(self, worker: str, keep: Sequence[int], reason: str) -> tuple[str, ...]:
-        """All that a worker holds but these fences, neither interrupted nor charged, in one statement: their ids."""
+        """Release everything a worker holds except these fences, in one statement. Return the ids.
+
+        The runs are neither interrupted nor charged.
+        """
         values = {"worker": worker, "keep": json.dumps(keep), "reason": reason, "now": self.now}
         back = sorted(self.db.execute(sql.GIVE_BACK_ALL_BUT, values).fetchall())
         for _, _, queue, parent, status in back:
@@ -435,11 +455,14 @@ class Transaction:
         return tuple(row[1] for row in back)
 
     def held_by(self, worker: str) -> list[tuple[RunRow, bool]]:
-        """What a worker has, and whether each has got anywhere."""
+        """Return the runs a worker holds, each with whether it has made progress."""
         return [_as_held(row) for row in self.db.execute(sql.HELD_BY, (worker,)).fetchall()]
 
     def mark(self, row: RunRow, kind: str, value: dict[str, Any] | str, key: str = "") -> None:
-        """Append an entry; what comes after it is progress. A text is JSON already."""
+        """Append an entry. Any later entry counts as progress.
+
+        A value that is a string is already JSON.
+        """
         self.db.execute(sql.MARK, (self._append(row.pk, row.fence, kind, value, key), row.pk))
 
     def wake_parent(self, parent: str) -> None:
@@ -496,12 +519,12 @@ class Transaction:
         return len(runs)
 
     def standing(self, worker: str | None) -> int | None:
-        """0 for a worker, 1 for one that drains, None for one that is not enlisted."""
+        """Return 0 for a registered worker, 1 for a draining one, and None for any other."""
         row = self.db.execute(sql.STANDING, (worker,)).fetchone()
         return int(row[0]) if row else None
 
     def _next_fences(self, count: int) -> int:
-        """The last of so many new ones."""
+        """Reserve `count` new fences and return the last."""
         return int(self.db.execute(sql.NEXT_FENCE, (count,)).fetchone()[0])
 
     def row(self, id: str) -> RunRow | None:
@@ -509,7 +532,7 @@ class Transaction:
         return mended(RunRow(*row)) if row else None
 
     def row_at(self, pk: int) -> RunRow:
-        """Of a run that is there."""
+        """Return the row of a run that exists."""
         return mended(RunRow(*self.db.execute(sql.RUN_BY_PK, (pk,)).fetchone()))
 
     def _fenced(self, statement: str, values: Any) -> Refused | None:
@@ -518,10 +541,10 @@ class Transaction:
     def _append(
         self, run: int, fence: int, kind: str, value: dict[str, Any] | str, key: str = ""
     ) -> int:
-        """An entry by the store itself, in a command that has just made the fence void. Its seq.
+        """Append an entry by the store itself after a command has voided the fence. Return its seq.
 
-        It is under the void fence: the life that lost the run may still record this seq, and under its own fence the entry
-        would pass for that record's repeat.
+        The entry has the void fence. The execution that lost the run may still record this seq, and
+        an entry under its own fence would pass for a repeat of that record.
         """
         text = value if isinstance(value, str) else json.dumps(value)
         values = {
@@ -536,7 +559,7 @@ class Transaction:
 
 
 def ready_workflows(db: sqlite3.Connection, queue: str, ready: int) -> list[str]:
-    """Which workflows have ready runs in a queue: one seek for each, however many runs there are."""
+    """Return the workflows with ready runs in a queue, with one seek per workflow."""
     names: list[str] = []
     if db.execute(sql.READY_ITEM[ready], (queue,)).fetchone():
         names.append(commands.ITEM)
@@ -548,7 +571,10 @@ def ready_workflows(db: sqlite3.Connection, queue: str, ready: int) -> list[str]
 
 
 def _as_held(found: Sequence[Any]) -> tuple[RunRow, bool]:
-    """A run that somebody has, and whether it has got anywhere since it was last taken away: then no row goes on."""
+    """Return a held run, and whether it has made progress since its last death or interruption.
+
+    Progress resets its counts of consecutive deaths and interruptions.
+    """
     row, progress = mended(RunRow(*found[:-1])), bool(found[-1])
     return row._replace(deaths_in_a_row=0, interruptions_in_a_row=0) if progress else row, progress
 
@@ -565,7 +591,10 @@ _KINDS = {int, float, type(None)}
 
 
 def mended(row: RunRow) -> RunRow:
-    """With what stands for a number where a file has something else: who has such a run must be able to go on with it, and to lose it."""
+    """Replace what is not a number in a numeric column of a damaged row.
+
+    A worker that holds such a run must be able to continue it, and to lose it.
+    """
     if _KINDS.issuperset(map(type, _numbers_of(row))):
         return row
     return row._replace(
@@ -574,17 +603,20 @@ def mended(row: RunRow) -> RunRow:
 
 
 def _own(row: RunRow, command: commands.Submit) -> bool:
-    """Its worker has it by this submission."""
+    """Return whether the worker holds the run by this submission."""
     return row.token == command.token and row.worker == command.worker
 
 
 def _untouched(row: RunRow, command: commands.Submit) -> bool:
-    """It is as this submission left it."""
+    """Return whether the run is as this submission left it."""
     return row.token == command.token and row.status == "queued" and row.lives == 0
 
 
 def _names(names: Sequence[str]) -> str:
-    """A line break before, between and after: a name is found with its two, and no other text is."""
+    """Join names with a line break before, between and after them.
+
+    So a search for a name with both line breaks finds nothing else.
+    """
     return "\n".join(("", *names, "")) if names else ""
 
 

@@ -1,4 +1,7 @@
-"""The commands of a drain, on an open transaction: its beginning, its report, and what came back to life after it."""
+"""Apply the commands of a drain on an open transaction.
+
+They start a drain, request it, store its report, and record durations of steps.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,8 @@ def drain(transaction: Transaction, command: commands.Drain) -> tuple[str, ...] 
         return Refused(WORKER, "not enlisted, or swept")
     if not draining:
         transaction.db.execute(sql.DRAIN, (command.worker,))
-        _forget(
-            transaction, [command.worker]
-        )  # an earlier drain of a worker that is back under its id
+        # The worker may have drained before under the same id. Delete that drain's report.
+        _forget(transaction, [command.worker])
     back = transaction.give_back_all_but(command.worker, command.keep, NOT_BEGUN)
     open_report(transaction, command.worker, command.reason)
     transaction.rings = transaction.rings or bool(back)
@@ -44,7 +46,7 @@ def report(transaction: Transaction, command: commands.StoreDrainReport) -> None
 def cut_short(
     transaction: Transaction, worker: str, left: Sequence[str], why: str, seen: float
 ) -> None:
-    """A draining worker died: close its report, if it did not do so itself."""
+    """Close the report of a draining worker that died, unless the worker has closed it."""
     text = json.dumps({"cut_short": True, "left": left, "why": why, "seen": seen})
     transaction.db.execute(
         sql.DRAIN_SWEPT, {"worker": worker, "report": text, "now": transaction.now}
@@ -65,7 +67,7 @@ def measured(transaction: Transaction, command: commands.RecordDurations) -> Non
 
 
 def open_report(transaction: Transaction, worker: str, reason: str) -> None:
-    """Open the report of a worker that is enlisted. One that is there stays as it is."""
+    """Open the drain report of a registered worker. An existing report stays as it is."""
     values = {"worker": worker, "reason": reason, "now": transaction.now}
     if transaction.db.execute(sql.DRAIN_OPEN, values).rowcount:
         _keep_newest(transaction)

@@ -1,8 +1,9 @@
-"""What SQLite's errors mean. Each was provoked and looked at (full disk, injected EIO, read-only, garbage).
+"""Translate SQLite's errors into the store's.
 
-Before COMMIT every error is definite: the transaction is gone and nothing else was executed. Of COMMIT's own errors only
-FULL and BUSY are definite; after any other (a failed fsync) the rows may come back after a crash although nobody
-sees them now.
+Each error was provoked and examined (full disk, injected EIO, read-only, garbage). Before COMMIT
+every error is definite: the transaction is gone and nothing else was executed. Of COMMIT's own
+errors only FULL and BUSY are definite. After any other, such as a failed fsync, the rows may
+reappear after a crash although no reader sees them now.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import sqlite3
 from outlast.errors import StoreBroken, StoreError, StoreUnavailable
 from outlast.store.protocol import BadValue, CommitUnknown
 
+# None or NaN where a value is required.
 BAD_VALUES = (
     UnicodeEncodeError,
     OverflowError,
     sqlite3.ProgrammingError,
     sqlite3.InterfaceError,
     sqlite3.DataError,
-    sqlite3.IntegrityError,  # None or NaN where a value must be
+    sqlite3.IntegrityError,
 )
 
 _ADVICE = {
@@ -44,11 +46,11 @@ _ERRNO = {
     errno.EIO: sqlite3.SQLITE_IOERR,
     errno.EFBIG: sqlite3.SQLITE_IOERR,
 }
-"""The system's own errors, from the files beside the database."""
+"""The operating system's errors, from the files beside the database."""
 
 
 def translate(error: Exception, place: str, *, committing: bool) -> StoreError:
-    """The store's word for an error of sqlite3, raised before COMMIT or by it."""
+    """Return the store's error for one of sqlite3 or the system, raised before COMMIT or by it."""
     if isinstance(error, StoreError):
         return error
     if isinstance(error, BAD_VALUES) or isinstance(error.__context__, BAD_VALUES):
@@ -59,7 +61,7 @@ def translate(error: Exception, place: str, *, committing: bool) -> StoreError:
     code = getattr(error, "sqlite_errorcode", _ERRNO.get(getattr(error, "errno", 0) or 0, 0)) & 0xFF
     if code in _BROKEN:
         return StoreBroken(f"{place}: {_BROKEN[code]} ({error})")
-    # A table or a column that is missing has no code of its own.
+    # A missing table or column has no code of its own.
     if code == sqlite3.SQLITE_ERROR and str(error).startswith("no such "):
         return StoreBroken(f"{place}: a table of Outlast is not there, or not whole: somebody changed it. Restore a copy. ({error})")  # fmt: skip
     if committing and code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):

@@ -1,11 +1,11 @@
-"""The turnstile: processes that write one file take turns.
+"""Make processes that write one file take turns.
 
-SQLite's own write lock is not fair: a process that commits back to back starves the others for seconds. Here, who
-wants to write takes the gate, then the room, then leaves the gate. Who waits for the room holds the gate, so a
-process that has just left the room queues behind it.
+SQLite's own write lock is not fair: a process that commits back to back starves the others for
+seconds. Here a writer locks the gate, then the room, then unlocks the gate. The writer that waits
+for the room holds the gate, so a process that has just left the room queues behind it.
 
-It is fairness and nothing else: `BEGIN IMMEDIATE` keeps writers apart. So a process that was stopped inside can
-hold up the others for `PATIENCE` only; then they go on without it.
+This provides fairness only; `BEGIN IMMEDIATE` keeps writers apart. So a process that was stopped
+inside holds up the others for `PATIENCE` seconds at most. Then they continue without it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ PATIENCE = 1.0
 
 
 class FairWriteLock:
-    """A context manager. The kernel lets go of both locks if the process dies inside."""
+    """Serialise writers fairly, as a context manager.
+
+    The kernel releases both locks if the process dies inside.
+    """
 
     def __init__(self, folder: Path, owners: Owners | None = None) -> None:
         self._gate = open_private(folder / "gate", owners)
@@ -45,7 +48,10 @@ class FairWriteLock:
 
     @contextmanager
     def urgently(self) -> Iterator[None]:
-        """Without the gate: before whoever waits there, behind the one who is next. For what is rare and cannot wait."""
+        """Enter without the gate, ahead of the writers that wait there, but behind the next one.
+
+        This is for rare commits that cannot wait.
+        """
         self._enter_room()
         try:
             yield
@@ -53,7 +59,10 @@ class FairWriteLock:
             self.__exit__()
 
     def try_enter(self) -> bool:
-        """Enter only if nobody is in the way. A true answer must be followed by `__exit__`."""
+        """Enter only if no other writer is in the way, and return whether it did.
+
+        After True, the caller must call `__exit__`.
+        """
         if not lock(self._gate):
             return False
         try:
@@ -71,7 +80,7 @@ class FairWriteLock:
 
 
 class NoWriteLock:
-    """For a store that only this process can see."""
+    """Do nothing, for a store that only this process can see."""
 
     def __enter__(self) -> None:
         pass
@@ -87,8 +96,10 @@ class NoWriteLock:
 
 
 class Queue:
-    """Stands in line for a lock in a thread of its own, made when first needed: `flock` cannot be given a time-out, and
-    looking again at intervals wakes nobody when it is his turn."""
+    """Wait for a lock in a thread of its own, which starts when first needed.
+
+    `flock` has no time-out, and polling would not wake the waiter when its turn comes.
+    """
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[_Turn | None] = SimpleQueue()
@@ -96,7 +107,10 @@ class Queue:
         self._stuck: _Turn | None = None
 
     def stand(self, fd: int) -> bool:
-        """True once the lock is ours; False after PATIENCE, or while an earlier turn still waits in vain."""
+        """Wait for a lock and return True once it is held.
+
+        Return False after PATIENCE, or while an earlier turn is still waiting.
+        """
         if self._stuck is not None and not self._stuck.over.is_set():
             return False
         if self._thread is None:
@@ -121,7 +135,10 @@ class Queue:
                 turn.over.set()
 
     def leave(self) -> bool:
-        """False if the thread still waits in vain for a descriptor, which must then stay open."""
+        """End the thread.
+
+        Return False if it still waits for a descriptor, which must then stay open.
+        """
         if self._thread is not None:
             self._asked.put(None)
         return self._stuck is None or self._stuck.over.is_set()

@@ -1,12 +1,12 @@
 """Notice when another program removes, replaces or truncates the files of an open database.
 
 A connection keeps the files that it has opened. If another program removes `-wal` or `-shm`, SQLite
-goes on writing to files that have no name any more. The next process to open the database makes new
-ones, does not see what was committed to the old ones, and both write to one database. So a commit is
-acknowledged only if the files are in place after it.
+continues to write to files that no longer have a name. The next process to open the database
+creates new ones and does not see what was committed to the old ones, and both write to one
+database. So a commit is acknowledged only if the files are in place after it.
 
-SQLite itself never removes these files while a connection is open: only the last one to close does.
-It truncates `-wal` only after a checkpoint.
+SQLite itself never removes these files while a connection is open: only the last connection to
+close does. It truncates `-wal` only after a checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADER_BYTES = 32
 
 
 def companions(path: Path) -> tuple[str, str]:
-    """Return the paths of `-wal` and `-shm`. SQLite makes them beside the target of a link."""
+    """Return the paths of `-wal` and `-shm`. SQLite creates them beside the target of a link."""
     real = os.path.realpath(path)
     return f"{real}-wal", f"{real}-shm"
 
@@ -35,22 +35,23 @@ def companions(path: Path) -> tuple[str, str]:
 def check_log_is_there(path: Path, place: str) -> None:
     """Raise StoreUnavailable if `-wal` or `-shm` is missing while a live worker uses the database.
 
-    Opening it now would make new ones and lose what the worker has committed to the old ones.
+    Opening it now would create new ones and lose what the worker has committed to the old ones.
     """
     if not _lacks_log(path):
         return
     worker = _live_worker(path)
-    if worker is not None and _lacks_log(path):  # still: it may have opened the database just now
+    # Check again: the worker may have opened the database just now.
+    if worker is not None and _lacks_log(path):
         raise _removed_under(worker, place)
 
 
 @contextmanager
 def log_kept(path: Path, place: str) -> Iterator[None]:
-    """Open the database in this block, and raise StoreUnavailable if its log is or gets lost meanwhile.
+    """Raise StoreUnavailable if the log is missing or gets lost while this block opens the store.
 
-    SQLite makes a log that is missing, also for a connection that only reads. If another program removes
-    the log after the check, the new one would keep a live worker from saving what is only in the old one.
-    So the new one is removed again. Nothing may be written in this block.
+    SQLite creates a missing log, even for a connection that only reads. If another program removes
+    the log after the check, the new log would keep a live worker from saving what is only in the
+    old one. So the new one is removed again. Nothing may be written in this block.
     """
     check_log_is_there(path, place)
     before = log_identities(path)
@@ -75,7 +76,7 @@ def _remove_new_log(path: Path, place: str, before: dict[str, tuple[int, int]]) 
 
 
 def log_identities(path: Path) -> dict[str, tuple[int, int]]:
-    """Return device and inode of `-wal` and `-shm`, by path; without one that is missing."""
+    """Return the device and inode of `-wal` and `-shm`, by path. A missing file is left out."""
     found = {}
     for name in companions(path):
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -97,12 +98,13 @@ def _removed_under(worker: str, place: str) -> StoreUnavailable:
 
 
 class SharedFiles:
-    """Tell other processes which `-wal` and `-shm` the open connections use.
+    """Publish to other processes which `-wal` and `-shm` the open connections use.
 
-    If another program replaces `-wal` by a copy, SQLite lets the next process use the copy together with
-    the index of the one in use. It then commits behind frames that the copy lacks, and loses all of it
-    when the index is rebuilt. So a file of its own holds the identities of both, and every process keeps
-    a shared lock on it while it has the database open. Use this class inside the turnstile.
+    If another program replaces `-wal` by a copy, SQLite lets the next process use the copy together
+    with the index of the one in use. That process then commits behind frames that the copy lacks,
+    and loses all of it when the index is rebuilt. So a separate file holds the identities of both,
+    and every process keeps a shared lock on it while it has the database open. Use this class
+    inside the write lock.
     """
 
     def __init__(self, folder: Path, path: Path, place: str, owners: Owners | None) -> None:
@@ -113,10 +115,10 @@ class SharedFiles:
             lock(self._fd, shared=True)
 
     def check(self) -> None:
-        """Raise StoreUnavailable if other processes use other files than those that are in place.
+        """Raise StoreUnavailable if other processes use other files than those in place.
 
-        A process that closes the database releases its lock before SQLite removes the files. So if no
-        other process holds the lock, the files were removed by the last one to close.
+        A process that closes the database releases its lock before SQLite removes the files. So if
+        no other process holds the lock, the last one to close has removed them.
         """
         if self._is_first or self._fd is None:
             return
@@ -133,11 +135,15 @@ class SharedFiles:
             )
 
     def publish(self) -> None:
-        """Record the files that are open now, unless another process has. Call it after the first read."""
+        """Record the files that are open now, unless another process has.
+
+        Call it after the first read.
+        """
         if self._fd is None or not self._is_first:
             return
         os.ftruncate(self._fd, 0)
-        with suppress(OSError):  # a full disk: nobody is told then
+        # On a full disk the identities are not published.
+        with suppress(OSError):
             os.pwrite(self._fd, self._in_place(), 0)
         lock(self._fd, shared=True)
 
@@ -145,14 +151,17 @@ class SharedFiles:
         return json.dumps(list(log_identities(self._path).values())).encode()
 
     def close(self) -> None:
-        """Let go. In a forked child, which shares the lock with its parent, the parent keeps it."""
+        """Release the lock. A forked child shares it with its parent, which keeps it."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
 
 class OpenFiles:
-    """Hold the identities of the files that a connection has opened. Create it after its first read."""
+    """Hold the identities of the files that a connection has opened.
+
+    Create it after the connection's first read.
+    """
 
     def __init__(self, path: Path, place: str, db: sqlite3.Connection) -> None:
         self._place, self._db = place, db
@@ -186,14 +195,20 @@ class OpenFiles:
         return size
 
     def before_commit(self) -> None:
-        """Check the files before a transaction begins. StoreBroken: nothing was written."""
+        """Check the files before a transaction begins.
+
+        If it raises StoreBroken, nothing was written.
+        """
         size = self.check()
         if size < self._size:
             self._check_shorter_log()
         self._last_frame = size - (size - HEADER_BYTES) % self._frame_bytes - self._frame_bytes
 
     def after_commit(self) -> None:
-        """Check the files before a commit is acknowledged. StoreBroken: it may not be durable."""
+        """Check the files before a commit is acknowledged.
+
+        If it raises StoreBroken, the commit may not be durable.
+        """
         self._size = self.check()
         # A log that was truncated meanwhile has a hole before the new frames. A frame never begins
         # with zeros.
@@ -201,10 +216,10 @@ class OpenFiles:
             raise self._truncated()
 
     def _check_shorter_log(self) -> None:
-        """Raise StoreBroken if another program has truncated the log, and not SQLite.
+        """Raise StoreBroken if another program, and not SQLite, has truncated the log.
 
-        A checkpoint tells: it fails if frames are missing that are not in the database. What it has
-        copied by then is also in the frames that are left, so it does no harm.
+        A checkpoint shows that: it fails if frames are missing that are not in the database. What
+        it has copied by then is also in the remaining frames, so it does no harm.
         """
         try:
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -216,8 +231,8 @@ class OpenFiles:
     def may_checkpoint(self) -> bool:
         """Return False if SQLite must not copy the log into the database on the last close.
 
-        If another process has opened the database since the log was removed, it has made a log of
-        its own. Then the old log must not overwrite what came from the new one. A log that is only
+        If another process has opened the database since the log was removed, it has created a log
+        of its own. The old log must not overwrite what came from the new one. A log that is only
         missing may be copied.
         """
         for path, device, inode in self._identities:

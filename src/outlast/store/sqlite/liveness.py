@@ -1,7 +1,8 @@
-"""Who is alive on this host: a lock file a worker, held by the kernel's word and touched as a heartbeat.
+"""Track which workers on this host are alive.
 
-A worker is dead when nobody holds its lock and it was not touched for two heartbeats. Either alone is no proof: a
-lock file may be young and not locked yet, a live process may be slow.
+Each worker has one lock file, whose lock the kernel releases when the process dies. Its mtime is
+the heartbeat. A worker is dead when its lock is free and it missed two heartbeats. Neither alone is
+proof: a new lock file may not be locked yet, and a live process may be slow.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from outlast.store.private_files import lock, open_private
 
 PREFIX, SUFFIX = "worker-", ".lock"
 _NAME = re.compile(r"[^/\\\x00]{1,50}")
-"""An id that a worker can have: Outlast's own are of 16 characters."""
+"""Valid ids of workers. Outlast's own have 16 characters."""
 HERE, LEFT = b"here\n", b"left\n"
-"""What a lock file says. They are equally long, so that a full disk has room for the second where it had for the first."""
+"""The content of a lock file. Both have the same length, so a full disk that had room for the first
+has room for the second.
+"""
 
 
 def find_live_worker(folder: Path) -> str | None:
-    """Return the id of a worker whose lock is held; None if there is none, or it cannot be seen."""
+    """Return the id of a worker whose lock is held; None if there is none or it cannot be seen."""
     for path in folder.glob(f"{PREFIX}*{SUFFIX}"):
         try:
             fd = open_plain(path, os.O_RDONLY)
@@ -48,13 +51,17 @@ class LivenessLocks:
         self._thread: threading.Thread | None = None
 
     def acquire(self, worker: str) -> None:
-        """Make and lock the file of a worker. OSError, as on a full disk: nothing is left behind."""
+        """Create and lock the file of a worker.
+
+        If this raises OSError, as on a full disk, it leaves nothing behind.
+        """
         path = self._path(worker)
         if worker in self._held or path is None:
             return
         fd = open_private(path, self._owners)
         try:
-            while not lock(fd):  # the id is new: only a probe can hold it, and not for long
+            # The id is new, so only a probe can hold the lock, and only briefly.
+            while not lock(fd):
                 time.sleep(0.001)
             _say(fd, HERE)
         except BaseException:
@@ -72,13 +79,13 @@ class LivenessLocks:
     def release(self, worker: str) -> None:
         fd = self._held.pop(worker, None)
         if fd is not None:
-            # A file that stays is one of a worker that is known to have left.
+            # If the file cannot be removed, it belongs to a worker that is known to have left.
             with suppress(OSError):
                 self._file(worker).unlink()
             os.close(fd)
 
     def is_dead(self, worker: str) -> bool:
-        """True only if it surely is: its lock is free and its heartbeat old."""
+        """Return whether the worker is certainly dead: its lock is free and its heartbeat is old."""
         if worker in self._held:
             return False
         path = self._path(worker)
@@ -87,19 +94,23 @@ class LivenessLocks:
         try:
             fd = os.open(path, os.O_RDWR | NO_FOLLOW | NO_WAIT)
         except OSError:
-            return False  # it is gone, not ours to open, or nothing that a worker makes: then only the lease can tell
+            # The file is gone, not accessible, or not one that a worker creates. Then only the
+            # lease can tell.
+            return False
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return False
             if not lock(fd, shared=True):
                 return False
-            # Either way: a clock that was set back must not keep the dead alive.
+            # Compare in both directions: a clock that was set back must not keep a dead worker
+            # alive.
             return abs(time.time() - os.fstat(fd).st_mtime) > 2 * self._heartbeat
         finally:
-            os.close(fd)  # lets go of the lock too
+            # This releases the lock, too.
+            os.close(fd)
 
     def silence(self, worker: str) -> float | None:
-        """For how many seconds its heart has not beaten; None if nothing tells."""
+        """Return the seconds since the worker's last heartbeat; None if they are not known."""
         path = self._path(worker)
         try:
             return None if path is None else time.time() - path.stat().st_mtime
@@ -107,7 +118,7 @@ class LivenessLocks:
             return None
 
     def has_left(self, worker: str) -> bool:
-        """Whether one that is dead had ended in order, but could not say so in the store."""
+        """Return whether a dead worker had ended in order but could not deregister."""
         path = self._path(worker)
         if path is None:
             return False
@@ -127,7 +138,11 @@ class LivenessLocks:
                 path.unlink()
 
     def close(self) -> None:
-        """Who was not let go of could not be struck off: the store was away. Its lock file says so to whoever sweeps."""
+        """Release all locks, and mark the workers that could not deregister.
+
+        A worker that is still held here could not deregister because the store was unavailable. Its
+        lock file tells the next sweep.
+        """
         self._stop.set()
         for fd in self._held.values():
             with suppress(OSError):
@@ -135,14 +150,14 @@ class LivenessLocks:
         self.die()
 
     def die(self) -> None:
-        """As the kernel does at a death: locks are free, and nobody touches their files any more."""
+        """Release all locks and stop the heartbeat, as the kernel does when a process dies."""
         self._stop.set()
         for fd in self._held.values():
             os.close(fd)
         self._held.clear()
 
     def forget_in_child(self) -> None:
-        """After fork: the child must not keep the parent's locks alive."""
+        """Close the parent's locks in a forked child, which must not keep them alive."""
         for fd in self._held.values():
             os.close(fd)
         self._held.clear()
@@ -151,11 +166,15 @@ class LivenessLocks:
     def _beat(self) -> None:
         while not self._stop.wait(self._heartbeat):
             for fd in list(self._held.values()):
-                with suppress(OSError):  # let go of in between
+                # The lock may be released in between.
+                with suppress(OSError):
                     os.utime(fd)
 
     def _path(self, worker: str) -> Path | None:
-        """None for an id that is no name of a file in this folder, or no text: whoever writes the store writes ids, and no path follows from one."""
+        """Return the lock file of a worker, or None if its id is not a valid file name.
+
+        Anyone who can write the store can write ids, so an id must not lead to another path.
+        """
         if not isinstance(worker, str) or not _NAME.fullmatch(worker):
             return None
         return self._file(worker)
@@ -165,12 +184,15 @@ class LivenessLocks:
 
 
 class LocalLiveness:
-    """For a store that only this process can see: who holds is alive, who does not is dead."""
+    """Track liveness in a store that only this process can see.
+
+    A worker that holds its lock is alive, any other is dead.
+    """
 
     def __init__(self) -> None:
         self._held: set[str] = set()
         self.left = False
-        """Whether the process before this one had ended in order, but could not say so in the store."""
+        """Whether the previous process had ended in order but could not deregister its workers."""
 
     @property
     def holds(self) -> bool:
@@ -186,7 +208,7 @@ class LocalLiveness:
         return worker not in self._held
 
     def silence(self, worker: str) -> None:
-        """Nothing beats here."""
+        """Return None: there are no heartbeats here."""
 
     def has_left(self, worker: str) -> bool:
         return self.left and worker not in self._held

@@ -1,6 +1,7 @@
-"""The bell: a FIFO a process, beside the database. One byte in it says: something changed, have a look.
+"""Notify other processes of changes through FIFOs beside the database.
 
-A byte can be lost and a ring can be for nothing; correctness never depends on it.
+Each process that listens has one FIFO. A byte in it means that something changed. A byte may get
+lost, and there may be one for nothing; correctness never depends on it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ class FifoNotifier:
         self._thread: threading.Thread | None = None
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call the listener when another process rings. OSError, as on a full disk: it was not added."""
-        # Without FIFOs (Windows), the others are heard at the next poll.
+        """Call the listener when another process notifies.
+
+        If this raises OSError, as on a full disk, the listener was not added.
+        """
+        # Without FIFOs (Windows), other processes are noticed at the next poll.
         if self._thread is None and hasattr(os, "mkfifo"):
             self._make_fifo()
             self._stop_read, self._stop_write = os.pipe()
@@ -44,10 +48,12 @@ class FifoNotifier:
         hidden, path = self._folder / f"new-{name}", self._folder / f"{PREFIX}{name}"
         try:
             os.mkfifo(hidden, 0o600)
-            # Read and write: a FIFO whose last writer has gone would otherwise be readable for ever.
+            # Open it for reading and writing: a FIFO whose last writer has gone would be readable
+            # forever.
             fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | NO_FOLLOW)
             give(self._owners, fd)
-            hidden.rename(path)  # only now: a FIFO that nobody reads is taken for a dead process's
+            # Publish the name only now: a FIFO without a reader is taken for a dead process's.
+            hidden.rename(path)
         except OSError:
             if fd >= 0:
                 os.close(fd)
@@ -57,13 +63,16 @@ class FifoNotifier:
         self._path, self._fd = path, fd
 
     def notify(self, *, here: bool = True) -> None:
-        """Wake every process that listens on this folder, and if so asked this one's listeners."""
+        """Wake every other process that listens on this folder, and with `here` this one's
+        listeners.
+        """
         for listener in self._listeners if here else ():
             listener()
+        # The commit is durable by now, so a lost notification must not fail it.
         with (
             suppress(OSError),
             os.scandir(self._folder) as files,
-        ):  # what was committed is: a lost ring fails nobody
+        ):
             for file in files:
                 if file.name.startswith(PREFIX) and (
                     self._path is None or file.name != self._path.name
@@ -74,15 +83,16 @@ class FifoNotifier:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | NO_FOLLOW)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nobody reads it, its process has died
+            # The FIFO has no reader: its process has died.
+            if error.errno == errno.ENXIO:
                 with suppress(OSError):
                     Path(path).unlink()
             return
         try:
-            if stat.S_ISFIFO(
-                os.fstat(fd).st_mode
-            ):  # nothing else is a bell, whoever has put it there
-                with suppress(BlockingIOError):  # full of rings already
+            # Write to nothing but a FIFO, whatever is there under that name.
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                # The FIFO is already full of notifications.
+                with suppress(BlockingIOError):
                     os.write(fd, b"!")
         finally:
             os.close(fd)
@@ -102,7 +112,8 @@ class FifoNotifier:
     def close(self) -> None:
         self._listeners.clear()
         if self._thread is not None and self._path is not None:
-            # Removed already, or on a disk that is read-only by now: then it is taken for a dead process's.
+            # The FIFO may be removed already, or the disk read-only by now. Then other processes
+            # take it for a dead process's.
             with suppress(OSError):
                 self._path.unlink()
             os.write(self._stop_write, b"!")
@@ -112,7 +123,7 @@ class FifoNotifier:
                 os.close(fd)
 
     def forget_in_child(self) -> None:
-        """After fork: a bell that the child kept open would pass for a living process's."""
+        """Close the FIFO in a forked child, where it would pass for a live process's."""
         self._listeners.clear()
         if self._thread is not None:
             self._thread = None
@@ -121,7 +132,7 @@ class FifoNotifier:
 
 
 class LocalNotifier:
-    """For a store that only this process can see."""
+    """Notify listeners in a store that only this process can see."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = []

@@ -1,7 +1,7 @@
 """Read a database that this process may not write: another user's, or one on a read-only mount.
 
-Nothing is made beside it. SQLite needs `-wal` and `-shm` to read what others are writing. Where they
-are missing, no process has the database open, and it is read as it stands.
+Nothing is created beside it. SQLite needs `-wal` and `-shm` to read what other processes are
+writing. Where they are missing, no process has the database open, and it is read as it stands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRIES = 20
 
 
 def may_write(path: Path) -> bool:
-    """Return whether this process may write to the database and make the files beside it."""
+    """Return whether this process may write to the database and create the files beside it."""
     beside = path.with_name(path.name + ".d")
     places = {path, path.parent, Path(os.path.realpath(path)).parent}
     effective = os.access in os.supports_effective_ids
@@ -33,14 +33,14 @@ def may_write(path: Path) -> bool:
 
 
 class ReadOnlyDatabase:
-    """Open the database anew for each query: the files change when workers start and end."""
+    """Open the database again for each query: its files change when workers start and end."""
 
     def __init__(self, path: Path, place: str, timeout: float) -> None:
         self._path, self._place, self._timeout = path, place, timeout
         self._log, self._index = companions(path)
 
     def query(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what the action reads. Repeat it if the files change under a read without locks."""
+        """Return what the action reads. Repeat it if the files change in a read without locks."""
         for _ in range(TRIES):
             before = self._stamps()
             is_locked, options = self._options()
@@ -62,7 +62,8 @@ class ReadOnlyDatabase:
             return False, "immutable=1"
         if Path(self._index).exists():
             return True, "mode=ro"
-        return False, "mode=ro&vfs=unix-none"  # a copy without -shm: SQLite keeps that in memory
+        # This is a copy without -shm. SQLite keeps the index in memory.
+        return False, "mode=ro&vfs=unix-none"
 
     def _connect(self, options: str) -> sqlite3.Connection:
         db = sqlite3.connect(
@@ -82,7 +83,7 @@ class ReadOnlyDatabase:
         return db
 
     def _stamps(self) -> list[tuple[int, int] | None]:
-        """Return what tells that somebody has written to the database or its log."""
+        """Return times and sizes, which change when a process writes to the database or its log."""
         stamps: list[tuple[int, int] | None] = []
         for path in (self._path, self._log):
             try:

@@ -1,4 +1,4 @@
-"""What people ask of a run, on an open transaction: to end, to go on, and what became of an effect."""
+"""Apply people's requests about a run on an open transaction: cancel, retry, resume and decide."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def retry(transaction: Transaction, command: commands.Retry) -> Refused | None:
     refused = _parent_refuses(transaction, row, command.seen)
     if refused is not None:
         return refused
-    start = row.failed_at if row.undoing is None else None  # what is being undone is all still true
+    # A run that is being compensated keeps its whole journal.
+    start = row.failed_at if row.undoing is None else None
     _queue(transaction, row, command.token, again=True)
     said = {
         "from": start,

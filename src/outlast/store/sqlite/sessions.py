@@ -1,4 +1,4 @@
-"""The commands of sessions, on an open transaction, and their rows as they are read."""
+"""Apply the commands of sessions on an open transaction."""
 
 from __future__ import annotations
 
@@ -51,16 +51,18 @@ def touch(transaction: Transaction, command: commands.ExtendSession) -> None:
 
 
 def prune(transaction: Transaction, command: commands.Prune) -> int:
-    before = min(
-        command.before, math.nextafter(transaction.now, math.inf)
-    )  # none that has not expired yet
+    # Sessions that have not expired yet stay.
+    before = min(command.before, math.nextafter(transaction.now, math.inf))
     expired = transaction.db.execute(sql.SESSIONS_EXPIRED, (before, command.limit)).fetchall()
     _drop(transaction, expired)
     return len(expired)
 
 
 def _said(transaction: Transaction, record: commands.Record) -> dict[str, int] | Refused | None:
-    """What the entry says if this is a repeat; a refusal if it may not be written; None if it may."""
+    """Return the entry's value if this is a repeat, or a Refused if it may not be written.
+
+    Return None if it may be written.
+    """
     here = transaction.db.execute(sql.RECORDED, (record.run, record.seq, record.fence)).fetchone()
     if here is not None:
         said: dict[str, int] = json.loads(here[0])
@@ -101,7 +103,10 @@ def _change(transaction: Transaction, command: commands.UpdateSession) -> int | 
 def _found(
     transaction: Transaction, command: commands.UpdateSession | commands.DeleteSession
 ) -> tuple[int | None, int, dict[str, int]]:
-    """Its row, its version (0: it is not there, or not any more) and its tokens."""
+    """Return a session's pk, version and tokens.
+
+    The version is 0 if the session does not exist, has expired or was deleted.
+    """
     where = {"space": command.space, "session": command.session, "now": transaction.now}
     pk, version, tokens = transaction.db.execute(sql.SESSION, where).fetchone() or (None, 0, "{}")
     return pk, version, json.loads(tokens)
@@ -120,7 +125,7 @@ def _make(
     version: int,
     ttl: float | None,
 ) -> int:
-    """A row of its own, or a tombstone: of the one before nothing stays but the tokens."""
+    """Insert a session or a tombstone and return its pk. Of the previous row only the tokens stay."""
     if before is not None:
         _drop(transaction, [(before,)])
     where = {

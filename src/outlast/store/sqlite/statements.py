@@ -1,4 +1,4 @@
-"""Every SQL statement of the SQLite store. Values are always bound."""
+"""Define every SQL statement of the SQLite store. Values are always bound."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 CLAIMED_BY_TOKEN = f"SELECT {_RUN} FROM runs WHERE worker = ? AND token = ? ORDER BY fence"
 
-# The index of ready runs is a partial one: SQLite uses it only where its very words are said again.
+# The index of ready runs is partial. SQLite uses it only if a query repeats its exact condition.
 COME_DUE = f"""
 UPDATE runs SET ready = {_READY}
 WHERE pk IN (SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due <= ? ORDER BY due LIMIT 1000)
@@ -83,7 +83,9 @@ SELECT left_by, pk, max(:now - left_at, 0.0), :by FROM runs
 WHERE pk IN (SELECT value FROM json_each(:runs)) AND left_by IN (SELECT worker FROM drains)
 """
 _TIMEOUT = "iif(typeof(timeout) IN ('real', 'integer'), timeout, NULL)"
-"""A file may have anything there. With what is no number a run would have no time at all."""
+"""A damaged file may have anything there. With a value that is not a number the run would have no
+time at all.
+"""
 CLAIM = f"""
 UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = ?, worker = ?, token = ?, waits = '', lives = lives + 1,
                 started = coalesce(started, ?), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, ? + {_TIMEOUT}) END
@@ -256,7 +258,9 @@ _WHOLE = f"""
 {_A_LEASE} AND typeof(renewed) IN ('real', 'integer') AND abs(renewed) < {NEVER}
 AND typeof(lease_until) IN ('real', 'integer') AND lease_until > {-NEVER} AND lease_until <= :now + lease + {DAMAGED_SECONDS}
 """
-"""Of a worker: its numbers are such as a store writes. A file may have anything there."""
+"""The condition that a worker's numbers are ones that a store writes. A damaged file may have
+anything there.
+"""
 HOLDERS = f"""
 SELECT id, lease_until, lease, draining, renewed, NOT ({_WHOLE}) FROM workers
 UNION SELECT DISTINCT worker, NULL, NULL, 0, NULL, 0 FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers)
@@ -373,7 +377,9 @@ ended < :before AND undoing IS NULL AND (:dead OR status <> 'dead') AND (parent 
 ))
 ORDER BY ended, pk LIMIT :limit
 """
-"""Not what somebody above may still have to undo, nor (unless `:dead`) a dead letter and those above it."""
+"""Exclude runs whose ancestors may still have to compensate them and, unless `:dead`, dead letters
+with their ancestors.
+"""
 PRUNABLE = f"SELECT ended, pk FROM runs WHERE (ended, pk) > (:last_ended, :last_pk) AND {_PRUNABLE}"
 PRUNABLE_BY_ID = (
     f"SELECT ended, pk FROM runs WHERE id IN (SELECT value FROM json_each(:ids)) AND {_PRUNABLE}"
@@ -387,7 +393,7 @@ PRUNE = (
 )
 
 _THERE = "version > 0 AND (expires IS NULL OR expires > :now)"
-"""Version 0 is the tombstone of a session that was forgotten: whatever the clock says, it is not there."""
+"""Version 0 is the tombstone of a deleted session. It does not exist, whatever the clock says."""
 _SESSION = f"FROM sessions WHERE space = :space AND id = :session AND {_THERE}"
 SESSION = f"SELECT pk, iif({_THERE}, version, 0), tokens FROM sessions WHERE space = :space AND id = :session"
 SESSION_WITH_FIELDS = f"""
@@ -419,7 +425,7 @@ UPDATE sessions SET version = :version, updated = :now, tokens = :tokens,
 SESSION_TOUCH = f"""
 UPDATE sessions SET expires = max(expires, :expires) WHERE space = :space AND id = :session AND {_THERE}
 """
-"""max() of NULL is NULL: never is later than anything."""
+"""max() with NULL is NULL, so a session that never expires stays so."""
 SESSION_SET = """
 INSERT INTO session_fields (session, field, value) VALUES (:pk, :field, :value)
 ON CONFLICT (session, field) DO UPDATE SET value = excluded.value, first = NULL, last = NULL

@@ -1,6 +1,7 @@
-"""The embedded store: one SQLite file, any number of processes of one host, no server.
+"""Implement the embedded store: one SQLite file, many processes on one host, no server.
 
-`memory:` is this store on SQLite's in-memory database: the same statements, one connection, one process.
+`memory:` is this store on SQLite's in-memory database: the same statements, but one connection and
+one process.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ from outlast.store.sqlite.workers import Holder, death
 T = TypeVar("T")
 APPLICATION_ID = 0x4F75744C  # "OutL"
 BUSY_SECONDS = 2.0
-"""How long one attempt waits for a program that holds the lock; the writer tries again for longer."""
+"""How many seconds one attempt waits for a program that holds the lock. The writer retries for
+longer.
+"""
 
 
 class SQLiteStore:
@@ -76,13 +79,13 @@ class SQLiteStore:
         self._opened = False
         self._place = PruneCursor()
         self._files: OpenFiles | None = None
-        """Those of an open database; None in memory."""
+        """The files of an open database. None in memory."""
         self._read_only: ReadOnlyDatabase | None = None
-        """The database of a store that can only be read."""
+        """The database, if this process may only read it."""
         self._lost: StoreBroken | None = None
-        """Why nothing is read or written any more: see `_give_up`."""
+        """Why nothing can be read or written any more: see `_give_up`."""
         self._closing: list[Callable[[], None]] = []
-        """What was opened and must be closed, last first."""
+        """Closes what was opened, in reverse order."""
 
     # -- opening and closing
 
@@ -142,15 +145,18 @@ class SQLiteStore:
         if not self.migrates and path.exists() and not may_write(path):
             self._open_read_only(path)
             return
-        with suppress(StoreUnavailable):  # which opening says, or gets over
-            self.versions()  # a file that is not ours, or not for us: then nothing is made beside it
+        # Opening reports this too, or gets past it.
+        with suppress(StoreUnavailable):
+            # Raise for a file that is not Outlast's before anything is created beside it.
+            self.versions()
         folder = path.with_name(path.name + ".d")
         file_trust.check_names(path, folder)
         with making(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
-        # Made here, so that it is private from its first moment; -wal and -shm take its mode. One that exists is not opened:
-        # closing any descriptor of it would drop the locks that SQLite holds on it elsewhere in this process.
+        # Create the file here, so that it is private from the start; -wal and -shm take its mode.
+        # An existing file is not opened: closing any descriptor of it would drop the locks that
+        # SQLite holds on it elsewhere in this process.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         file_trust.check_beside(path, folder)
@@ -162,7 +168,7 @@ class SQLiteStore:
                 f"{self.place}: this process was forked in the middle of a write to it; start it anew, by spawn."
             )
         self._write_lock = FairWriteLock(folder, owners)
-        # The worker's lock is released last: until then no other process makes new companions.
+        # Release the worker's lock last. Until then no other process creates a new -wal or -shm.
         self._liveness = LivenessLocks(folder, self._heartbeat, owners)
         self._closing += [self._write_lock.close, self._liveness.close]
         with self._write_lock:
@@ -173,7 +179,8 @@ class SQLiteStore:
                 self._db = self._connect(path)
                 self._closing.append(self._db.close)
                 _retry_busy(lambda: self._prepare(path))
-                self._shared_files.check()  # again: they may have been replaced just before SQLite opened them
+                # Check again: the files may have been replaced just before SQLite opened them.
+                self._shared_files.check()
             self._migrate()
             self._reader = self._connect(path, read_only=True)
             self._closing.append(self._reader.close)
@@ -182,14 +189,13 @@ class SQLiteStore:
             self._files = OpenFiles(path, self.place, self._db)
             self._shared_files.publish()
             self._closing[-3:] = [self._close_files]
-        # A transaction waits as `_retry_busy` says, or not at all.
+        # A transaction waits in `_retry_busy`, or not at all.
         self._db.execute("PRAGMA busy_timeout = 0")
         self._reader.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
         self._notifier = FifoNotifier(folder, owners)
         self._closing.append(self._notifier.close)
-        file_trust.say_if_open_to_others(
-            path
-        )  # last: whoever waits for a store opens it again and again
+        # Warn last: a process that waits for a store opens it again and again.
+        file_trust.say_if_open_to_others(path)
 
     def _open_read_only(self, path: Path) -> None:
         """Open a database that this process may not write. A commit raises StoreUnavailable."""
@@ -209,8 +215,8 @@ class SQLiteStore:
     def _close_files(self) -> None:
         """Close the connections of a database whose files are in place.
 
-        Whoever opens it from now on shares them with the connections, or makes new ones after the last
-        connection has removed them.
+        A process that opens the database from now on shares the files with these connections, or
+        creates new ones after the last connection has removed them.
         """
         if self._lost is None:
             self._shared_files.close()
@@ -220,8 +226,8 @@ class SQLiteStore:
     def _close_connections(self) -> None:
         """Close both connections. SQLite then copies the log into the database and removes it.
 
-        Only a connection that may write does so, and only as the last one of all processes. Where it
-        would do harm, the read-only connection closes last.
+        Only a connection that may write does so, and only if it is the last one of all processes.
+        Where the copy would do harm, the read-only connection closes last.
         """
         files, self._files = self._files, None
         if files is None:
@@ -236,14 +242,14 @@ class SQLiteStore:
     def _give_up(self, error: StoreBroken) -> None:
         """Close the connections at once after a file was lost. The caller holds `_writing`.
 
-        If only the log's name is gone, SQLite still has the log and copies it into the database: what
-        was acknowledged is saved. This cannot wait for `close`, which a process that ends in a hurry
-        never reaches.
+        If only the log's name is gone, SQLite still has the log and copies it into the database, so
+        acknowledged commits are saved. This cannot wait for `close`, which a process that ends in a
+        hurry never reaches.
         """
         with self._reading:
             self._lost = error
             if self._files is not None and self._files.may_checkpoint():
-                # Here, since closing does it for the last of all processes only.
+                # Closing copies the log only in the last of all processes, so do it here.
                 with suppress(sqlite3.Error):
                     self._db.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
             self._close_files()
@@ -262,16 +268,16 @@ class SQLiteStore:
                 f"PRAGMA synchronous = {'FULL' if self._synchronous == 'full' else 'NORMAL'}"
             )
             db.execute("PRAGMA journal_size_limit = 67108864")
-            db.execute("PRAGMA trusted_schema = OFF")  # a file may come from anywhere
+            # A file may come from anywhere.
+            db.execute("PRAGMA trusted_schema = OFF")
         except BaseException:
             db.close()
             raise
         return db
 
     def _prepare(self, path: Path) -> None:
-        self._check_schema(
-            self._db
-        )  # first: a file that is not ours, or not for us, stays as it is
+        # Check first: a file that is not Outlast's, or too new, must stay unchanged.
+        self._check_schema(self._db)
         mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreUnavailable(
@@ -280,7 +286,11 @@ class SQLiteStore:
             )
 
     def _migrate(self) -> None:
-        """Forward only, each step in a transaction of its own; two processes at once are kept apart by BEGIN IMMEDIATE."""
+        """Migrate forward, each step in its own transaction.
+
+        BEGIN IMMEDIATE keeps two processes apart. Raise NoStore or OlderStore if the store must not
+        be migrated.
+        """
         steps = _migrations()
         while True:
             _retry_busy(lambda: self._db.execute(sql.BEGIN))
@@ -300,7 +310,10 @@ class SQLiteStore:
                     self._db.execute(sql.ROLLBACK)
 
     def _check_schema(self, db: sqlite3.Connection) -> int:
-        """Return its version, if this Outlast may use it."""
+        """Return the schema's version.
+
+        Raise StoreTooNew or StoreBroken if this Outlast cannot use it.
+        """
         version, known = _version_of(db, self.place), len(_migrations())
         if version > known:
             raise StoreTooNew(
@@ -312,7 +325,8 @@ class SQLiteStore:
     def close(self) -> None:
         if not self._opened:
             return
-        with self._writing:  # after a commit or a read that is under way
+        # Wait for a commit or a read in progress.
+        with self._writing:
             self._opened = False
         with self._reading:
             pass
@@ -326,7 +340,10 @@ class SQLiteStore:
         return [self._writing] if self._reading is self._writing else [self._writing, self._reading]
 
     def after_fork(self, *, at_rest: bool) -> None:
-        """In a forked child: let go of what the parent's life depends on; the child must open the store anew."""
+        """Release in a forked child what the parent depends on.
+
+        The child must open the store again.
+        """
         if not self._opened:
             return
         self._opened = False
@@ -339,7 +356,8 @@ class SQLiteStore:
         if at_rest:
             self._db.close()
             self._reader.close()
-        else:  # rolling back would harm the parent's transaction
+        else:
+            # Closing would roll back, which would harm the parent's transaction.
             _lost_inodes.add(self._inode)
             _inherited.append((self._db, self._reader))
             self._writing, self._reading = threading.Lock(), threading.Lock()
@@ -356,9 +374,9 @@ class SQLiteStore:
         return self._clock()
 
     def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
-        """Commit if that can be done without waiting for anybody; None if not, and then nothing was written.
+        """Commit if no other writer is in the way. Otherwise write nothing and return None.
 
-        What it may still wait for is the disk.
+        It may still wait for the disk.
         """
         if not self._writing.acquire(blocking=False):
             return None
@@ -420,10 +438,14 @@ class SQLiteStore:
         return outcomes, transaction.buried, transaction.rings
 
     def _before_commit(self, at: float) -> None:
-        """What must be done before a transaction counts; if it raises, nothing was written."""
+        """Do what must precede a commit. If this raises, nothing was written."""
 
     def recover(self) -> None:
-        """Write the whole log into the database and empty it: what then is there, is; what is not, will not come back."""
+        """Write the whole log into the database and empty it, which makes every outcome definite.
+
+        What is in the database afterwards is durable, and what is not will not come back. Raise
+        StoreUnavailable while another program reads the database.
+        """
         if self.path is None:
             return
         with self._writing, self._reading, self._write_lock:
@@ -457,7 +479,7 @@ class SQLiteStore:
             if self._files is not None:
                 self._files.check()
         except StoreBroken as error:
-            # No other process opens the database meanwhile, which could make a log for a moment.
+            # Keep other processes from opening the database: that could create a log for a moment.
             with self._writing, self._write_lock:
                 self._give_up(error)
             raise
@@ -465,7 +487,7 @@ class SQLiteStore:
             raise translate(error, self.place, committing=False) from error
 
     def _meaning(self, error: Exception, *, committing: bool) -> StoreError:
-        """Return the store's error for one of sqlite3 or the system. Lost files explain any error."""
+        """Return the store's error for one of sqlite3 or the system. Lost files explain any."""
         try:
             if self._files is not None:
                 self._files.check()
@@ -540,9 +562,8 @@ class SQLiteStore:
     def drains(self, limit: int = 20) -> list[DrainRow]:
         rows = self._read(sql.DRAINS, (limit,))
         seconds: dict[str, list[float]] = {row[0]: [] for row in rows}
-        known = [
-            worker for worker in seconds if isinstance(worker, str)
-        ]  # whatever a file has there
+        # A damaged file may have anything there.
+        known = [worker for worker in seconds if isinstance(worker, str)]
         for drain, took in self._read(sql.RECOVERIES, (json.dumps(known),)):
             seconds[drain].append(took)
         return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
@@ -559,7 +580,8 @@ class SQLiteStore:
         return self._read(sql.MEASURED_PAIRS)
 
     def dead_workers(self) -> list[str]:
-        self._check_files()  # a worker asks this at every heartbeat, so an idle one notices, too
+        # A worker calls this at every heartbeat, so an idle worker notices lost files, too.
+        self._check_files()
         now = self.now()
         return [
             holder.worker
@@ -590,7 +612,7 @@ class SQLiteStore:
     def depth(self, queue: str) -> int:
         rows = self._read(sql.DEPTH, {"queue": queue, "now": self.now()})
         queued, delayed = rows[0] if rows else (0, 0)
-        # A file may have anything in place of the count. A submission takes that for 0 too.
+        # A damaged file may have anything in place of the count. A submission takes that as 0, too.
         return max(0, queued - delayed) if isinstance(queued, int) else 0
 
     def held(self, worker: str) -> list[tuple[int, int, str]]:
@@ -618,7 +640,7 @@ class SQLiteStore:
         values = {**query._asdict(), "before_updated": updated, "before_id": id, "now": self.now()}
         return sessions_of(self._read(sql.SESSIONS, values))
 
-    # -- life signs
+    # -- liveness and notification
 
     def listen(self, on_change: Callable[[], None]) -> None:
         try:
@@ -637,19 +659,25 @@ class SQLiteStore:
         self._liveness.release(worker)
 
     def die(self) -> None:
-        """For tests: close it as a killed process does, which lets go of its locks and cleans nothing up."""
+        """Close the store as a killed process would, for tests.
+
+        Its locks are released, and nothing is cleaned up.
+        """
         self._liveness.die()
         self.close()
 
     # -- images, for tests that let a memory store outlive its objects
 
     def image(self) -> bytes:
-        """Everything in a memory store, as bytes."""
+        """Return the content of a memory store as bytes."""
         with self._writing:
             return self._db.serialize()
 
     def reopen(self, id: str) -> None:
-        """Make an ended run claimable as it stands, so that its journal can be replayed once more; of one that was undone, the undo."""
+        """Make an ended run claimable as it stands, so that its journal can be replayed once more.
+
+        If the run was compensated, the replay is of its compensation.
+        """
         with self._writing:
             self._db.execute(sql.REOPEN, (id,))
 
@@ -662,8 +690,12 @@ class SQLiteStore:
 
 
 def _version_of(db: sqlite3.Connection, place: str) -> int:
-    """Of the schema of a database that is ours, or empty (0)."""
-    # In this order: they are committed together, maybe just now by another process, and whoever sees one of the first sees the last.
+    """Return the schema's version, or 0 if the database is empty.
+
+    Raise StoreBroken if the database is not Outlast's.
+    """
+    # Keep this order. Another process may be committing all three together, and a reader that sees
+    # one of the first sees the last.
     filled = db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
@@ -696,7 +728,11 @@ def _statements(script: str) -> list[str]:
 
 
 def _retry_busy(action: Callable[[], Any]) -> None:
-    """SQLite's own time-out is switched off: it does not serve the switch to WAL, and one who must not wait cannot use it."""
+    """Repeat an action while the database is busy, for BUSY_SECONDS at most.
+
+    SQLite's own time-out is off: it does not cover the switch to WAL, and a commit that must not
+    wait cannot use it.
+    """
     deadline = 0.0
     while True:
         try:
@@ -712,4 +748,4 @@ def _retry_busy(action: Callable[[], Any]) -> None:
 
 _inherited: list[Any] = []
 _lost_inodes: set[int] = set()
-"""Files whose state of locks this forked process cannot know."""
+"""Files whose locks this forked process cannot know."""

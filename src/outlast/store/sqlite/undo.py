@@ -1,4 +1,7 @@
-"""How a run comes to be undone, on an open transaction: by its life, by its parent, or because nobody takes it."""
+"""Start the compensation of a run on an open transaction.
+
+The run execution or the parent requests it, or no worker takes the run.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +51,20 @@ def undo_child(transaction: Transaction, command: commands.UndoChild) -> str | R
 
 
 def begin(transaction: Transaction, row: RunRow, verdict: str) -> None:
-    """From now on the run is being undone: queued, and nobody's."""
+    """Start the compensation: queue the run without an owner."""
     transaction.db.execute(sql.UNDO, {"run": row.pk, "verdict": verdict, "now": transaction.now})
     transaction.moved(row.queue, row.parent, row.status, "queued")
     transaction.mark(row, UNDOING, verdict)
 
 
 def abandon(transaction: Transaction, pk: int) -> bool:
-    """Undo a run that nobody took for too long, if somebody was there who could have. Whether it was so."""
+    """Compensate a run that no worker took for too long, if a live worker could have.
+
+    Return whether it is compensated.
+    """
     row = transaction.row_at(pk)
-    if row.abandon_after is None:  # it was no number
+    # The column of a damaged row was not a number.
+    if row.abandon_after is None:
         return False
     since = max(row.due, workers.awake(transaction))
     if since + row.abandon_after >= transaction.now or not _somebody_could(transaction, row):
@@ -68,7 +75,7 @@ def abandon(transaction: Transaction, pk: int) -> bool:
 
 
 def _somebody_could(transaction: Transaction, row: RunRow) -> bool:
-    """A worker that is alive has claimed from the run's queue, and for its workflow, since the run is due."""
+    """Return whether a live worker has served the run's queue and workflow since it was due."""
     return any(
         row.queue in names_of(queues)
         and (workflows == "[]" or row.workflow in names_of(workflows))
@@ -80,5 +87,5 @@ def _somebody_could(transaction: Transaction, row: RunRow) -> bool:
 
 
 def has_dealt(transaction: Transaction, row: RunRow) -> bool:
-    """Whether there may be something to undo."""
+    """Return whether there may be something to compensate."""
     return transaction.db.execute(sql.HAS_DEALT, {"id": row.id}).fetchone() is not None

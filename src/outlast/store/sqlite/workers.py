@@ -1,4 +1,7 @@
-"""The commands of workers, on an open transaction: who is here, who left, who is dead, and what becomes of their runs."""
+"""Apply the commands of workers on an open transaction.
+
+Workers register, renew and deregister; a sweep finds the dead ones and releases their runs.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,15 @@ class Alive(Protocol):
     def has_left(self, worker: str) -> bool: ...
 
     def silence(self, worker: str) -> float | None:
-        """For how many seconds its heart has not beaten; None: that is not known."""
+        """Return the seconds since the worker's last heartbeat; None if they are not known."""
         ...
 
 
 class Holder(NamedTuple):
-    """A worker, as a sweep sees it; or a name that runs have though no worker has it: then without a lease."""
+    """A worker as a sweep sees it.
+
+    It has no lease if it is only a name that runs carry and no worker has.
+    """
 
     worker: str
     until: float | None
@@ -45,11 +51,11 @@ class Holder(NamedTuple):
     draining: int
     renewed: float | None
     is_damaged: int
-    """Its numbers are none that a store writes: see `Sweep`."""
+    """Whether its numbers are ones that no store writes: see `Sweep`."""
 
 
 class Seen(NamedTuple):
-    """When a worker was last seen, and by what. As it is said in entries: see `Sweep`."""
+    """When a worker was last seen, and by what evidence. Entries contain both: see `Sweep`."""
 
     seen: float
     by: str
@@ -92,9 +98,8 @@ def sweep(transaction: Transaction, command: commands.Sweep) -> commands.Swept:
         if why is None or (why is RAN_OUT and awake + (lease or 0.0) > transaction.now):
             continue
         if draining:
-            drains.open_report(
-                transaction, worker, ""
-            )  # it has one, unless a mere renewal said that it drains
+            # The report is already open, unless only a renewal said that the worker drains.
+            drains.open_report(transaction, worker, "")
         seen = _seen(transaction, worker, why, until, renewed)
         taken = _take(transaction, worker, why, seen, draining=bool(draining), command=command)
         swept += taken
@@ -105,13 +110,15 @@ def sweep(transaction: Transaction, command: commands.Sweep) -> commands.Swept:
         workers.append(worker)
     transaction.buried += workers
     transaction.rings = transaction.rings or bool(workers)
-    return commands.Swept(
-        tuple(swept), tuple(dead), tuple(map(str, workers))
-    )  # whatever a file has there
+    # A damaged file may have anything there.
+    return commands.Swept(tuple(swept), tuple(dead), tuple(map(str, workers)))
 
 
 def _holders(db: sqlite3.Connection, now: float) -> list[Holder]:
-    """With numbers to go by: whose were damaged has a lease now."""
+    """Return all workers, and all unregistered names that runs carry as their worker.
+
+    A worker whose numbers are damaged gets a new lease first.
+    """
     found = [Holder(*row) for row in db.execute(sql.HOLDERS, {"now": now}).fetchall()]
     if not any(holder.is_damaged for holder in found):
         return found
@@ -128,7 +135,7 @@ def _take(
     draining: bool,
     command: commands.Sweep,
 ) -> dict[str, str]:
-    """Take everything from a dead worker: the status after, by id."""
+    """Take everything from a dead worker. Return the new status of each run, by id."""
     taken: dict[str, str] = {}
     charged: list[int] = []
     held = transaction.held_by(worker)
@@ -161,7 +168,7 @@ def _take(
 def _seen(
     transaction: Transaction, worker: str, why: str, until: float | None, renewed: float | None
 ) -> Seen:
-    """The last sign of life of a dead worker."""
+    """Return a dead worker's last sign of life."""
     now = transaction.now
     if until is None or renewed is None:
         return Seen(now, "sweep")
@@ -180,7 +187,7 @@ def _die(
     alone: bool,
     command: commands.Sweep,
 ) -> str:
-    """Charge a run for the death of its worker unless it is innocent; return its status after it."""
+    """Charge a run for the death of its worker unless it is innocent. Return its new status."""
     now = transaction.now
     after = row._replace(status="queued", due=now, reason=why, deaths=row.deaths + 1)
     in_a_row = 0 if innocent else row.deaths_in_a_row + (alone or not row.is_suspect)
@@ -198,7 +205,7 @@ def _die(
 
 
 def _is_final(transaction: Transaction, row: RunRow, in_a_row: int) -> bool:
-    """Return whether this death alone condemns the run, given what else died meanwhile: see `Sweep`."""
+    """Return whether this death condemns the run, given what else died meanwhile: see `Sweep`."""
     if in_a_row < row.attempts_max:
         return False
     db, now = transaction.db, transaction.now
@@ -210,7 +217,7 @@ def _is_final(transaction: Transaction, row: RunRow, in_a_row: int) -> bool:
 
 
 def _beat(transaction: Transaction) -> float:
-    """A sign of life. Returns since when such signs came without a gap."""
+    """Record a sign of life. Return since when such signs have come without a gap."""
     since = awake(transaction)
     if since == transaction.now:
         transaction.db.execute(sql.CUT_LEASES, {"now": transaction.now})
@@ -219,23 +226,27 @@ def _beat(transaction: Transaction) -> float:
 
 
 def awake(transaction: Transaction) -> float:
-    """Since when signs of life come without a gap of more than half a lease, either way."""
+    """Return since when signs of life have come without a gap of more than half a lease.
+
+    A clock that was set back counts as a gap, too.
+    """
     beat, since, lease = transaction.db.execute(sql.PULSE).fetchone()
     return float(since) if 0 <= transaction.now - beat <= lease / 2 else transaction.now
 
 
 def death(worker: str, until: float | None, now: float, alive: Alive) -> str | None:
-    """Why a worker seems dead, None if it does not. A lease that ran out is no proof: see `Sweep`."""
+    """Return why a worker seems dead, or None. An expired lease is no proof: see `Sweep`."""
     if until is None:
         return "its worker was struck off"
     if alive.is_dead(worker):
         return AWAY if alive.has_left(worker) else DIED
-    lasts = isinstance(until, (int, float)) and until > now  # a file may have anything there
+    # A damaged file may have anything there.
+    lasts = isinstance(until, (int, float)) and until > now
     return None if lasts else RAN_OUT
 
 
 def _line(id: str, parents: dict[str, str | None]) -> list[str]:
-    """A run and its ancestors, as far as they are here."""
+    """Return a run and its ancestors, as far as they are in `parents`."""
     line = [id]
     while (parent := parents[line[-1]]) is not None and parent in parents and parent not in line:
         line.append(parent)

@@ -1,8 +1,12 @@
-"""The writer: one a process. It takes everything that waits, makes it durable in one transaction, and tells each
-waiter; meanwhile the next batch gathers. So a hundred runs cost little more than one.
+"""Write the commands of a process to its store in groups.
 
-It is a thread, so a blocked event loop cannot stop it. Commands are written in the order of `put`; only a worker's own signs of
-life (`urgent`) overtake, never a command of a run, because a release that overtook a result would lose it.
+There is one writer per process. It takes everything that waits, makes it durable in one
+transaction, and delivers each outcome. Meanwhile the next batch gathers, so a hundred runs cost
+little more than one.
+
+The writer is a thread, so a blocked event loop cannot stop it. It writes commands in the order of
+`enqueue`. Only a worker's own signs of life (`execute_urgent`) overtake, never a command of a run:
+a release that overtook a result would lose it.
 """
 
 from __future__ import annotations
@@ -39,30 +43,39 @@ from outlast.telemetry.meters import Commits
 log = logging.getLogger("outlast.writer")
 
 BATCH_SECONDS = 0.01
-"""What one transaction should take at the most: who waits for the store, to drain or to renew, waits for it."""
+"""How many seconds one transaction should take at most. A drain or a renewal has to wait for it."""
 BATCH_MIN = 50
-"""Commands that are written together however long it takes."""
+"""How many commands are written together no matter how long it takes."""
 BATCH_CHARACTERS = 8_000_000
-"""Of texts written together, unless one command alone has more: servers take no request of any size."""
+"""How many characters of text are written together, unless one command alone has more. Servers
+limit the size of a request.
+"""
 HERE_SECONDS = 0.001
-"""How quick commits must be for one to be made on the loop itself."""
+"""How many seconds commits may take for one to be made on the loop itself."""
 PAUSE_MIN, PAUSE_MAX = 0.01, 1.0
-"""Seconds between two attempts while the store fails: at first, and at most."""
+"""Seconds between two attempts while the store fails: the first pause, and the longest."""
 WARN_PAUSE = 0.5
-"""From this pause on each failed attempt is logged."""
+"""Each failed attempt is logged once the pause exceeds this."""
 ATTEMPT_SECONDS_MIN = 2.0
-"""What an attempt gets even if a deadline is nearer: this process may have been paused, not the store."""
+"""What an attempt gets even if a deadline is nearer: this process may have been paused rather than
+the store.
+"""
 BLOCKED_SECONDS = 0.2
-"""The least time between two tries of blocked commands."""
+"""The minimum number of seconds between two tries of blocked commands."""
 BLOCKED_SHARE = 4
-"""They wait this many times what the last try took: a fifth of the writer's time is theirs."""
+"""Blocked commands wait this many times what the last try took, so they use at most a fifth of the
+writer's time.
+"""
 BLOCKED_MAX = 3
-"""After so many single commands in a row that are blocked, the store as a whole is."""
+"""If more single commands than this are blocked in a row, the whole store counts as blocked."""
 _LATER: Any = object()
 
 
 class GroupCommitWriter:
-    """`put` and `ask` from the loop, `call` from any thread but the loop's."""
+    """Write commands in groups from a thread of its own.
+
+    Call `enqueue` and `execute` on the loop, and `execute_urgent` from any thread but the loop's.
+    """
 
     def __init__(
         self,
@@ -78,23 +91,27 @@ class GroupCommitWriter:
         self._store, self._loop = store, loop
         self._here: Commits | None = Commits() if metered else None
         self._there: Commits | None = Commits() if metered else None
-        """What was committed on the loop itself, and by the thread: each counts for itself."""
+        """Statistics of the commits on the loop itself, and of those on the thread. Each counts its
+        own.
+        """
         self._outside = Context()
-        """For commits on the loop: what they do is no part of what a run does, nor of its trace."""
+        """The context of commits on the loop, so that they are not part of a run or its trace."""
         self._patience, self._batch_max = patience, batch_max
         self._queue: deque[PendingCommand] = deque()
         self._urgent: deque[PendingCommand] = deque()
         self._blocked = DeferredCommands()
         self._blocked_in_a_row = 0
         self._singly = 0
-        """How many commands at the head of the queue are written one at a time, to find the one at fault."""
+        """How many commands at the head of the queue are written one at a time, to find the faulty
+        one.
+        """
         self._failure: StoreError | None = None
         """Why the last attempt failed. None while the store works."""
         self._urgent_failed = False
-        """The last attempt was of an urgent verb and failed: the others have the next turn."""
+        """Whether the last attempt was of an urgent command and failed. Then the others go next."""
         self._urgent_blocked_by: StoreError = Blocked()
         self._retry_urgent_at = 0.0
-        """When an urgent verb that was blocked is tried again, while others wait."""
+        """When a blocked urgent command is tried again while others wait."""
         self._pause = PAUSE_MIN
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._idle = False
@@ -103,17 +120,17 @@ class GroupCommitWriter:
         self._thread = threading.Thread(target=self._work, name="outlast-writer", daemon=True)
         self._try = getattr(store, "try_commit", None)
         self._suspect = False
-        """A commit on the loop itself left its outcome unknown."""
+        """Whether the outcome of a commit is unknown."""
         self._pace = 0.0
-        """Seconds that a commit takes of late."""
+        """The moving average of the seconds a commit takes."""
         self._command_pace = 0.0
-        """The same for one of its commands, in large batches."""
+        """The moving average of the seconds per command, in large batches."""
         self.batches = 0
         self.commands = 0
 
     @property
     def commits(self) -> tuple[Commits, ...]:
-        """What was committed, by each thread that does; nothing if that is not counted."""
+        """Return the commit statistics of each committing thread; empty if they are not counted."""
         return () if self._here is None or self._there is None else (self._here, self._there)
 
     def start(self) -> None:
@@ -122,11 +139,11 @@ class GroupCommitWriter:
     def enqueue(
         self, command: Command, done: Callable[[Command, Any], None], *, alone: bool = False
     ) -> None:
-        """Have a command written; `done(verb, outcome)` is called on the loop, in the order of `put`.
+        """Queue a command. `done(command, outcome)` is called on the loop, in the same order.
 
-        `alone` says that nothing else is under way that could put a command before this one is written: then there is nothing
-        to gather, and where the disk is quick and nobody is in the way it is written here and now. Two thread switches
-        cost as much as an fsync.
+        `alone` says that nothing in flight could enqueue another command before this one is
+        written. Then there is nothing to gather. If the disk is fast and no other writer is in the
+        way, the command is written at once, because two thread switches cost as much as an fsync.
         """
         here = self._idle and not (self._queue or self._suspect or self._blocked)
         if alone and here and self._pace < HERE_SECONDS:
@@ -142,7 +159,7 @@ class GroupCommitWriter:
             self._refuse_rest()
 
     def _refuse_rest(self) -> None:
-        """Fail what was put after the thread had ended."""
+        """Fail the commands that were enqueued after the thread had ended."""
         error = StoreUnavailable("Outlast is closed: nothing more is written.")
         for waiting in _take(self._queue, len(self._queue)):
             self._loop.call_soon(waiting.done, waiting.command, error)
@@ -170,7 +187,7 @@ class GroupCommitWriter:
         self._pace += (seconds - self._pace) / 8
 
     async def execute(self, command: Command) -> Any:
-        """Have a command written and wait for its result. A StoreError is raised; a Refused is returned."""
+        """Write a command and return its result or a Refused. Raise a StoreError."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(_: Command, outcome: Any) -> None:
@@ -184,7 +201,11 @@ class GroupCommitWriter:
         return await future
 
     def execute_urgent(self, command: Command, timeout: float | None = None) -> Any:
-        """Write a command ahead of the others, from a thread. For a worker's own signs of life only."""
+        """Write a command ahead of the others, from a thread.
+
+        Return its result or a Refused, and raise a StoreError. Use it only for a worker's own signs
+        of life.
+        """
         outcomes: SimpleQueue[Any] = SimpleQueue()
         deadline = time.monotonic() + min(self._patience, timeout or self._patience)
         done = lambda _, outcome: outcomes.put(outcome)  # noqa: E731
@@ -198,7 +219,7 @@ class GroupCommitWriter:
         return outcome
 
     def close(self) -> None:
-        """Write what waits, then end."""
+        """Write the queued commands, then end the thread."""
         self._closing = True
         self._wake.put(None)
         self._thread.join()
@@ -214,15 +235,17 @@ class GroupCommitWriter:
                     StoreUnavailable("the app was closed before a lock was released."),
                 )
                 self._closed = True
-                if self._queue:  # put between the last look and the line above
+                # Commands were enqueued between the last check and the line above.
+                if self._queue:
                     self._loop.call_soon_threadsafe(self._refuse_rest)
                 return
 
     def _gather(self) -> list[PendingCommand]:
         """Wait for something to write, and return the next batch.
 
-        Urgent commands go first and alone, then what waits in the queue, up to `batch_max` and
-        `BATCH_SECONDS`. What is blocked returns to the head of the queue when it is due for another try.
+        Urgent commands go first, one at a time, then the queue, up to `batch_max` and
+        `BATCH_SECONDS`. Blocked commands return to the head of the queue when their next try is
+        due.
         """
         if not self._queue and not self._urgent:
             self._rest()
@@ -248,9 +271,10 @@ class GroupCommitWriter:
         )
 
     def _rest(self) -> None:
-        """Sleep until there is something to write, or a blocked verb is due for another try."""
+        """Sleep until there is something to write, or the next try of a blocked command is due."""
         self._idle = True
-        # `put` looks at the flag after it has appended: whichever is second sees what the first did.
+        # `enqueue` checks the flag after it has appended, so whichever is second sees what the
+        # first did.
         if not self._queue and not self._urgent and not (self._closing and self._blocked):
             timeout = self._blocked.seconds_left() if self._blocked else None
             with suppress(Empty):
@@ -258,7 +282,10 @@ class GroupCommitWriter:
         self._idle = False
 
     def _attempt(self, batch: list[PendingCommand]) -> None:
-        """Write a batch once. What could not be written returns to the head of its queue, or is set aside."""
+        """Write a batch once.
+
+        Commands that could not be written return to the head of their queue, or are deferred.
+        """
         source = self._urgent if batch[0].in_thread else self._queue
         started = time.monotonic()
         if self._failure is not None and not (
@@ -288,7 +315,8 @@ class GroupCommitWriter:
         except StoreError as error:
             _count_failure(self._there, error)
             self._deliver(batch, [error] * len(batch))
-        except Exception as error:  # a fault of the store's own; without the thread every waiter would wait for ever
+        # The store itself is faulty. Without this thread every caller would wait forever.
+        except Exception as error:
             _count_failure(self._there, error)
             log.error("the store failed", exc_info=redact(error, self._log_values))
             text = format_error(error, self._log_values)
@@ -301,7 +329,10 @@ class GroupCommitWriter:
             self._deliver(batch, outcomes)
 
     def _commit(self, commands: list[Command]) -> list[Any]:
-        """Repeating commands is safe: each says what a repeat does."""
+        """Commit commands, after recovering from an unknown outcome, and update the statistics.
+
+        Repeating commands is safe: each command's contract says what a repeat does.
+        """
         if self._suspect:
             self._store.recover()
         started = time.perf_counter()
@@ -325,14 +356,17 @@ class GroupCommitWriter:
         self._blocked_in_a_row = 0
 
     def _one_by_one(self, batch: list[PendingCommand], source: deque[PendingCommand]) -> None:
-        """Return a batch to its queue, and write its commands one at a time."""
+        """Return a batch to its queue, to be written one command at a time."""
         source.extendleft(reversed(batch))
         self._singly = len(batch)
 
     def _postpone(
         self, batch: list[PendingCommand], source: deque[PendingCommand], error: StoreError
     ) -> None:
-        """Return a batch to its queue after a failed attempt, fail what is past its deadline, and pause."""
+        """Return a batch to its queue after a failed attempt, and pause.
+
+        Commands that would be past their deadline after the pause fail now.
+        """
         if isinstance(error, CommitUnknown):
             self._suspect = True
             for waiting in batch:
@@ -358,18 +392,18 @@ class GroupCommitWriter:
         return left
 
     def _fail(self, batch: list[PendingCommand], error: StoreError) -> None:
-        """Give up a batch."""
+        """Give up a batch and deliver StoreUnavailable for each command."""
         if not batch:
             return
         log.error("gave up writing %d verbs: %s", len(batch), error)
         unknown = f"{error} Whether the last batch was written is not known."
         for in_thread in (True, False):
             given_up = [waiting for waiting in batch if waiting.in_thread is in_thread]
-            # New errors, without a cause: the driver's may have values in it.
+            # Create new errors without a cause: the driver's error may contain values.
             errors = [StoreUnavailable(unknown if one.unsure else str(error)) for one in given_up]
             self._deliver(given_up, errors)
 
-    # -- commands that a locked row holds up
+    # -- commands blocked by a locked row
 
     def _isolate(
         self,
@@ -378,10 +412,11 @@ class GroupCommitWriter:
         error: Blocked,
         seconds: float,
     ) -> None:
-        """Set aside the commands whose rows are locked, and return the others to the queue.
+        """Defer the commands whose rows are locked, and return the others to the queue.
 
-        If the store does not know which they are, the commands are written one at a time. Where that
-        finds nothing but locks, it is not about single rows: the store counts as unavailable.
+        If the store does not know which they are, the commands are written one at a time. If that
+        finds nothing but locks, the problem is not single rows, and the store counts as
+        unavailable.
         """
         again_at = time.monotonic() + max(BLOCKED_SECONDS, seconds * BLOCKED_SHARE)
         if batch[0].in_thread:
@@ -403,7 +438,7 @@ class GroupCommitWriter:
         source.extendleft(reversed(rest))
 
     def _expire_urgent(self) -> None:
-        """Fail the urgent commands that nobody waits for any more."""
+        """Fail the urgent commands that are past their deadline."""
         now, expired = time.monotonic(), []
         while self._urgent and self._urgent[0].deadline <= now:
             expired.append(self._urgent.popleft())
@@ -412,17 +447,19 @@ class GroupCommitWriter:
     def _deliver(self, batch: list[PendingCommand], outcomes: list[Any]) -> None:
         if not batch:
             return
-        if batch[0].in_thread:  # who asked from a thread is told in this one
+        # The calling thread waits for the outcome, so deliver it from this thread.
+        if batch[0].in_thread:
             _tell(batch, outcomes)
             return
         try:
             self._loop.call_soon_threadsafe(_tell, batch, outcomes)
-        except RuntimeError:  # the loop was closed under us: nobody is left to tell
+        except RuntimeError:
+            # The loop was closed, so no task is left to receive the outcomes.
             log.debug("the loop is closed; %d outcomes were not delivered", len(batch))
 
 
 class InlineWriter(GroupCommitWriter):
-    """For tests on a virtual clock: commits on the loop itself, so that nothing depends on threads."""
+    """Commit on the loop itself, so that tests on a virtual clock do not depend on threads."""
 
     def start(self) -> None:
         self._scheduled = False
@@ -483,7 +520,7 @@ def _take(queue: deque[PendingCommand], count_max: int) -> list[PendingCommand]:
 
 
 def _characters(command: Command) -> int:
-    """How long a command's texts are, about: of those commands of which many may wait."""
+    """Return roughly how long a command's texts are. Only frequent commands are measured."""
     if isinstance(command, Record):
         return (len(command.value) if command.value else 0) + (
             len(command.args) if command.args else 0
@@ -502,7 +539,8 @@ def _tell(batch: list[PendingCommand], outcomes: list[Any]) -> None:
     for waiting, outcome in zip(batch, outcomes, strict=True):
         try:
             waiting.done(waiting.command, outcome)
-        except Exception:  # one that fails must not keep the others from hearing
+        except Exception:
+            # A callback that fails must not keep the others from their outcomes.
             log.exception(
                 "the outcome of %s could not be delivered", type(waiting.command).__name__
             )

@@ -1,4 +1,4 @@
-"""A command that waits to be written, and how several of them keep their order."""
+"""Represent commands that wait to be written, and keep related ones in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outlast.store.commands import Command
 
 
 class PendingCommand:
-    """A command to be written, whom to call with its outcome, and when to give up.
+    """A command to be written, the callback for its outcome, and its deadline.
 
     The outcome is a result, a Refused, or a StoreError.
     """
@@ -27,18 +27,17 @@ class PendingCommand:
     ) -> None:
         self.command, self.done, self.deadline, self.in_thread = command, done, deadline, in_thread
         self.unsure = False
-        """An attempt to write it may have succeeded."""
+        """Whether an earlier attempt to write it may have succeeded."""
 
 
 def subject_of(waiting: PendingCommand) -> Any:
-    """Return what a command is about: commands about the same thing stay in order.
+    """Return what a command is about. Commands about the same thing stay in order.
 
     A command about no run, session or id has a subject of its own.
     """
     command: Any = waiting.command
-    command = (
-        getattr(command, "record", None) or command
-    )  # an entry of a run, written together with a session
+    # A session command may also write an entry of a run: then it is about the run.
+    command = getattr(command, "record", None) or command
     for kind in ("run", "session", "id"):
         subject = getattr(command, kind, None)
         if subject is not None:
@@ -47,7 +46,7 @@ def subject_of(waiting: PendingCommand) -> Any:
 
 
 def take_all(queue: deque[PendingCommand]) -> list[PendingCommand]:
-    """Empty a queue that other threads append to. It cannot be iterated over."""
+    """Empty a queue that other threads append to. Such a queue cannot be iterated over."""
     taken = []
     while queue:
         taken.append(queue.popleft())
@@ -57,9 +56,9 @@ def take_all(queue: deque[PendingCommand]) -> list[PendingCommand]:
 def split_expired(
     batch: list[PendingCommand], now: float
 ) -> tuple[list[PendingCommand], list[PendingCommand]]:
-    """Return those past their deadline, with what follows for the same runs, and the others.
+    """Return the commands past their deadline, with later ones for the same runs, and the rest.
 
-    A run must not go on in the journal without an entry that was given up.
+    A run must not continue in the journal without an entry that was given up.
     """
     expired, left, runs = [], [], set()
     for waiting in batch:
