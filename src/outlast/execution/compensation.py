@@ -64,7 +64,7 @@ def _record(execution: RunExecution, call_site: CallSite, value: str) -> None:
 async def undo(execution: RunExecution) -> None:
     """Compensate the run, as its main task.
 
-    Entries from before the compensation began are given. Entries since then are replayed.
+    The journal as it was when compensation began is the input. Later entries are replayed.
     """
     assert execution.row.undoing is not None
     compensating = json.loads(execution.row.undoing)["status"] != "done"

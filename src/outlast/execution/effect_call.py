@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 NOT_DONE = Outcome(error=CANCELLED)
 """The effect did not act because it is no longer wanted."""
 NOT_KNOWN = Outcome(error=LEFT_OPEN)
-"""The effect may have happened. Its run ends without compensating it, and another call could
+"""The effect may have happened. Its run ends without compensating it, and calling it again would
 only make it happen."""
 
 
@@ -190,7 +190,7 @@ def find(name: str, code: str = "") -> EffectBase[..., Any] | None:
     """Return the effect of this name.
 
     If several have the name, return the one with that code, or else the only one in that module.
-    Return None if this process's code does not define the effect, or the choice is ambiguous.
+    Return None if this process's code does not define the effect, or if the choice is ambiguous.
     """
     same = _known.get(name, {})
     if code in same:

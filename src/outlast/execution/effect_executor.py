@@ -188,8 +188,10 @@ class EffectExecutor:
                 return outcome
 
     async def _resolve_first(self) -> Outcome | None:
-        """Return the outcome that the journal or its resolution gives, or None if the effect
-        must act."""
+        """Return the outcome that the journal or a resolution gives.
+
+        Return None if the effect must act.
+        """
         effect_record = self.effect_record
         if effect_record is None or not effect_record.intent:
             return None

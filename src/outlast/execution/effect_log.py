@@ -214,7 +214,8 @@ class EffectLog:
         if effect_record.intent == 0:
             effect_record.first = entry.seq
         if "again" not in said:
-            # `again` marks the repetition of an intent that was too slow to act on.
+            # Count only new intents. One with `again` repeats an intent that was too slow to act
+            # on.
             effect_record.doubtful = effect_record.open
             effect_record.acts += 1
         effect_record.kind, effect_record.intent, effect_record.at, effect_record.args = (

@@ -27,7 +27,7 @@ ACTS_AGAIN = 3
 """The minimum number of repeated acts for an effect whose act raised and did not happen, or that
 is idempotent."""
 BACKOFF, BACKOFF_MAX = 1.0, 60.0
-"""The first and the longest pause, in seconds, before asking a verify that could not tell again."""
+"""The first and the longest pause in seconds before verify is asked again, if it could not tell."""
 
 
 async def resolve(executor: EffectExecutor, effect_record: EffectRecord) -> Outcome | None:

@@ -84,7 +84,8 @@ class Journal:
             self.attempts.pop(entry.key, None)
             if entry.kind == "message":
                 if entry.seq != ended_by:
-                    # The message that ended the run stays taken: it would only end the run again.
+                    # Take the message again, except the one that ended the run: it would only end
+                    # it again.
                     self.taken.discard(int(entry.value or 0))
             elif entry.kind in PLACED:
                 self.placed.pop(entry.key, None)

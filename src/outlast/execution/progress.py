@@ -158,9 +158,9 @@ class Progress(Generic[T]):
             self._loop.call_later(pause, self.flush)
 
     def flush(self) -> None:
-        """Write the last value, unless a write is in flight.
+        """Write the last value. Runs on the host loop.
 
-        That write is followed by another. Runs on the host loop.
+        If a write is in flight, another one follows it.
         """
         if self._writing:
             # `_written` calls this again.

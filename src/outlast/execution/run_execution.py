@@ -148,7 +148,8 @@ class RunExecution:
         self.idle: release.IdleState | None = None
         """What the run waits for. Set if this execution ends because the run only waits."""
         self.idle_since = 0
-        """The number of the last entry when the run was last seen idle."""
+        """One more than the number of the last entry when the run was last seen idle. 0 if it
+        never was."""
         self.writing = 0
         """The number of writes that were submitted to the store and not yet answered."""
         self.span: ExecutionSpan | None = None

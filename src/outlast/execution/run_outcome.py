@@ -289,9 +289,10 @@ async def _look_at_children(execution: RunExecution) -> None:
 
 
 async def _afterwards(execution: RunExecution) -> None:
-    """Release the run once its effects and threads have ended after the engine closed.
+    """Write the run's last command once its effects and threads have ended after close.
 
-    This happens only if they end while the program is still running.
+    The engine closed while they still executed. The run is released only if they end while the
+    program is still running.
     """
     engine = execution.engine
     while going_on := [*execution.step_executions, *_threads(execution)]:
@@ -304,7 +305,7 @@ async def _afterwards(execution: RunExecution) -> None:
         if last is not None:
             await engine.writer.execute(last)
     finally:
-        # If the store did not accept the command, it still accepts that the worker deregisters.
+        # If the store did not accept the command, deregistering the worker releases the run.
         engine.in_flight.drop(execution.fence)
         engine.on_hung_work_ended(execution.id)
 

@@ -273,7 +273,7 @@ async def _change(execution: RunExecution, call_site: CallSite, wanted: Change) 
 def said(outcome: Any) -> str | None:
     """Return the text for the entry of a change, given the store's answer.
 
-    None if there is no entry.
+    Return None if the change has no entry.
     """
     if outcome is None:
         return "{}"

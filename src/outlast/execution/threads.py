@@ -1,6 +1,6 @@
 """Run sync code in threads: one thread per sync workflow, and a pool for sync steps.
 
-All of them are daemon threads, so a thread that hangs does not delay the end of the process.
+Both kinds are daemon threads, so a thread that hangs does not delay the end of the process.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class SyncWorkflowThread:
         except BaseException as raised:
             value, error = None, raised
         with suppress(RuntimeError):
-            # The host loop is closed, so nothing waits for the outcome.
+            # If the host loop is closed, nothing waits for the outcome.
             self._execution.host.call_soon_threadsafe(self._end, _Request(None, value, error))
 
     def _end(self, request: _Request) -> None:
