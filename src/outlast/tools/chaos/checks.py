@@ -113,7 +113,10 @@ def _look_at(store: Store, scope: Scope, found: Findings, there: LiveWorkers, ro
 
 
 def _is_plain(row: RunRow, scope: Scope) -> bool:
-    """Return whether the run finished in one execution, so that it cannot have lost anything."""
+    """Return whether the run finished in one execution and so cannot have lost anything.
+
+    In a thorough check no run is skipped for that reason.
+    """
     return (
         not scope.thorough
         and row.status == "done"

@@ -214,7 +214,7 @@ class Experiment:
             yield None
             return
         with (self._folder / "ledger.log").open("wb") as errors:
-            process = subprocess.Popen(  # noqa: S603 - our own words
+            process = subprocess.Popen(  # noqa: S603 - our own arguments
                 [sys.executable, "-m", "outlast.tools.chaos.ledger", str(os.getpid()), str(self._folder)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
             )  # fmt: skip

@@ -125,7 +125,7 @@ class Fleet:
             *self.command,
         ]
         with log.open("wb") as out:
-            process = subprocess.Popen(  # noqa: S603 - our own words
+            process = subprocess.Popen(  # noqa: S603 - our own arguments
                 words, stdin=subprocess.PIPE, stdout=out, stderr=out, env=dict(self.environ), start_new_session=True
             )  # fmt: skip
         member = Member(lane, number, process, log, start_time(process.pid))

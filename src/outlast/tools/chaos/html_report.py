@@ -67,7 +67,10 @@ def page(report: dict[str, Any]) -> str:
 
 
 def command(report: dict[str, Any]) -> str:
-    """Return the command line that repeats the experiment, as far as it can be repeated."""
+    """Return the command line for the same experiment.
+
+    It repeats only the plan of faults exactly.
+    """
     options = report["options"]
     names = ("seconds", "workers", "concurrency", "rate", "grace", "lease", "settle", "objective")
     words = [

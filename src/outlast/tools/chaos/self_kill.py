@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.worker")
 
 FIRST_SECONDS = 60.0
-"""Grace period after a worker's start. A worker killed at once would never do any work."""
+"""How long a worker is left alone after its start. One killed at once would never do any work."""
 KILLED = 137
 """The exit code a shell reports for SIGKILL."""
 REASON = "chaos: OUTLAST_CHAOS_KILLS_PER_HOUR"

@@ -246,7 +246,7 @@ def _open_to_others(path: Path) -> tuple[str, ...]:
 def _is_writable(path: Path, there: Path) -> bool:
     """Return whether this user may write the store, its folder and what lies beside a database.
 
-    The -wal and -shm files and the lock folder belong to the first user, who may be another one.
+    The first user of the database created -wal, -shm and the lock folder. That may be another user.
     """
     return os.access(there, os.W_OK | os.X_OK) and all(
         os.access(one, os.W_OK) for one in _files_of(path)

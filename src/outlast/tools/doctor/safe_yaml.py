@@ -16,7 +16,7 @@ NODES_MAX = 1_000_000
 def documents(path: str, text: str) -> list[dict[str, Any]]:
     """Return all documents of a file, with the items of a List one by one.
 
-    Raise SettingsError if the text is not YAML or a document is not a table.
+    Raise SettingsError if the text is not YAML, has no document, or has one that is not a table.
     """
     try:
         found = [one for one in _loaded(path, text) if one is not None]
