@@ -1,4 +1,4 @@
-"""Ready-made effects: an HTTP call, and a file that is written whole.
+"""Ready-made effects: an HTTP call, and an atomic file write.
 
     from outlast.effects import http_effect, write_file
 
@@ -10,8 +10,8 @@
         written = await write_file.aio(f"/srv/orders/{number}.json", answer.text)
         return written.sha256
 
-Each is made of `@effect` (see `outlast.api.effect`), with its verify and its compensation. Importing this is cheap: httpx (extra `httpx`) is
-imported by the first call.
+Each is built on `@effect` (see `outlast.api.effect`), with its verify and its compensation.
+Importing this is cheap: the first call imports httpx (extra `httpx`).
 """
 
 from outlast.effects.answers import HTTPAnswer, HTTPFailure, HTTPNotSent, HTTPRefused, HTTPUnclear

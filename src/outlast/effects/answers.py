@@ -1,12 +1,12 @@
-"""What an HTTP call comes to: an answer, or an exception that says whether it happened.
+"""The outcome of an HTTP call: an answer, or an exception that says whether the call happened.
 
     OutlastError
     └── HTTPFailure
         ├── HTTPNotSent     nothing was sent: it did not happen
         ├── HTTPRefused     the answer says that it was not done: it did not happen
-        └── HTTPUnclear     no answer, or one that does not say: nobody knows
+        └── HTTPUnclear     no answer, or an ambiguous one: it may have happened
 
-A server that refuses a stale fence is `StaleFence`.
+If the server refuses a stale fence, the call raises `StaleFence`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal
 from outlast.errors import OutlastError
 
 Meaning = Literal["happened", "refused", "unclear"]
-"""What a status says of the act."""
+"""What a status says about the act."""
 
 BODY_SHOWN_MAX = 2000
 """Characters of a body that an exception keeps."""
@@ -30,11 +30,12 @@ _HAPPENED = frozenset({303, 304})
 
 
 def meaning(status: int, statuses: Mapping[int, Meaning] | None = None) -> Meaning:
-    """What a status means, unless `statuses` says otherwise.
+    """Return what a status means, unless `statuses` overrides it.
 
     - 2xx, 303 and 304: it happened.
-    - 4xx but for 408, 409 and 499, and 300, 305 to 308: it did not. A redirect is not followed: it would take the headers elsewhere.
-    - Anything else, like 5xx: unclear. So is 409: it may be a conflict, or the same key under way.
+    - 4xx except 408, 409 and 499, and 300, 305 to 308: it did not happen. A redirect is not
+      followed, because that would send the headers elsewhere.
+    - Anything else, like 5xx: unclear. So is 409: it may be a conflict, or the same key in flight.
     """
     if statuses is not None and status in statuses:
         return statuses[status]
@@ -47,7 +48,7 @@ def meaning(status: int, statuses: Mapping[int, Meaning] | None = None) -> Meani
 
 @dataclass(frozen=True)
 class HTTPAnswer:
-    """An answer, as it is recorded. `headers` (lower case) are those that were to be kept."""
+    """An answer as it is recorded. `headers` (lower case) contains only those to keep."""
 
     status: int
     headers: dict[str, str]
@@ -55,7 +56,7 @@ class HTTPAnswer:
     """Text if it is UTF-8, else base64."""
     is_base64: bool = False
     is_cut: bool = False
-    """There was more of it than was to be kept."""
+    """The body was longer than the limit, and the rest was dropped."""
 
     @classmethod
     def of(
@@ -70,18 +71,18 @@ class HTTPAnswer:
 
     @property
     def content(self) -> bytes:
-        """The body as it came, in bytes; only its beginning, if it `is_cut`."""
+        """Return the body in bytes; only its beginning if it `is_cut`."""
         return base64.b64decode(self.body) if self.is_base64 else self.body.encode()
 
     @property
     def text(self) -> str:
-        """The body as text. ValueError if it is not UTF-8: then it is in `content`."""
+        """Return the body as text. Raise ValueError if it is not UTF-8: use `content` then."""
         if self.is_base64:
             raise ValueError("the body is not UTF-8: its bytes are in .content.")
         return self.body
 
     def json(self) -> Any:
-        """The body, read as JSON. ValueError if it is none, or was cut."""
+        """Return the body, parsed as JSON. Raise ValueError if it is not JSON, or was cut."""
         if self.is_cut:
             raise ValueError(
                 "the body was longer than body_size_max, and was cut: it cannot be read as JSON."
@@ -90,7 +91,7 @@ class HTTPAnswer:
 
 
 class HTTPFailure(OutlastError):
-    """A call that was not answered as it should. `status` is 0 where there was no answer."""
+    """A call without a successful answer. `status` is 0 if there was no answer."""
 
     def __init__(self, method: str, url: str, status: int = 0, detail: str = "") -> None:
         self.method, self.url, self.status, self.detail = (
@@ -109,18 +110,20 @@ class HTTPFailure(OutlastError):
 
 
 class HTTPNotSent(HTTPFailure):
-    """Nothing was sent: no connection came about, or the request cannot be made. It did not happen."""
+    """Nothing was sent: no connection was made, or the request cannot be built. The call did not
+    happen.
+    """
 
     _means = "nothing was sent, so it did not happen"
 
 
 class HTTPRefused(HTTPFailure):
-    """The server answered that it has not done it. It did not happen."""
+    """The server answered that it has not done it. The call did not happen."""
 
     _means = "the server refused it, so it did not happen"
 
 
 class HTTPUnclear(HTTPFailure):
-    """There was no answer, or one that does not say whether it happened."""
+    """There was no answer, or one that does not say whether the call happened."""
 
     _means = "nobody knows whether it happened"

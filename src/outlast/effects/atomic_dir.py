@@ -1,26 +1,28 @@
-"""A folder in which files are replaced whole, and put back: what `write_file` is made of.
+"""Replace files in a folder atomically, and restore them: the basis of `write_file`.
 
 Beside the files is a folder `.outlast` with, for each write (by its key):
 
     lock          taken (flock) from the comparison of fences to the end of the rename
-    N-K.json      what is known of the write K to the file N: a Note, itself replaced whole
-    N-K.tmp.R     the new content on its way; one name an attempt
-    N-K.kept      what was there before: another name (a hard link) of the old file
-    N-K.new       the next note on its way
+    N-K.json      the Note about the write K to the file N, itself replaced atomically
+    N-K.tmp.R     the new content before the rename; one name per attempt
+    N-K.kept      the previous content: another name (a hard link) of the old file
+    N-K.new       the next note before its rename
 
 The order of a write, each line durable before the next:
 
-    1. the content, in its .tmp                          death: it is not there; nobody looks at a .tmp
-    2. (lock) what was there before, as .kept
-    3. the note: this fence, this .tmp, what was before  death: its .tmp exists still, so it did not happen
-    4. rename .tmp to the file                           death: the .tmp of the note is gone, so it happened
+    1. the content, in its .tmp              crash: it did not happen; nothing reads a .tmp
+    2. (lock) the previous content, as .kept
+    3. the note: fence, .tmp, what was before    crash: its .tmp still exists: it did not happen
+    4. rename .tmp to the file               crash: the .tmp of the note is gone: it happened
     5. sync the folder (unlock)
 
-So the note and the .tmp together always say whether the write happened, whatever others have done to the file since.
+So the note and the .tmp together always say whether the write happened, whatever others have done
+to the file since.
 
-`.outlast` may have been planted. It is opened by its descriptor (see `outlast.effects.directory`) and refused if it is a
-symbolic link, another user's, or writable by everybody. What is in it is used only if it is a regular file of a trusted user
-with the name it must have. Content is readable by nobody else until it has its final mode.
+`.outlast` may have been planted. It is opened by its descriptor (see `outlast.effects.directory`)
+and refused if it is a symbolic link, belongs to another user, or is writable by everybody. A file
+in it is used only if it is a regular file of a trusted user with the expected name. No other user
+can read the content until it has its final mode.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ from outlast.errors import StaleFence
 
 try:
     import fcntl
-except ImportError:  # Windows: writers are not kept apart there
+except ImportError:
+    # Windows: writers do not exclude each other there.
     fcntl = None  # type: ignore[assignment]
 
 OWN = ".outlast"
@@ -54,11 +57,13 @@ LOCK_SECONDS = 10.0
 """How long to wait for the lock. It is held for some milliseconds, unless its holder is stopped."""
 KEPT_SECONDS = 7 * 86400.0
 KEPT_MAX = 100
-"""How long, and of how many writes to one file, notes and earlier versions are kept: after that a write cannot be undone."""
+"""How long, and for how many writes to one file, notes and earlier versions are kept. Older writes
+cannot be compensated.
+"""
 TIDY_SECONDS = 3600.0
 NOTE_BYTES_MAX = 4096
 _NAME = re.compile(r"([0-9a-f]{16}-[0-9a-f]{32})\.(json|kept|new|tmp\.[0-9a-f]{16})", re.ASCII)
-"""The files that are Outlast's: no other is removed."""
+"""The files that belong to Outlast. No other file is removed."""
 _NOT_SUPPORTED = {
     errno.EPERM,
     errno.ENOTSUP,
@@ -71,26 +76,26 @@ _NOT_SUPPORTED = {
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of one write."""
+    """What is known about one write."""
 
     fence: int
-    """The highest fence that has dealt with it: an older one is refused."""
+    """The highest fence that has handled it. An older one is refused."""
     temp: str = ""
     """The .tmp of the last attempt."""
     sha256: str = ""
     had: bool = False
-    """There was a file before: it is in .kept."""
+    """There was a file before. Its content is in .kept."""
     happened: bool = False
-    """An earlier attempt had happened already, so .kept is what was before that one."""
+    """An earlier attempt had already happened, so .kept is the content from before that one."""
     undone: bool = False
 
 
 class Busy(OSError):
-    """Another process has the lock and does not let it go."""
+    """Another process holds the lock for too long."""
 
 
 class AtomicDir:
-    """The folder of one file, as one write sees it. Every method but `content` is for the holder of the lock."""
+    """The folder of one file, as one write sees it. Only `content` may be called without the lock."""
 
     def __init__(self, path: Path, key: str) -> None:
         self.path = path
@@ -99,14 +104,17 @@ class AtomicDir:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Open the folder, and make `.outlast` in it. OSError if that cannot be."""
+        """Open the folder, and create `.outlast` in it. Raise OSError if that fails."""
         return self.open(make=True)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def open(self, *, make: bool) -> Self:
-        """Open the folder and `.outlast` in it. FileNotFoundError if there is none and it is not to be made."""
+        """Open the folder and `.outlast` in it.
+
+        Raise FileNotFoundError if `.outlast` does not exist and `make` is false.
+        """
         with contextlib.ExitStack() as stack:
             self.folder = Directory.open(self.path.parent)
             stack.callback(self.folder.close)
@@ -124,7 +132,10 @@ class AtomicDir:
             self.folder.sync()
 
     def _check(self) -> None:
-        """Refuse what another user has made, or may write. Share it with the group that may write the folder."""
+        """Refuse a folder that another user has made, or that everybody may write.
+
+        Share it with the group that may write the parent folder.
+        """
         if os.name == "nt":
             return
         status, above = self.own.status, stat.S_IMODE(self.folder.status.st_mode)
@@ -137,7 +148,8 @@ class AtomicDir:
         if status.st_uid == os.geteuid() and (
             mode & stat.S_IWOTH or mode & 0o777 == 0o700 != shared
         ):
-            self.own.change_mode(shared)  # it is new, or of an older version
+            # The folder is new, or from an older version.
+            self.own.change_mode(shared)
         elif mode & stat.S_IWOTH:
             raise Untrusted(self.own.path, "everybody may write it")
 
@@ -151,9 +163,8 @@ class AtomicDir:
             try:
                 yield
             finally:
-                if (
-                    fcntl is not None
-                ):  # said, not left to close(): a forked child has the descriptor too
+                # Unlock explicitly: close() does not while a forked child has the descriptor.
+                if fcntl is not None:
                     fcntl.flock(fd, fcntl.LOCK_UN)
         finally:
             os.close(fd)
@@ -189,14 +200,17 @@ class AtomicDir:
                 return
 
     def _share(self, fd: int) -> None:
-        """Let the group use a file of ours, as far as it may use `.outlast`."""
+        """Let the group use one of our files as far as it may use `.outlast`."""
         if os.name != "nt":
             os.fchmod(fd, 0o600 | self.own.status.st_mode & 0o060)
 
-    # -- a write, in its order
+    # -- the steps of a write, in order
 
     def content(self, data: bytes, mode: int | None) -> str:
-        """1: the new content, in a file of its own, which has the permissions of the old one unless told."""
+        """Write the new content to a .tmp file (step 1), and return its name.
+
+        Unless `mode` is given, it gets the permissions of the old file.
+        """
         mode = self._mode() if mode is None else mode
         temp = self._temp_name()
         fd = self.own.create(temp)
@@ -220,7 +234,8 @@ class AtomicDir:
         old = self.folder.stat(self.path.name)
         if old is not None and stat.S_ISREG(old.st_mode) and self.folder.trusts(old.st_uid):
             return old.st_mode & 0o777
-        probe = self._temp_name()  # nobody can read by it: it is empty, and removed
+        # The probe exposes nothing: it is empty, and removed.
+        probe = self._temp_name()
         fd = self.own.create(probe, 0o666)
         try:
             return os.fstat(fd).st_mode & 0o777
@@ -229,7 +244,9 @@ class AtomicDir:
             self.own.unlink(probe)
 
     def announce(self, temp: str, sha256: str, fence: int) -> None:
-        """2 and 3: keep what is there, say what will be. What an earlier attempt has left goes."""
+        """Keep the previous content and write the note (steps 2 and 3). Remove what an earlier
+        attempt left.
+        """
         before = self.note(fence)
         happened = before is not None and self.happened(before)
         had = before.had if before is not None and happened else self._keep()
@@ -238,44 +255,54 @@ class AtomicDir:
             self.own.unlink(before.temp)
 
     def give_up(self, temp: str) -> None:
-        """Remove the content that will not be needed, but not while a note names it: its being gone would mean that it was renamed."""
+        """Remove content that is not needed.
+
+        If a note names it, clear that first: a missing .tmp would mean that it was renamed.
+        """
         note = self._read()
         if note is not None and note.temp == temp:
             self.write(replace(note, temp=""))
         self.own.unlink(temp)
 
     def replace(self, temp: str) -> None:
-        """4 and 5."""
+        """Rename the content to the file and sync the folder (steps 4 and 5)."""
         self.own.rename(temp, self.folder, self.path.name)
         self.folder.sync()
 
     def put_back(self, note: Note, fence: int) -> None:
-        """Undo a write that happened: what was there before is there again, unless somebody else has written since."""
+        """Restore the content from before a write that happened, unless the file has changed since."""
         if self.happened(note) and self.sha256() == note.sha256:
             if not note.had:
                 self.folder.unlink(self.path.name)
-            elif self._is_kept():  # else it is back already, and was the same
+            # If it is not kept, it is already back, and was the same.
+            elif self._is_kept():
                 self.own.rename(self._kept, self.folder, self.path.name)
             self.folder.sync()
         self.own.unlink(self._kept)
         self.write(replace(note, fence=fence, undone=True))
 
     def _is_kept(self) -> bool:
-        status = self.own.stat(self._kept)  # whose it is, is whose the file was
+        # Do not check the owner: it is the owner of the old file.
+        status = self.own.stat(self._kept)
         if status is not None and not stat.S_ISREG(status.st_mode):
             raise Untrusted(self.own.path / self._kept, "it is not a regular file")
         return status is not None
 
     def happened(self, note: Note) -> bool:
-        """Whether the write has taken place, and was not undone; if so it is durable when this returns."""
+        """Return whether the write took place and was not undone. If so, it is durable when this
+        returns.
+        """
         renamed = note.happened or (note.temp != "" and self.own.stat(note.temp) is None)
         if not renamed or note.undone:
             return False
-        self.folder.sync()  # whoever renamed may have died before this
+        # The process that renamed it may have died before its sync.
+        self.folder.sync()
         return True
 
     def sha256(self) -> str | None:
-        """Of the file as it is. None if there is none, or it is no regular file any more."""
+        """Return the digest of the current file; None if it does not exist or is not a regular
+        file.
+        """
         try:
             fd = self.folder.open_file(self.path.name, check_owner=False)
         except (FileNotFoundError, Untrusted):
@@ -284,7 +311,7 @@ class AtomicDir:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def _keep(self) -> bool:
-        """Give what is there another name. False if nothing is."""
+        """Give the current file another name. Return False if there is none."""
         self.own.unlink(self._kept)
         try:
             self.folder.link(self.path.name, self.own, self._kept)
@@ -314,7 +341,7 @@ class AtomicDir:
     # -- notes
 
     def note(self, fence: int) -> Note | None:
-        """What is known of this write. StaleFence if a younger claim has dealt with it."""
+        """Return the note about this write. Raise StaleFence if a younger claim has handled it."""
         note = self._read()
         if note is not None and note.fence > fence:
             raise StaleFence(str(self.path), fence, note.fence)
@@ -330,7 +357,7 @@ class AtomicDir:
             text = file.read(NOTE_BYTES_MAX + 1)
         try:
             note = Note(**json.loads(text))
-            # It says which file is removed: one of this write's, or none.
+            # It names the file to remove, which must be one of this write's, or none.
             named = _NAME.fullmatch(note.temp) if note.temp else None
             is_own = note.temp == "" or (
                 named is not None and named[1] == self.stem and ".tmp." in note.temp
@@ -342,9 +369,12 @@ class AtomicDir:
         return note
 
     def write(self, note: Note) -> None:
-        """Durable when this returns, and with it what else has changed in `.outlast`."""
+        """Write the note. It is durable when this returns, and so are the other changes in
+        `.outlast`.
+        """
         fresh = f"{self.stem}.new"
-        self.own.unlink(fresh)  # of an attempt that died
+        # An attempt that died may have left one.
+        self.own.unlink(fresh)
         with os.fdopen(self.own.create(fresh), "wb") as file:
             file.write(json.dumps(asdict(note)).encode())
             file.flush()
@@ -354,8 +384,11 @@ class AtomicDir:
         self.own.sync()
 
     def tidy(self) -> None:
-        """At one write in thirty, and hourly: remove what is too old, or too much of one file."""
-        with contextlib.suppress(OSError):  # the write has happened: nothing here may say otherwise
+        """Remove what is too old, or too many versions of one file: at one write in thirty, and
+        hourly.
+        """
+        # The write has happened, so an error here must not suggest otherwise.
+        with contextlib.suppress(OSError):
             lock = self.own.regular("lock")
             if lock is not None and (
                 lock.st_mtime < time.time() - TIDY_SECONDS or not secrets.randbelow(30)
@@ -365,7 +398,10 @@ class AtomicDir:
 
 
 def tidy(own: Directory) -> None:
-    """For the holder of the lock. A note goes first, then what it speaks of: without a note neither means anything."""
+    """Remove old notes and the files they name. The caller holds the lock.
+
+    A note is removed first: without it, the other files mean nothing.
+    """
     writes: dict[str, list[tuple[float, str]]] = defaultdict(list)
     rest: list[str] = []
     for entry, status in own.entries():

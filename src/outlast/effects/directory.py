@@ -1,9 +1,9 @@
 """Work in a directory by its descriptor, and use nothing in it that another user may have planted.
 
-Every name is looked up relative to the open directory, so that a directory that is swapped for another
-one, or for a symbolic link, between a check and its use changes nothing. No symbolic link is followed, no
-FIFO is waited for, and new files are created exclusively, with mode 0600. Windows has neither descriptors of
-directories nor these flags: names are joined to the path there.
+Every name is looked up relative to the open directory. Swapping the directory for another one, or
+for a symbolic link, between a check and its use therefore changes nothing. No symbolic link is
+followed, no FIFO blocks, and new files are created exclusively, with mode 0600. Windows has neither
+directory descriptors nor these flags: names are joined to the path there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LINKS_MAX = 40
 
 
 class Untrusted(OSError):
-    """Something that another user may have planted is in the place of a file or directory of ours."""
+    """Another user may have planted what is in the place of one of our files or directories."""
 
     def __init__(self, path: str | Path, what: str) -> None:
         super().__init__(
@@ -37,7 +37,7 @@ class Untrusted(OSError):
 
 
 class Directory:
-    """An open directory, and what is done in it."""
+    """An open directory, and the operations in it."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path, self._fd = path, fd
@@ -45,10 +45,15 @@ class Directory:
 
     @classmethod
     def open(cls, path: Path, parent: Directory | None = None) -> Directory:
-        """Open it; OSError if it is not there, Untrusted if it is a symbolic link or no directory."""
+        """Open a directory.
+
+        Raise OSError if it does not exist, and Untrusted if it is a symbolic link or not a
+        directory.
+        """
         if not HAS_DIR_FD:
             if path.is_symlink() or not path.is_dir():
-                path.stat()  # FileNotFoundError
+                # This raises FileNotFoundError.
+                path.stat()
                 raise Untrusted(path, "it is not a directory")
             return cls(path, -1)
         flags = os.O_RDONLY | DIRECTORY | NO_FOLLOW | CLOSE_ON_EXEC
@@ -71,10 +76,10 @@ class Directory:
             self._fd = -1
 
     def trusts(self, uid: int) -> bool:
-        """Tell whether files of this user are used here.
+        """Return whether files of this user are used here.
 
-        Those of this process's user, of root and of the directory's owner are. Where a group, but not
-        everybody, may write the directory, its members share it, so those of every user are.
+        Files of this process's user, of root and of the directory's owner are. If a group, but not
+        everybody, may write the directory, its members share it, so files of every user are.
         """
         if not hasattr(os, "geteuid"):
             return True
@@ -83,12 +88,12 @@ class Directory:
         return is_shared or uid in (os.geteuid(), 0, self.status.st_uid)
 
     def create(self, name: str, mode: int = 0o600) -> int:
-        """Return the descriptor of a new file. FileExistsError if something is there."""
+        """Create a file and return its descriptor. Raise FileExistsError if the name is taken."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | CLOSE_ON_EXEC | BINARY
         return os.open(*self._at(name), flags, mode, **self._in())
 
     def open_file(self, name: str, *, check_owner: bool = True) -> int:
-        """Open a regular file of a trusted user to read it. Untrusted for anything else."""
+        """Open a regular file of a trusted user for reading. Raise Untrusted for anything else."""
         flags = os.O_RDONLY | NO_FOLLOW | NO_WAIT | CLOSE_ON_EXEC | BINARY
         try:
             fd = os.open(*self._at(name), flags, **self._in())
@@ -110,14 +115,19 @@ class Directory:
             raise Untrusted(self.path / name, f"it belongs to another user (uid {status.st_uid})")
 
     def regular(self, name: str) -> os.stat_result | None:
-        """Return the status of a regular file of a trusted user, None if there is nothing."""
+        """Return the status of a regular file of a trusted user; None if the name does not exist.
+
+        Raise Untrusted for anything else.
+        """
         status = self.stat(name)
         if status is not None:
             self._check(name, status)
         return status
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Return the status of what has this name itself, also of a symbolic link. None: nothing has."""
+        """Return the status of this name itself, even if it is a symbolic link. None if it does not
+        exist.
+        """
         try:
             return os.stat(*self._at(name), **self._in(), follow_symlinks=False)
         except FileNotFoundError:
@@ -127,25 +137,25 @@ class Directory:
         os.mkdir(*self._at(name), 0o700, **self._in())  # noqa: PTH102 - a Path has no dir_fd
 
     def change_mode(self, mode: int) -> None:
-        """Change the directory's own mode."""
+        """Change the mode of the directory itself."""
         if HAS_DIR_FD:
             os.fchmod(self._fd, mode)
             self.status = os.fstat(self._fd)
 
     def unlink(self, name: str) -> None:
-        """Remove a name, if it is there. A symbolic link goes itself."""
+        """Remove a name if it exists. A symbolic link itself is removed, not its target."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(*self._at(name), **self._in())
 
     def rename(self, name: str, target: Directory, target_name: str) -> None:
-        """Give it this name in the other directory, in place of what has it there."""
+        """Move a file to this name in the other directory, replacing what has it there."""
         if HAS_DIR_FD:
             os.replace(name, target_name, src_dir_fd=self._fd, dst_dir_fd=target._fd)
         else:
             (self.path / name).replace(target.path / target_name)
 
     def link(self, name: str, target: Directory, target_name: str) -> None:
-        """Give it a second name in the other directory, where nothing has it yet."""
+        """Create a second name (a hard link) in the other directory. The name must be free."""
         if HAS_DIR_FD:
             os.link(
                 name, target_name, src_dir_fd=self._fd, dst_dir_fd=target._fd, follow_symlinks=False
@@ -162,7 +172,7 @@ class Directory:
         os.utime(*self._at(name), **self._in(), follow_symlinks=not HAS_DIR_FD)
 
     def sync(self) -> None:
-        """Have its names on the disk. Windows has no such call, and does it by itself."""
+        """Flush the directory's names to disk. Windows has no such call, and does it by itself."""
         if HAS_DIR_FD:
             os.fsync(self._fd)
 
@@ -174,10 +184,11 @@ class Directory:
 
 
 def resolved(path: str) -> Path:
-    """Return where a path leads, through the symbolic links of trusted users only.
+    """Return where a path leads, following only symbolic links of trusted users.
 
-    In a directory that everybody may write, such as /tmp, a link belongs to whoever made it first. The
-    kernel refuses to follow those of others there; reading a link and opening what it names would not.
+    In a directory that everybody may write, such as /tmp, any user can create a link first. The
+    kernel refuses to follow other users' links there, but reading a link and opening its target
+    would not be refused.
     """
     if not HAS_DIR_FD:
         return Path(os.path.realpath(path))

@@ -1,16 +1,17 @@
-"""Writing a file as an effect: never half-written, never lost, never by a process that was overtaken.
+"""Write a file as an effect: never half-written, never lost, never by an overtaken process.
 
     from outlast.effects import write_file
 
     written = await write_file.aio("/srv/reports/7.md", text)       # in an async workflow
     written = write_file("/srv/reports/7.md", text)                 # in a sync one
 
-Whoever reads the file sees the old content or the new one, whole, at every moment and after every death; when the effect is recorded, the new
-one is on the disk. A write that is undone puts back what was there before, or removes the file if there was none; a file that
-somebody else has written since is left as it is. See `outlast.effects.atomic_dir` for how, and for the folder `.outlast` that it keeps
-beside the file: it may be deleted when no run that wrote there is under way.
+A reader sees the complete old content or the complete new content, at every moment and after every
+crash. When the effect is recorded, the new content is on the disk. Compensation restores what was
+there before, or removes the file if there was none. A file that has been written by others since is
+left as it is. `outlast.effects.atomic_dir` explains how, and describes the folder `.outlast` that
+it keeps beside the file. The folder may be deleted when no run that wrote there is in flight.
 
-`write_file.__doc__` has what it does not cover.
+`write_file.__doc__` lists what it does not cover.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ What it does not cover:
 - A process that is stopped (SIGSTOP) while it holds the lock, for milliseconds, holds up the others until it goes on or ends.
 - After 7 days, or 100 later writes to the file, an earlier version is gone: undoing is then refused, and a person decides.
 """
-"""What `help(write_file)` says, and of every other one that `file_effect` makes."""
+"""The `help()` text of `write_file`, and of every effect that `file_effect` makes."""
 
 _ABSOLUTE = "the path must be absolute: another worker may have another working directory"
 
 
 @dataclass(frozen=True)
 class FileWritten:
-    """A file that was written: `path` is the real one, where the path given was a symbolic link."""
+    """A file that was written. `path` is the real path if the given one was a symbolic link."""
 
     path: str
     size: int
@@ -67,7 +68,9 @@ class FileWritten:
 
 
 class FileNotWritten(OutlastError):
-    """The file was not written: what is there is as it was. `errno` is the system's number, 0 if it did not come to that."""
+    """The file was not written and is unchanged. `errno` is the system's error number, or 0 if
+    there is none.
+    """
 
     def __init__(self, path: str, reason: str, errno: int = 0) -> None:
         self.path, self.reason, self.errno = path, reason, errno
@@ -78,7 +81,10 @@ class FileNotWritten(OutlastError):
 
 
 class FileNotRestored(OutlastError):
-    """What was there before a write is not known any more: nothing was done. Put it right by hand, then `outlast decide`."""
+    """The content before a write is no longer known, so nothing was done.
+
+    Restore the file by hand, then run `outlast decide`.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -92,9 +98,13 @@ class FileNotRestored(OutlastError):
 
 
 def write(path: str, data: bytes, *, key: str, fence: int, mode: int | None = None) -> FileWritten:
-    """Replace a file, whole and durably: what `write_file` does. For an effect of your own whose content is too long to be recorded
-    as an argument; give it `current().fence`. FileNotWritten: it is as it was. StaleFence: so it is, and a younger claim has the word.
-    Any other exception leaves open whether it happened: `happened` says so."""
+    """Replace a file atomically and durably, as `write_file` does.
+
+    Use it in your own effect when the content is too long to be recorded as an argument, and pass
+    `current().fence`. Raise FileNotWritten if the file is unchanged, and StaleFence if it is
+    unchanged because a younger claim is in charge. After any other exception, `happened` tells
+    whether the write took place.
+    """
     digest = hashlib.sha256(data).hexdigest()
     with ExitStack() as stack:
         with _not_written(path):
@@ -115,7 +125,10 @@ def write(path: str, data: bytes, *, key: str, fence: int, mode: int | None = No
 
 
 def happened(path: str, *, key: str, fence: int) -> bool:
-    """Whether the write under this key took place, whatever has become of the file since. From now on an older fence is refused."""
+    """Return whether the write under this key took place, even if the file has changed since.
+
+    From now on, an older fence is refused.
+    """
     with AtomicDir(real_path(path), key) as folder, folder.locked():
         note = folder.note(fence)
         if note is not None and folder.happened(note):
@@ -125,8 +138,11 @@ def happened(path: str, *, key: str, fence: int) -> bool:
 
 
 def undo(path: str, *, key: str, fence: int) -> None:
-    """Put back what was in the file before the write under this key; once, however often it is called. FileNotRestored if that is not
-    known any more."""
+    """Restore the file's content from before the write under this key. Further calls have no
+    effect.
+
+    Raise FileNotRestored if that content is no longer known.
+    """
     where = Path(path)
     try:
         opened = AtomicDir(resolved(str(where.parent)) / where.name, key).open(make=False)
@@ -142,8 +158,11 @@ def undo(path: str, *, key: str, fence: int) -> None:
 
 
 def real_path(path: str) -> Path:
-    """Where the file really is. ValueError if that depends on the process, or it is no file; OSError if a symbolic link that another
-    user has made leads there."""
+    """Return the file's real path.
+
+    Raise ValueError if the path is relative, inside `.outlast`, or not a regular file, and OSError
+    if it leads through another user's symbolic link.
+    """
     if not Path(path).is_absolute():
         raise ValueError(_ABSOLUTE)
     real = resolved(path)
@@ -160,7 +179,7 @@ def real_path(path: str) -> Path:
 
 @contextmanager
 def _not_written(path: str) -> Iterator[None]:
-    """Around everything before the rename."""
+    """Turn errors before the rename into FileNotWritten."""
     try:
         yield
     except OSError as error:
@@ -171,8 +190,12 @@ def _not_written(path: str) -> Iterator[None]:
 
 
 class FileEffect(SyncEffect[..., FileWritten]):
-    """`write_file(path, text)` in a sync workflow, `await write_file.aio(path, text)` in an async one; or `data=` for bytes. `mode` are its permissions,
-    those of the old file unless given. All of it is recorded. Made by `file_effect`."""
+    """An effect that writes a file, made by `file_effect`.
+
+    Call `write_file(path, text)` in a sync workflow, `await write_file.aio(path, text)` in an async
+    one, or pass `data=` for bytes. `mode` sets the permissions and defaults to those of the old
+    file. All arguments are recorded.
+    """
 
     def __call__(
         self,
@@ -202,7 +225,7 @@ class FileEffect(SyncEffect[..., FileWritten]):
 
 
 def _path(path: str | os.PathLike[str], text: str | None, data: bytes | None) -> tuple[str]:
-    """FileNotWritten, before anything is recorded, for a call that makes no sense."""
+    """Raise FileNotWritten for an invalid call, before anything is recorded."""
     name = os.fspath(path)
     if (text is None) is (data is None):
         raise FileNotWritten(name, "give the content as text, or as data=")
@@ -226,9 +249,10 @@ def file_effect(
     backoff_max: float = 60.0,
     undo: None = _NEEDED,
 ) -> FileEffect:
-    """An effect like `write_file`, of other options (see `@effect`). `undo=None`: what was written stays when the run is undone.
+    """Make an effect like `write_file` with other options (see `@effect`).
 
-    Call this at the top of a module: after a death it is found again by its name.
+    With `undo=None`, the file stays when the run is compensated. Call this at the top of a module:
+    after a crash the effect is found again by its name.
     """
     module = sys._getframe(1).f_globals.get("__name__", __name__)
     return _make(
@@ -280,4 +304,4 @@ def _content(text: str | None, data: bytes | None) -> bytes:
 
 
 write_file = _make("write_file", __name__, timeout=60.0, retries=3, undo=_NEEDED)
-"""Write a file, of up to `value_size_max`. If the run is undone, what was there before is put back."""
+"""Write a file of up to `value_size_max`. Compensating the run restores what was there before."""

@@ -1,26 +1,32 @@
-"""An HTTP call as an effect: with an `Idempotency-Key`, the run's fence, and an outcome that says whether it happened.
+"""Make an HTTP call as an effect, with an `Idempotency-Key`, the run's fence, and a clear outcome.
 
     from outlast.effects import http_effect
 
     charge = http_effect(
         "charge",
         timeout=30,
-        idempotent=True,                                # the server does nothing twice under one key
-        headers={"Authorization": lambda: f"Bearer {os.environ['PAYMENTS_TOKEN']}"},     # never recorded
+        # The server does nothing twice under one key.
+        idempotent=True,
+        # Never recorded.
+        headers={"Authorization": lambda: f"Bearer {os.environ['PAYMENTS_TOKEN']}"},
     )
 
     @charge.compensate
     async def refund(answer: HTTPAnswer, key: str = KEY) -> None:
-        await charge.request("POST", f"{API}/refunds", json={"charge": answer.json()["id"]}, key=key)
+        refund = {"charge": answer.json()["id"]}
+        await charge.request("POST", f"{API}/refunds", json=refund, key=key)
 
-    answer = await charge("POST", f"{API}/charges", json={"amount": 10})        # in a workflow
+    # in a workflow
+    answer = await charge("POST", f"{API}/charges", json={"amount": 10})
 
-Each act has a connection of its own: one that is kept alive may be closed by the server just as the request is sent, and then
-nobody knows whether it happened. That costs a handshake, and no run is parked for it.
+The outcome says whether the call happened. Each act opens its own connection: a server may close a
+kept-alive one just as the request is sent, and then it is unknown whether the call happened. This
+costs a handshake, and avoids parking runs.
 
-In a sync workflow: an `@effect` of your own, whose body is `return asyncio.run(charge.request("POST", url, json=..., key=key))`.
+In a sync workflow, write an `@effect` whose body is `return asyncio.run(charge.request("POST", url,
+json=..., key=key))`.
 
-httpx is imported by the first act. Extra: `outlast[httpx]`.
+The first act imports httpx. Extra: `outlast[httpx]`.
 """
 
 from __future__ import annotations
@@ -56,7 +62,7 @@ if TYPE_CHECKING:
 KEY_HEADER = "Idempotency-Key"
 LOCATION_SHOWN_MAX = 200
 _VERIFIED: Mapping[int, Meaning] = dict.fromkeys(range(300, 400), "unclear")
-"""A redirect of a verify's GET, as to a login page, says nothing about the call."""
+"""A redirect of a verify's GET, for example to a login page, says nothing about the call."""
 KEPT_HEADERS = (
     "content-type",
     "date",
@@ -70,7 +76,7 @@ KEPT_HEADERS = (
 """Headers of an answer that are recorded. Cookies are not among them."""
 CONNECT_SECONDS = 5.0
 BODY_SIZE_MAX = 1_000_000
-"""Bytes of an answer's body that are recorded; more is cut off."""
+"""Bytes of an answer's body that are recorded. The rest is cut off."""
 
 DOC = """An HTTP call, once: `await NAME("POST", url, json=...)` in a workflow gives an `HTTPAnswer`.
 
@@ -86,7 +92,7 @@ What it does not cover:
   `http_effect`; a header that looks like one is refused here.
 - The fence refuses nobody unless the server looks at it. Each call has a connection of its own. Bodies are neither streamed nor sent from a file.
 """
-"""What `help()` of an HTTP effect says."""
+"""The `help()` text of an HTTP effect."""
 
 HeaderValue = str | Callable[[], str | Awaitable[str]]
 
@@ -97,8 +103,11 @@ _OURS = frozenset(name.lower() for name in (KEY_HEADER, fencing.RUN_HEADER, fenc
 
 
 class HTTPEffect(Effect[..., HTTPAnswer]):
-    """`await charge("POST", url, json=...)` in a workflow gives an `HTTPAnswer`. What is not `happened` by its status raises: see
-    `outlast.effects.answers`. Made by `http_effect`."""
+    """An effect that makes an HTTP call, made by `http_effect`.
+
+    `await charge("POST", url, json=...)` in a workflow returns an `HTTPAnswer`. A status that does
+    not mean `happened` raises: see `outlast.effects.answers`.
+    """
 
     def __init__(self, fn: Callable[..., Any], sender: _Sender, **options: Any) -> None:
         super().__init__(fn, failed_on=(HTTPNotSent, HTTPRefused), **options)
@@ -116,8 +125,11 @@ class HTTPEffect(Effect[..., HTTPAnswer]):
         headers: dict[str, str] | None = None,
         key: str = KEY,
     ) -> Awaits[HTTPAnswer]:
-        """The call. Everything given here is recorded: ValueError, before anything is, for a header that looks like a secret, or
-        for a URL with a password."""
+        """Make the call. Everything given here is recorded.
+
+        Raise ValueError, before anything is recorded, for a header that looks like a secret, or a
+        URL with a password.
+        """
         check_recorded(url, headers or {})
         if (json is not None) + (form is not None) + (content is not None) > 1:
             raise ValueError("give one of json, form and content.")
@@ -143,8 +155,11 @@ class HTTPEffect(Effect[..., HTTPAnswer]):
         params: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> HTTPAnswer:
-        """A request with this effect's headers, client and reading of statuses, which is not recorded: for the bodies of its verify and
-        its compensation. It has the key, if one is given, and the fence of the run that it is called in."""
+        """Send a request that is not recorded, with this effect's headers, client and statuses.
+
+        Use it in the bodies of the effect's verify and compensation. It carries the key, if given,
+        and the fence of the current run.
+        """
         return await self._sender.send(
             method, url, key, json=json, form=form, content=content, params=params, headers=headers
         )
@@ -168,18 +183,25 @@ def http_effect(
     client: Callable[[], httpx.AsyncClient] | None = None,
     undo: None = _NEEDED,
 ) -> HTTPEffect:
-    """Make an effect of HTTP calls. Call this at the top of a module: after a death it is found again by its name.
+    """Make an effect of HTTP calls. Call this at the top of a module: after a crash it is found by
+    its name.
 
-    - `timeout`, `retries`, `backoff`, `backoff_max`, `undo=None`: as of `@effect`. `timeout` must cover what the server may still do after the
-      connection is gone: only when it is over (and `effect_margin`) is anything asked or done again.
-    - `idempotent`: the server does nothing twice under one key. If it does not promise that, give `verify_url`, or `@it.verify`, or leave it to a person.
-    - `headers`: sent with each call and never recorded. A value may be a function, called (and awaited) at each act: for secrets.
-    - `statuses`: what a status means, where that is not `answers.meaning`'s: `{404: "happened", 409: "refused"}`.
-    - `verify_url`: `{key}` in it is the key, and must be there. GET gives a status that means happened: it did, and this answer is the result; 404: it did not.
-    - `key_header`: its name.
+    - `timeout`, `retries`, `backoff`, `backoff_max`, `undo=None`: as for `@effect`. `timeout` must
+      cover what the server may still do after the connection is gone: nothing is verified or
+      retried until it has passed (plus `effect_margin`).
+    - `idempotent`: the server does nothing twice under one key. If it does not promise that, give
+      `verify_url` or `@it.verify`, or leave the decision to a person.
+    - `headers`: sent with each call and never recorded. A value may be a function, called (and
+      awaited) for each act: use this for secrets.
+    - `statuses`: what a status means where that differs from `answers.meaning`: `{404: "happened",
+      409: "refused"}`.
+    - `verify_url`: must contain `{key}`, which stands for the key. If GET returns a status that
+      means happened, the call happened and this answer is its result. 404 means it did not happen.
+    - `key_header`: the name of the key's header.
     - `kept_headers`, `body_size_max`: what is recorded of an answer.
-    - `connect_timeout`: seconds, for one attempt to connect.
-    - `client`: makes the httpx.AsyncClient of an act (certificates, proxies, `auth=`). It is closed after it. Redirects are not followed, whatever it says.
+    - `connect_timeout`: seconds for one attempt to connect.
+    - `client`: makes the httpx.AsyncClient of an act (certificates, proxies, `auth=`). It is closed
+      after the act. Redirects are never followed, whatever the client's settings.
     """
     if find_spec("httpx") is None:
         raise SettingsError("an HTTP effect needs httpx: pip install 'outlast[httpx]'.")
@@ -188,9 +210,8 @@ def http_effect(
             f"client of HTTP effect {name!r} must be a function that returns an httpx.AsyncClient, not {client!r}: "
             "client=lambda: httpx.AsyncClient(...)."
         )
-    if (
-        verify_url is not None and "{key}" not in verify_url
-    ):  # it would take another call for this one
+    # Without the key, it would find other calls.
+    if verify_url is not None and "{key}" not in verify_url:
         raise SettingsError(
             f'verify_url of effect {name} must say where the key goes, or it would find any call: "https://…/charges?key={{key}}" (in an f-string {{{{key}}}}).'
         )
@@ -247,7 +268,7 @@ def _make(
 
 
 class _Sender:
-    """How an effect's requests are sent, and their answers read."""
+    """Send an effect's requests and read the answers."""
 
     def __init__(
         self,
@@ -274,7 +295,11 @@ class _Sender:
         statuses: Mapping[int, Meaning] | None = None,
         **parts: Any,
     ) -> HTTPAnswer:
-        """Send it, read the answer, in `timeout` seconds for all of it: httpx's own limits are of one read. Every exception says whether it happened."""
+        """Send a request and read the answer, all within `timeout` seconds: httpx's limits apply to
+        one read.
+
+        Every exception says whether the call happened.
+        """
         statuses = self._statuses if statuses is None else statuses
         way = _Way()
         try:
@@ -304,14 +329,16 @@ class _Sender:
                 method, url, headers=headers, params=parts.get("params"), json=parts.get("json"),
                 data=parts.get("form"), content=parts.get("content"), extensions={"trace": way.see},
             )  # fmt: skip
-        except Exception as error:  # its message may show a header: only what kind it was is told
+        except Exception as error:
+            # Its message may show a header, so only its type is reported.
             raise HTTPNotSent(
                 method, url, 0, f"the request could not be made: {_kind(error)}"
             ) from None
         try:
             async with client:
                 way.begun = True
-                # A client that follows redirects would send the key, the fence and the secrets elsewhere.
+                # A client that follows redirects would send the key, the fence and the secrets
+                # elsewhere.
                 answer = await client.send(request, stream=True, follow_redirects=False)
                 try:
                     return await self._read(method, url, answer, statuses)
@@ -319,7 +346,8 @@ class _Sender:
                     await answer.aclose()
         except OutlastError:
             raise
-        except httpx.LocalProtocolError:  # it shows the header that cannot be sent
+        except httpx.LocalProtocolError:
+            # Its message shows the header that cannot be sent.
             raise HTTPNotSent(method, url, 0, "a header of it cannot be sent") from None
         except Exception as error:
             failure = HTTPNotSent if way.ended_before(error) else HTTPUnclear
@@ -330,9 +358,11 @@ class _Sender:
         for name, value in self._headers.items():
             given = value() if callable(value) else value
             own[name] = await given if inspect.isawaitable(given) else given
-        with suppress(NotInRun):  # its plain function, called where there is no run
+        # The plain function was called outside a run.
+        with suppress(NotInRun):
             own.update(fencing.fence_headers())
-        # KEY was not filled in: outside a run, where one text for all calls would make them one to the server.
+        # KEY is not filled in outside a run. Sending it would make all such calls one to the
+        # server.
         return own if key is None or key is KEY else {**own, self._key_header: key}
 
     def _usual_client(self) -> httpx.AsyncClient:
@@ -364,7 +394,7 @@ class _Sender:
 
     @staticmethod
     def _check_fence(answer: httpx.Response) -> None:
-        """A server that has seen a younger claim says which, in the header that ours came in."""
+        """Raise StaleFence if the server reports a younger fence, in the header that carries ours."""
         newest = answer.headers.get(fencing.FENCE_HEADER, "")
         sent = answer.request.headers.get(fencing.FENCE_HEADER, "")
         if (
@@ -377,7 +407,10 @@ class _Sender:
 
 
 class _Way:
-    """How far a request has come, as httpx's own transport tells it. One that tells nothing is judged by what it raises."""
+    """Track how far a request got, as httpx's own transport reports it.
+
+    If a transport reports nothing, its exceptions decide.
+    """
 
     def __init__(self) -> None:
         self.begun = self.told = self.sending = False
@@ -387,7 +420,7 @@ class _Way:
         self.sending = self.sending or event.endswith("send_request_headers.started")
 
     def ended_before(self, error: Exception) -> bool:
-        """Whether nothing of it was sent."""
+        """Return whether nothing of the request was sent."""
         import httpx
 
         before = (
@@ -401,14 +434,14 @@ class _Way:
 
 
 def _redirect(answer: httpx.Response) -> str:
-    """Return where a redirect leads, for an error's text: it is not followed."""
+    """Return where a redirect leads, for an error's text. It is not followed."""
     if not answer.has_redirect_location:
         return ""
     return f"redirects are not followed, and this one leads to {answer.headers['location'][:LOCATION_SHOWN_MAX]}; "
 
 
 def check_recorded(url: str, headers: Mapping[str, str]) -> None:
-    """ValueError for what must not be recorded, or is ours to send."""
+    """Raise ValueError for what must not be recorded, and for headers that the effect itself sends."""
     for name in headers:
         if name.lower() in _OURS:
             raise ValueError(f"the header {name} is the effect's own: it is filled in.")
@@ -435,14 +468,14 @@ def _httpx(method: str, url: str) -> Any:
 
 @cache
 def _certificates() -> Any:
-    """Reading them takes longer than a call: once a process."""
+    """Load the certificates once per process: reading them takes longer than a call."""
     import httpx
 
     return httpx.create_ssl_context()
 
 
 def _kind(error: Exception) -> str:
-    """What kind of error, and its words only if they are ours or about the URL."""
+    """Return the error's type, with its text only if that is Outlast's or about the URL."""
     import httpx
 
     told = isinstance(error, (httpx.InvalidURL, OutlastError, KeyError))
@@ -459,5 +492,8 @@ http_call = _make(
     __name__,
     timeout=30.0,
 )
-"""`await http_call("POST", url, json=...)`: 30 seconds, no headers of its own. Whether the server knows `Idempotency-Key` is not known:
-after a death in it a person decides. For everything else make one with `http_effect`."""
+"""`await http_call("POST", url, json=...)`: 30 seconds, no headers of its own.
+
+It does not assume that the server supports `Idempotency-Key`, so after a crash during the call a
+person decides. For everything else, make an effect with `http_effect`.
+"""

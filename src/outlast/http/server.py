@@ -112,7 +112,9 @@ class Server:
         self.stop(0.0)
         until = time.monotonic() + timeout
         # A thread sends no notification when it ends.
-        while thread is not None and thread.is_alive() and time.monotonic() < until:  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            thread is not None and thread.is_alive() and time.monotonic() < until
+        ):
             await asyncio.sleep(0.01)
 
     def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
