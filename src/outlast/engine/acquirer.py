@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast")
 Past: TypeAlias = tuple[list[Entry], list[Message], dict[str, str], RunRow | None]
-"""A run's journal, its messages, the progress of its steps, and its parent if its trace is wanted.
-"""
+"""A run's journal, messages and step progress, and its parent if the trace needs that."""
 
 
 class RunAcquirer:
@@ -181,12 +180,12 @@ class RunAcquirer:
         if engine.draining:
             self.release(row, "its worker drains")
             return
-        # The store has declared this worker dead since the claim.
         if not engine.worker.is_alive(row.worker or ""):
+            # The store has declared this worker dead since the claim.
             self._forget(row, workflow)
             return
-        # An execution that lost the run has not ended yet: its step may still execute.
         if row.id in engine.executions:
+            # An execution that lost the run has not ended yet: its step may still execute.
             engine.track_task(
                 engine.loop.create_task(self._begin_after(engine.executions[row.id], row, workflow))
             )

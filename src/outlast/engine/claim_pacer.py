@@ -63,8 +63,9 @@ class ClaimPacer:
         self._first = 1
 
     def open(self, now: float) -> int:
-        """Return how many slots are open: a tenth at first, all of them after `ramp` seconds at the
-        latest.
+        """Return how many slots are open.
+
+        A tenth is open at first, and all are after `ramp` seconds at the latest.
         """
         if now >= self._start + self._ramp:
             return self.count
@@ -90,7 +91,7 @@ class ClaimPacer:
         return Allowance(limit, max(0, _floor(returned)), turn)
 
     def took(self, returned: int, *, died: bool = False) -> None:
-        """Note a claim: how many returned runs it brought, and whether the worker of one had died."""
+        """Note a claim: how many returned runs it brought, and whether a worker of one had died."""
         self._claims += 1
         self._tokens -= returned
         if died:

@@ -67,8 +67,7 @@ class Claimer:
             chance=_chance,
         )
         self.held: dict[int, bool] = {}
-        """Claimed work that has not ended: its fence, and whether it had been interrupted before.
-        """
+        """Claimed work that has not ended, by fence, and whether it had been interrupted before."""
         self._token = secrets.token_hex(8)
         """The token of the next claim, generated ahead of time.
 
@@ -148,8 +147,8 @@ class Claimer:
         if claimed < limit and new_first and returned:
             claimed += len(await self._claim(limit - claimed, min(returned, limit - claimed)))
         self._more = claimed == limit
-        # All slots are taken, unless the claimed runs have opened others.
         if self._more:
+            # All slots are taken, unless the claimed runs have opened others.
             more = len(self.held) < self.pacer.open(engine.loop.time())
             return 0.0 if more else self._pause(None)
         # Nothing more can be claimed until a notification arrives or something comes due. Peek
@@ -244,9 +243,7 @@ class Claimer:
         return any(worker.id == engine.worker.id for worker in first)
 
     def _report(self, unknown: tuple[str, ...]) -> None:
-        """Log that runs wait for a worker that knows their workflow, once a minute for each
-        workflow.
-        """
+        """Log, once a minute per workflow, that its runs wait for a worker that knows it."""
         now = time.monotonic()
         for name in unknown:
             if now >= self._reported.get(name, 0.0):

@@ -1,4 +1,4 @@
-"""What a person says of an effect whose outcome nobody knows, and what effects a run has."""
+"""Record a person's decision on an effect whose outcome is unknown, and list a run's effects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ NOT_SAID: Any = object()
 
 
 def effect_log_of(engine: Engine, row: RunRow) -> tuple[EffectLog, int]:
-    """What a run has dealt in, and the number of its last entry. It reads the whole journal. StoreBroken if that cannot be read."""
+    """Return a run's effect log and the number of its last entry.
+
+    Read the whole journal. Raise StoreBroken if it cannot be read.
+    """
     from outlast.execution.journal import Journal
 
     with legible(f"the journal of run {row.id!r}"):
@@ -41,6 +44,11 @@ async def decide(
     result: Any,
     intent: int | None,
 ) -> None:
+    """Record a person's decision on an open effect of a parked run.
+
+    Exactly one of `happened`, `did_not` and `compensate` must be given. Raise WrongStatus if the
+    run is not parked or has changed meanwhile, and UnknownEffect if there is no such effect.
+    """
     if (happened is not NOT_SAID) + bool(did_not) + bool(compensate) != 1:
         raise SettingsError("say one of: happened=RESULT, did_not=True, compensate=True.")
     if row.status != "parked":
@@ -52,9 +60,8 @@ async def decide(
     _check_seen(row.id, effect_record, intent)
     text = "null" if did_not else encode_message(result if compensate else happened)
     engine.check_size(text, f"the result of effect {effect}")
-    if not did_not and not (
-        compensate and result is None
-    ):  # without a result it is undone without one
+    # Without a result, the effect is compensated without one.
+    if not did_not and not (compensate and result is None):
         _check_result(effect_record, text)
     if did_not and not effect_record.intent:
         raise SettingsError(
@@ -80,7 +87,9 @@ async def decide(
 
 
 def undecided(effect_log: EffectLog) -> list[EffectRecord]:
-    """What a person may decide, newest first: what is open, and compensations that failed."""
+    """Return the effects that a person may decide on: open ones, newest first, then failed
+    compensations.
+    """
     stuck = [
         one
         for one in effect_log.records.values()
@@ -90,7 +99,10 @@ def undecided(effect_log: EffectLog) -> list[EffectRecord]:
 
 
 def choose(run: str, effect_log: EffectLog, effect: str) -> EffectRecord:
-    """By its place, or by its name where just one is of that name. UnknownEffect otherwise, with those that there are."""
+    """Return the effect at this call site, or the only one of this name.
+
+    Raise UnknownEffect otherwise. It lists the candidates.
+    """
     there = undecided(effect_log)
     named = [one for one in there if one.place == effect] or [
         one for one in there if one.effect == effect
@@ -98,15 +110,18 @@ def choose(run: str, effect_log: EffectLog, effect: str) -> EffectRecord:
     if len(named) == 1:
         return named[0]
     undone = effect_log.get(effect.removeprefix(UNDO)) if effect.startswith(UNDO) else None
-    if (
-        undone is not None and undone.undoable and effect_log.undoing is not None
-    ):  # not begun: undone by hand
+    # The compensation has not started: a person has done it by hand.
+    if undone is not None and undone.undoable and effect_log.undoing is not None:
         return EffectRecord(effect, "intent", 0, undone.compensation or undone.effect, undone.code)
     raise UnknownEffect(run, effect, [one.place for one in named or there])
 
 
 def _check_seen(run: str, effect_record: EffectRecord, intent: int | None) -> None:
-    """Whoever decides must mean the last intent: what was seen of an earlier one says nothing of it."""
+    """Check that the decision is about the last intent.
+
+    What a person saw of an earlier intent says nothing about it. Raise SettingsError if the effect
+    was tried again and no `intent` is given, and WrongStatus if `intent` is not the last one.
+    """
     if intent is None and effect_record.tried_anew:
         raise SettingsError(
             f"{effect_record.place} of run {run!r} was tried again since somebody last decided or had it tried again. Look at what came of the last one, then say that it is meant: "
@@ -119,7 +134,10 @@ def _check_seen(run: str, effect_record: EffectRecord, intent: int | None) -> No
 
 
 def _check_result(effect_record: EffectRecord, text: str) -> None:
-    """Where this program has the effect's code, what is said must be a result of it."""
+    """Raise Unrecordable if the result does not fit the effect's annotation.
+
+    The check needs the effect's code in this program.
+    """
     effect = find(effect_record.effect, effect_record.code)
     if effect is not None and not effect_record.place.startswith(UNDO):
         try:
@@ -131,6 +149,10 @@ def _check_result(effect_record: EffectRecord, text: str) -> None:
 
 
 def _verdict(row: RunRow, effect_record: EffectRecord) -> str:
+    """Return the verdict of a run that a person decided to compensate.
+
+    Raise OutlastError if the run is being compensated already or the effect has no compensation.
+    """
     if row.undoing is not None:
         raise OutlastError(
             f"run {row.id!r} is being undone already: say whether {effect_record.place} happened."

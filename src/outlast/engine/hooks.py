@@ -1,4 +1,4 @@
-"""Hooks: whom to tell when a run has come to need a person."""
+"""Log and call a hook when a run needs a person."""
 
 from __future__ import annotations
 
@@ -24,30 +24,35 @@ Hook: TypeAlias = Callable[[RunInfo], Awaitable[None] | None]
 
 
 AGAIN_SECONDS = 1.0
-"""Between two looks for a run in a store that does not answer."""
+"""Seconds between two reads of a run while the store does not answer."""
 _BECAME = {"parked": "parked", "dead": "a dead letter"}
 
 
 class Hooks:
+    """Call the program's `on_parked` and `on_dead` hooks."""
+
     def __init__(self, engine: Engine, hooks: Mapping[str, Hook]) -> None:
         self._engine, self._hooks = engine, hooks
-        """By what has become of the run: parked, or dead."""
+        """Hooks by what the run became: parked or dead."""
         self._telling: set[asyncio.Task[None]] = set()
 
     def tell(self, what: str, id: str) -> None:
-        """A run is parked, or a dead letter: say so, and call the hook."""
+        """Log that a run is parked or a dead letter, and call the hook, in the background."""
         engine = self._engine
         task = engine.track_task(engine.loop.create_task(self._tell(what, id)))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
     async def close(self, seconds: float) -> None:
-        """Let those under way end: nobody else will tell of these runs."""
+        """Wait for hooks in progress. No other process will report these runs."""
         if self._telling:
             await asyncio.wait(list(self._telling), timeout=seconds)
 
     async def _row(self, what: str, id: str) -> RunRow | None:
-        """Of a store that is away, once it is back: nobody else will tell of this run. Until then at least a line says so."""
+        """Read the run's row, and retry until the store answers.
+
+        No other process will report this run. Log an error at the first failure.
+        """
         engine, said = self._engine, False
         while True:
             try:
@@ -66,7 +71,8 @@ class Hooks:
         engine.meters.needs_a_person(what, row.queue)
         kind = "item" if row.workflow == ITEM else "run"
         became = _BECAME[what]
-        # How it died is in our words; what it waits for a person for, or why an item failed, may quote an error.
+        # The reason for a death is our own text. The reason for parking, or for an item's failure,
+        # may quote an error.
         ours = row.status == "dead" and not row.failures
         reason = format_reason(row.reason, engine.log_values, ours=ours)
         page = of_run(row.status, row.reason)

@@ -1,4 +1,4 @@
-"""Resting: a run that only waits is given back by a worker until there is something to do."""
+"""Release a worker's idle runs until they have something to do."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 
 
 class IdleReleaser:
+    """Check for idle runs every `linger` seconds while the worker executes runs."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._timer: asyncio.TimerHandle | None = None
 
     def _release_idle(self) -> None:
-        """A run that only waits, and did when it was last looked at, is given back until there is something to do."""
+        """Release runs that only wait, and did so at the last check too.
+
+        Runs that come due within `linger` seconds are kept.
+        """
         engine = self._engine
         self._timer = None
         assert engine.claimer is not None
@@ -38,7 +43,7 @@ class IdleReleaser:
         self.watch()
 
     def watch(self) -> None:
-        """As long as a worker has anything in hand."""
+        """Schedule the next check, if a worker executes runs."""
         engine = self._engine
         if (
             engine.claimer is not None

@@ -61,10 +61,9 @@ class AppLifecycle:
         self._shield = Shield()
 
     def check(self) -> None:
-        """Raise SystemExit if this is a process of our own and a signal or request has told it to
-        end.
+        """Raise SystemExit in a process of our own that was told to end.
 
-        Call this before anything is opened.
+        Call this before anything is opened: such a process starts nothing more.
         """
         if self.own_process_exit_code is not None and (code := told_to_end()) is not None:
             raise SystemExit(code)
@@ -100,13 +99,13 @@ class AppLifecycle:
             return
         if not process.ends or (self.own_process_exit_code is not None and engine.working):
             return
-        # The task is leaving another Outlast. Try again later.
         if opener in _leaving:
+            # The task is leaving another Outlast. Try again later.
             engine.loop.call_later(TICK_SECONDS, self._drained, None)
         elif engine.drain.over.done():
             self._cancelled = True
-            # The app was entered by hand, and the task that did so has ended.
             if not opener.cancel(f"drain: {engine.drain.reason}"):
+                # The app was entered by hand, and the task that did so has ended.
                 self._opener = engine.loop.create_task(self._leave_app())
 
     async def leave(self, engine: Engine, why: str) -> None:
@@ -151,8 +150,8 @@ class AppLifecycle:
                     try:
                         leaving = spawn_detached(engine.loop, engine.deregister())
                         soon = partial(engine.loop.call_later, DEREGISTER_SECONDS, leaving.cancel)
-                        # The task was cancelled while it was leaving.
                         if task.cancelling() > before:
+                            # The task was cancelled while it was leaving.
                             soon()
                         await self._wait_uncancelled(leaving, on_cancelled=soon)
                     finally:

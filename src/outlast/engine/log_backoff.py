@@ -1,20 +1,25 @@
-"""Saying what goes on being wrong: at once, and then at growing intervals. A store may be away for long, or have something in it that is tried again and again."""
+"""Log a persistent failure at once, and then at growing intervals.
+
+A store may be unavailable for long, or contain something that fails on every attempt.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 PAUSE_SECONDS_MAX = 60.0
-"""Between two lines in the log."""
+"""Maximum seconds between two log lines."""
 
 
 class LogBackoff:
+    """Decide when to log a failure that persists."""
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._pause, self._said_at = 0.0, 0.0
 
     def should_log(self) -> bool:
-        """Whether to say it now. Whoever asks and is told so says it."""
+        """Return whether to log now. A caller that gets True must log."""
         now = self._clock()
         if self._pause and now < self._said_at + self._pause:
             return False
@@ -22,5 +27,5 @@ class LogBackoff:
         return True
 
     def reset(self) -> None:
-        """It is in order: the next time is news."""
+        """Note a success: the next failure is logged at once."""
         self._pause = 0.0

@@ -1,4 +1,4 @@
-"""Try again while the store is unavailable."""
+"""Retry an action while the store is unavailable."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ async def patiently(
 ) -> None:
     """Await the action, and repeat it while it raises StoreUnavailable.
 
-    Stop after `seconds`, or when `until` returns True, and raise the last error. Report the first one
-    with `say`.
+    Stop after `seconds`, or when `until` returns True, and raise the last error. Report the first
+    one with `say`.
     """
     loop = asyncio.get_running_loop()
     deadline, pause, is_first = loop.time() + seconds, PAUSE_SECONDS, True

@@ -1,4 +1,4 @@
-"""The post: what others want of the runs that execute here, and the messages they send to them."""
+"""Poll for requests to this worker and for messages to the runs that execute here."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ log = logging.getLogger("outlast")
 
 
 class RequestPoller:
+    """Read drain requests, cancellations and messages from the store."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._waits: dict[str, tuple[str, ...]] = {}
-        """What the store says a run waits for."""
+        """What each run waits for, according to the store."""
         self._looking: set[str] = set()
         self._log_backoff = LogBackoff(engine.loop.time)
 
@@ -30,7 +32,7 @@ class RequestPoller:
         self._waits.pop(id, None)
 
     async def poll_requests(self) -> None:
-        """What others want of this worker: that it drains; and of the runs that execute here: that they end, or take a message."""
+        """Handle drain requests to this worker, and cancellations and messages to its runs."""
         engine = self._engine
         lives, begun = dict(engine.executions), False
         try:
@@ -51,13 +53,12 @@ class RequestPoller:
         for execution in list(engine.executions.values()):
             if execution.mailbox.waiting:
                 self.poll_messages(execution)
-        if (
-            begun
-        ):  # a life began meanwhile, and what was read may have been wanted of the one before it
+        # An execution began meanwhile, and the request may have been for the one before it.
+        if begun:
             await self.poll_requests()
 
     def _requests(self, worker: str) -> tuple[str | None, list[tuple[str, str]]]:
-        """In one thread, at one go: this is done at every ring."""
+        """Read all requests in one thread call, because every notification leads here."""
         engine, store = self._engine, self._engine.store
         drain = store.asked(worker) if engine.accepts_drain_requests else None
         return drain, store.cancels(worker) if engine.executions else []
@@ -78,7 +79,8 @@ class RequestPoller:
             )
         except StoreError as error:
             log.warning("could not look for messages: %s", error)
-            messages = []  # but it may have some that it came with
+            # The mailbox may still have messages from the start of the execution.
+            messages = []
         if execution.end_reason is not None or execution.replaying:
             return
         execution.mailbox.arrived(messages)
@@ -87,7 +89,7 @@ class RequestPoller:
             self.report_waiting(execution)
 
     def report_waiting(self, execution: RunExecution) -> None:
-        """Keep what the store says a run waits for up to date, once it has said anything."""
+        """Update what the store says a run waits for, once it says anything."""
         engine = self._engine
         waiting = execution.mailbox.waiting
         if execution.end_reason is None and self._waits.get(execution.id, waiting) != waiting:

@@ -1,4 +1,7 @@
-"""Retry a run. A child is retried by its parent, and alone only while the parent waits for it."""
+"""Retry a run.
+
+A parent retries its children. A child alone is retried only while its parent waits.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from outlast.engine.engine import Engine
 
 TRIES_MAX = 20
-"""How often the parent's journal is read again because the parent recorded something meanwhile."""
+"""How often the parent's journal is read again if the parent keeps recording."""
 
 
 async def retry(engine: Engine, row: RunRow) -> Any:
@@ -65,7 +68,7 @@ def _last_seen(engine: Engine, row: RunRow, parent: RunRow) -> int:
 
 
 async def _check(engine: Engine, row: RunRow, outcome: Any) -> Any:
-    """Return an outcome that is no refusal because of the parent. Raise WrongStatus otherwise."""
+    """Return the outcome. Raise WrongStatus if the store refused it because of the parent."""
     if not (isinstance(outcome, Refused) and outcome.why == PARENT):
         return outcome
     said = f"run {row.id!r} is a child of run {row.parent!r}, which "
@@ -83,7 +86,7 @@ async def _check(engine: Engine, row: RunRow, outcome: Any) -> Any:
 
 
 async def _topmost(engine: Engine, row: RunRow) -> str:
-    """Return the highest ancestor that has ended or is being undone: the one to retry."""
+    """Return the run to retry: the highest ancestor that has ended or is being compensated."""
     top, seen = row, {row.id}
     while top.parent is not None and top.parent not in seen:
         parent = await engine.read(engine.store.run, top.parent)

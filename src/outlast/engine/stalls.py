@@ -1,8 +1,8 @@
-"""Notice a step that blocks the event loop: log it, count it, and put it on record for other processes.
+"""Detect a step that blocks the event loop: log it, count it, and record it for other processes.
 
-A thread watches the loop's ticks. When they stop for longer than `stall_warn` seconds, it looks at
-what the loop's thread executes and puts that on record: the process may be killed before the loop
-moves again. If it does move, the loop records how long the stall took.
+A thread watches the loop's ticks. When they stop for longer than `stall_warn` seconds, it finds out
+what the loop's thread executes and records that at once, because the process may be killed before
+the loop moves again. If the loop does move, it records how long the stall took.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.worker")
 
 STEPS_MAX = 20
-"""Steps of one worker on record: a step that blocks does so again."""
+"""Maximum number of recorded steps per worker. A step that blocks does so again."""
 RECORD_SECONDS = 5.0
-"""How long the watching thread waits until a stall under way is on record."""
+"""How long the watching thread waits until an ongoing stall is recorded."""
 
 
 class Culprit(NamedTuple):
-    """What the loop executed while it stood still."""
+    """What the loop executed during a stall."""
 
     what: str
     workflow: str
@@ -48,6 +48,8 @@ class Culprit(NamedTuple):
 
 
 class Stalls:
+    """Watch one event loop from a thread."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine, self._loop = engine, engine.loop
         self._warn = engine.settings.stall_warn
@@ -60,7 +62,7 @@ class Stalls:
         self._counts: dict[str, int] = {}
 
     def start(self) -> None:
-        """Watch the loop that calls this. Nothing is watched where `stall_warn` is 0."""
+        """Watch the loop that calls this. Do nothing if `stall_warn` is 0."""
         if self._warn > 0:
             self._thread_id = threading.get_ident()
             self._tick()
@@ -82,7 +84,7 @@ class Stalls:
         self._timer = self._loop.call_later(self._tick_seconds, self._tick)
 
     def _record(self, culprit: Culprit, seconds: float) -> None:
-        """Count a stall that is over, and keep it in the store for `outlast workers` and `outlast doctor`."""
+        """Count a stall that is over, and record it for `outlast workers` and `outlast doctor`."""
         engine = self._engine
         log.warning(
             "the event loop moves again after %.1f s: %s had blocked it", seconds, culprit.what, extra=culprit.facts
@@ -95,7 +97,7 @@ class Stalls:
             engine.writer.enqueue(keep, lambda *_: None)
 
     def _entry(self, culprit: Culprit, seconds: float) -> UpdateSession | None:
-        """Return the change of the worker's session that adds a stall; None if it is not to be kept."""
+        """Return the session update that records a stall, or None if it is not kept."""
         engine, name = self._engine, culprit.step or culprit.workflow
         if not name or (name not in self._counts and len(self._counts) >= STEPS_MAX):
             return None
@@ -120,7 +122,7 @@ class Stalls:
         looked = time.monotonic()
         while not self._stop.wait(self._tick_seconds) and not self._loop.is_closed():
             now = time.monotonic()
-            # A process that was paused, or a machine without CPU time, is not the step's fault.
+            # A paused process, or a machine without CPU time, is not the step's fault.
             paused, looked = now - looked > self._warn, now
             seconds = now - self._seen - self._tick_seconds
             if seconds <= self._warn or paused or self._culprit is not None:
@@ -136,7 +138,7 @@ class Stalls:
                 looked = time.monotonic()
 
     def _record_now(self, culprit: Culprit, seconds: float) -> None:
-        """Put a stall on record that is not over. The loop overwrites the entry when it moves again."""
+        """Record an ongoing stall. The loop overwrites the entry when it moves again."""
         keep = self._entry(culprit, seconds)
         if keep is None:
             return
@@ -149,7 +151,7 @@ class Stalls:
             )  # fmt: skip
 
     def _look(self) -> Culprit | None:
-        """Return what the loop's thread executes now; None if it is nothing of the program's."""
+        """Return what the loop's thread executes now, or None if the loop executes no task."""
         stack = _frames(sys._current_frames().get(self._thread_id))
         for frame in stack:
             if frame.f_code is RunLoop.pump.__code__:
@@ -170,9 +172,8 @@ class Stalls:
             ),
             None,
         )
-        if body is None and hasattr(
-            task, "get_context"
-        ):  # a task of the step's own, since Python 3.12
+        # A task that the step has created. Needs Python 3.12.
+        if body is None and hasattr(task, "get_context"):
             body = task.get_context().get(BODY)
         if body is None:
             remedy = "Execute what blocks in a thread (asyncio.to_thread)."

@@ -1,4 +1,7 @@
-"""What the HTTP server sees of an engine. Every member may be called from any thread, and none waits but `peek`."""
+"""Show an engine's status to the HTTP server.
+
+Every member may be called from any thread. None waits.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,13 @@ if TYPE_CHECKING:
 
 
 class EngineStatus:
+    """Implement the HTTP server's `StatusProvider` for an engine."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def ready(self) -> str | None:
+        """Return why this process is not ready, or None if it is."""
         engine = self._engine
         if engine.draining:
             return f"draining: {engine.drain.reason or 'it is being closed'}"
@@ -50,7 +56,7 @@ class EngineStatus:
             self._engine.store_stats.refresh()
 
     def samples(self) -> Iterable[Sample]:
-        """Nothing where `metrics` is 0."""
+        """Return the metrics to export. There are none if `metrics` is 0."""
         from outlast.telemetry.export import samples
 
         return (

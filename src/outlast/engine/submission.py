@@ -1,6 +1,7 @@
-"""Queue runs and items: all of them in one commit or none, waiting for room if a queue is full.
+"""Queue runs and items, all in one commit or none, and wait for room if a queue is full.
 
-The id of a run is its idempotency key. This module decides whether a repeated submit joins the run that has the id.
+The id of a run is its idempotency key. This module decides whether a repeated submit joins the run
+that has the id.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ if TYPE_CHECKING:
     from outlast.store.rows import RunRow
 
 OnConflict = Literal["raise", "join"]
-"""What a repeated id with other arguments does: raise Conflict, or join the run that is there."""
+"""What a repeated id with other arguments does: raise Conflict, or join the existing run."""
 Joins = Callable[[str, str, Submit], bool]
 """Whether a submission joins a run of this workflow and these encoded arguments."""
 
 PRIORITY_MAX = 1_000_000
 LOOK_SECONDS = 0.25
-"""How often who waits for room looks: a claim, which makes it, rings no bell."""
+"""Seconds between two attempts while a queue is full.
+
+A claim makes room but sends no notification.
+"""
 
 
 def check_seconds(what: str, seconds: float) -> None:
+    """Raise SettingsError unless it is a finite number of seconds, 0 or more."""
     if (
         isinstance(seconds, bool)
         or not isinstance(seconds, (int, float))
@@ -47,7 +52,7 @@ def check_on_conflict(on_conflict: str) -> None:
 def joins(workflow: str, args: str, call: Call[Any], on_conflict: OnConflict) -> bool:
     """Return whether a call may join a run of this workflow and these encoded arguments.
 
-    Another workflow never may: its result would be read by the wrong annotation.
+    A call of another workflow never may: the result would be decoded by the wrong annotation.
     """
     if workflow != call.workflow.name:
         return False
@@ -75,12 +80,14 @@ async def enqueue(
 ) -> list[Submitted]:
     """Queue all runs in one commit, or none, and return their outcomes in order.
 
-    Raise Backpressure if there is no room within `wait` seconds, at once if there never can be. Raise Conflict if an id
-    is taken by work that the submission does not join. Nothing is written in either case.
+    Raise Backpressure if there is no room within `wait` seconds, or at once if there never can be.
+    Raise Conflict if an id is taken by work that the submission does not join. Nothing is written
+    in either case.
     """
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not wait >= 0:
         raise SettingsError(f"wait={wait!r} must be a number of seconds, 0 or more.")
-    for run in runs[:1]:  # they have these in common
+    # All runs share these fields.
+    for run in runs[:1]:
         check_seconds("delay", run.delay)
         if type(run.priority) is not int or abs(run.priority) > PRIORITY_MAX:
             raise SettingsError(
@@ -117,9 +124,10 @@ async def enqueue(
 async def _without_joined(
     engine: Engine, runs: Sequence[Submit], joins: Joins
 ) -> tuple[list[Submit], dict[str, Submitted]]:
-    """Return the runs that are still to be queued, each id once, and the outcomes of those that exist.
+    """Return the runs still to be queued, each id once, and the outcomes of existing ones.
 
-    The stores compare the text of a batch's arguments. What they refuse may still join the run that is there.
+    The stores compare the text of a batch's arguments. What they refuse may still join the existing
+    run.
     """
     first: dict[str, Submit] = {}
     for run in runs:

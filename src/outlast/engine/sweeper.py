@@ -35,7 +35,7 @@ class Sweeper:
         """Number of workers, including this one."""
         self._log_backoff = LogBackoff(engine.loop.time)
         self.lost: asyncio.Future[StoreBroken] = engine.loop.create_future()
-        """Done when the store is gone for good."""
+        """Done, with the error, when this process has lost its store for good."""
 
     async def work(self) -> None:
         """Sweep until the engine closes. Log failures and continue."""

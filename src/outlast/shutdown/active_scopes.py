@@ -1,4 +1,4 @@
-"""What a drain waits for beside the steps of runs: units, items of `each`, calls of `map`."""
+"""Track what a drain waits for besides steps: units, items of `each`, calls of `map`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from typing import Any, NamedTuple
 
 
 class ActiveScope(NamedTuple):
+    """A unit, an item or a call that is in flight outside of any run."""
+
     kind: str
-    """unit, each or map."""
+    """unit, each, map or agent."""
     name: str
     since: float
-    """On the monotonic clock."""
+    """When it was entered, on the monotonic clock."""
     task: asyncio.Task[Any] | None
     thread: int | None
-    """Whose it is: a task's, or in a sync program a thread's."""
+    """The thread that owns it in a sync program. Otherwise the task does."""
 
     def goes_on(self, without: int | None, leaver: asyncio.Task[Any] | None) -> bool:
-        """Whether it still executes, although this Outlast is being left: by the task `leaver`, or by the thread `without`."""
+        """Return whether it still executes although this Outlast is being left.
+
+        The task `leaver`, or the thread `without`, is the one that leaves.
+        """
         if self.thread is not None:
             alive = any(thread.ident == self.thread for thread in threading.enumerate())
             return alive and self.thread != without
@@ -28,22 +33,22 @@ class ActiveScope(NamedTuple):
 
 
 class ActiveScopes:
-    """May be entered and left in any thread."""
+    """The active scopes of one engine. They may be entered and left in any thread."""
 
     def __init__(self, left: Callable[[ActiveScope], None]) -> None:
         self._left = left
-        """Called, from any thread, with what was left."""
+        """Called with each scope that was left, from any thread."""
         self._under_way: dict[object, ActiveScope] = {}
 
     def enter(self, kind: str, name: str, *, thread: int | None = None) -> object:
-        """Something begins that a drain must not cut. The token is for `leave`."""
+        """Enter a scope that a drain must not cut, and return the token for `leave`."""
         token = object()
         task = None if asyncio._get_running_loop() is None else asyncio.current_task()
         self._under_way[token] = ActiveScope(kind, name, time.monotonic(), task, thread)
         return token
 
     def leave(self, token: object) -> None:
-        """It has ended. A repeat is harmless."""
+        """Leave a scope. A repeated call is harmless."""
         scope = self._under_way.pop(token, None)
         if scope is not None:
             self._left(scope)

@@ -1,5 +1,7 @@
-"""Clean-up: what a program wants done before it ends. Newest first, each for a bounded time; one that fails is reported, and the
-next is called all the same."""
+"""Call a program's clean-up hooks before it ends, newest first, each for a bounded time.
+
+A hook that fails is reported, and the next one is called all the same.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,24 @@ log = logging.getLogger("outlast.drain")
 
 Hook = Callable[[], Awaitable[Any] | Any]
 SHARE_MIN = 0.05
-"""Seconds that every hook has, whatever is left."""
+"""Minimum seconds for every hook, whatever is left."""
 STOP_SECONDS = 0.05
-"""How long one that is cancelled may take to end."""
+"""How long a cancelled hook may take to end."""
 
 
 class Task(NamedTuple):
+    """One registered clean-up hook."""
+
     name: str
     hook: Hook
     timeout: float | None
     in_thread: bool
-    """A plain function may block: it gets a thread."""
+    """Whether the hook gets a thread. A plain function may block."""
 
 
 class CleanupRunner:
+    """Keep the clean-up hooks of an app, and call them."""
+
     def __init__(self) -> None:
         self._tasks: list[Task] = []
         self._calling: asyncio.Task[None] | None = None
@@ -45,8 +51,11 @@ class CleanupRunner:
         self._tasks.append(Task(name, hook, timeout, in_thread))
 
     async def run(self, engine: Engine, seconds: float, before: int = 0) -> list[CleanupResult]:
-        """All of them, in so many seconds. Each has an equal part of what is left, or its own time-out if that is shorter; so have those
-        that they come before."""
+        """Call all hooks within `seconds`, and return their results.
+
+        Each hook gets an equal part of the time left, or its own timeout if that is shorter.
+        `before` parts are reserved for steps that follow.
+        """
         tasks, self._tasks = self._tasks[::-1], []
         clock, outcomes = engine.loop.time, list[CleanupResult]()
         until = clock() + seconds
@@ -58,7 +67,10 @@ class CleanupRunner:
         return outcomes
 
     def cut(self) -> None:
-        """Cancel the one that is being called: whoever waits for it was cancelled. The next is called all the same."""
+        """Cancel the current hook, because the task that waits for it was cancelled.
+
+        The next hook is called all the same.
+        """
         if self._calling is not None:
             self._calling.cancel()
 
@@ -66,7 +78,7 @@ class CleanupRunner:
 async def end(
     engine: Engine, name: str, hook: Callable[[], Awaitable[Any]], until: float
 ) -> CleanupResult:
-    """One that must end in the task that it began in: a lifespan."""
+    """Call a hook that must end in the task it began in, such as a lifespan, and return its result."""
     part = max(SHARE_MIN, until - engine.loop.time())
     return await _bounded(engine, name, _here(hook, part), part)
 
@@ -74,7 +86,10 @@ async def end(
 async def _bounded(
     engine: Engine, name: str, ending: Coroutine[Any, Any, bool], seconds: float
 ) -> CleanupResult:
-    """What came of it: whether it ended in time, and what went wrong if anything did."""
+    """Return the result of a hook: whether it ended in time, and its error.
+
+    Raise CancelledError if the waiting task was cancelled, not the hook.
+    """
     before, began, error = _cancellations(), engine.loop.time(), None
     try:
         if not await ending:
@@ -82,23 +97,23 @@ async def _bounded(
             error = f"it took longer than its {seconds:.2f} s"
     except (Exception, asyncio.CancelledError) as raised:
         if isinstance(raised, asyncio.CancelledError) and _cancellations() > before:
-            raise  # not its own doing: whoever waits for it was cancelled
+            # The waiting task was cancelled, not the hook.
+            raise
         log.exception("clean-up %s failed", name)
         error = repr(raised)
     return CleanupResult(name, round(engine.loop.time() - began, 4), error)
 
 
 async def _in_time(calling: asyncio.Task[None], seconds: float) -> bool:
-    """Whether it ended in time. One that swallows its cancellation is left behind."""
+    """Return whether a hook ended in time. A hook that swallows its cancellation is left behind."""
     try:
         await asyncio.wait([calling], timeout=seconds)
     finally:
         calling.cancel()
     if calling.done():
         gone = None if calling.cancelled() else calling.exception()
-        if isinstance(
-            gone, (SystemExit, KeyboardInterrupt)
-        ):  # its task has let it out of the loop already
+        # The task has raised it out of the loop already.
+        if isinstance(gone, (SystemExit, KeyboardInterrupt)):
             raise RuntimeError(f"it ended the program: {gone!r}")
         calling.result()
         return True

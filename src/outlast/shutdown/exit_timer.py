@@ -1,8 +1,9 @@
-"""The thread that ends the process when its time has come, and does nothing else.
+"""End the process at a deadline, from a thread that does nothing else.
 
-It stands before it is needed, and asks nothing of the rest of the program: `os._exit` runs no clean-up, joins nothing and
-flushes nothing, because what it would flush may be locked by the thread that hangs. What has to be seen is flushed by
-whoever arms it, while there is time.
+The thread is started before it is needed and depends on nothing else in the program. `os._exit`
+runs no clean-up, joins nothing and flushes nothing, because the thread that hangs may hold the
+locks a flush would need. The caller that arms the timer flushes what must be seen, while there is
+time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import time
 from queue import Empty, SimpleQueue
 
 BACKSTOP = 0.2
-"""So many seconds after the thread, SIGALRM at its default action: for an interpreter in which no thread gets a turn."""
+"""Seconds after the thread's deadline until SIGALRM at its default action.
+
+It ends an interpreter in which no thread gets to run.
+"""
 
 _WAIT_SECONDS_MAX = 3600.0
 _SAME_SECONDS = 0.05
@@ -23,11 +27,12 @@ _Order = tuple[float, int] | None
 
 
 class ExitTimer:
-    """`start()` early, `arm()` when the end is known, `disarm()` where the process is to go on after all.
+    """End the process at a deadline.
 
-    `arm` and `disarm` may be called in any thread and in a signal's handler: they take no lock, log nothing and import
-    nothing (a SimpleQueue's `put` is reentrant). They are not for a forked child, which has no thread until it calls
-    `start()` itself.
+    Call `start()` early, `arm()` when the end is known, and `disarm()` if the process continues
+    after all. `arm` and `disarm` may be called in any thread and in a signal handler: they take no
+    lock, log nothing and import nothing (a SimpleQueue's `put` is reentrant). A forked child has no
+    thread until it calls `start()` itself.
     """
 
     def __init__(self) -> None:
@@ -36,32 +41,34 @@ class ExitTimer:
         self._alarm_at: float | None = None
 
     def start(self) -> None:
-        """Make the thread. Once a process; again does nothing."""
+        """Start the thread, once per process. A repeated call does nothing."""
         if self._pid == os.getpid():
             return
         self._orders = SimpleQueue()
-        self._alarm_at = None  # a timer is not inherited
+        # A forked child does not inherit the timer.
+        self._alarm_at = None
         threading.Thread(
             target=_wait, args=(self._orders,), name="outlast-deadline", daemon=True
         ).start()
         self._pid = os.getpid()
 
     def arm(self, seconds: float, code: int) -> None:
-        """End the process in so many seconds with this exit code. Again: only if that is earlier.
+        """End the process in `seconds` with this exit code.
 
-        Behind the thread stands a timer (SIGALRM, 0.2 s later), unless the program uses SIGALRM or that timer itself. It
-        ends a process in which C code holds the GIL or which hangs after its last thread had a turn; not as PID 1,
-        where the kernel drops it.
+        A repeated call can only make it earlier. SIGALRM backs up the thread 0.2 s later, unless
+        the program itself uses SIGALRM or its timer. It ends a process in which C code holds the
+        GIL, or which hangs after its last thread has run. It does not end PID 1, where the kernel
+        drops it. Raise RuntimeError before `start()`.
         """
         if self._pid != os.getpid():
             raise RuntimeError("arm() before start(), or in a forked child: call start() first")
-        # A deadline already past leaves the thread its time before the timer, too.
+        # Even for a deadline in the past, the thread gets its time before the timer.
         at = time.monotonic() + max(seconds, 0.0)
         self._orders.put((at, code))
         self._alarm(at + BACKSTOP)
 
     def disarm(self) -> None:
-        """Forget every `arm`. Too late is too late."""
+        """Cancel every `arm`, unless the process is ending already."""
         if self._pid != os.getpid():
             return
         self._orders.put(None)
@@ -70,7 +77,7 @@ class ExitTimer:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def stop(self) -> None:
-        """Disarm it, and end its thread."""
+        """Disarm the timer and end its thread."""
         self.disarm()
         if self._pid == os.getpid():
             self._orders.put((-1.0, 0))
@@ -83,18 +90,21 @@ class ExitTimer:
         ):
             return
         if self._alarm_at is None:
-            if signal.getitimer(signal.ITIMER_REAL)[0]:  # the program's
+            # The program uses the timer itself.
+            if signal.getitimer(signal.ITIMER_REAL)[0]:
                 return
         elif at >= self._alarm_at or not self._is_ours(self._alarm_at):
             return
         self._alarm_at = at
-        signal.setitimer(
-            signal.ITIMER_REAL, max(at - time.monotonic(), 0.001)
-        )  # 0 would mean never
+        # Zero would disable the timer.
+        signal.setitimer(signal.ITIMER_REAL, max(at - time.monotonic(), 0.001))
 
     @staticmethod
     def _is_ours(at: float) -> bool:
-        """Whether the timer that runs is the one set for then: the program may have set its own over it."""
+        """Return whether the running timer is the one set for `at`.
+
+        The program may have replaced it.
+        """
         left, again = signal.getitimer(signal.ITIMER_REAL)
         return left > 0 and again == 0 and abs(time.monotonic() + left - at) < _SAME_SECONDS
 

@@ -1,4 +1,4 @@
-"""Whether a step will end in the time left, judged from how long it took before."""
+"""Estimate whether a step will end in the time left, from its earlier durations."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 KNOWN_MAX = 200
-"""Durations that are remembered of one step."""
+"""Maximum number of durations kept per step."""
 ENOUGH = 5
-"""Fewer say nothing."""
+"""Minimum number of durations for an estimate."""
 FRESH_MAX = 2_000
-"""Samples kept for the store between two looks; what is more is dropped: they are samples."""
+"""Maximum number of samples kept for the store between two writes. More are dropped."""
 
 
 def completion_probability(durations: Sequence[float], elapsed: float, left: float) -> float:
-    """How likely a step that has taken `elapsed` seconds ends within `left` more: of those that took longer than it has, the
-    share that did. A half where nothing is known."""
+    """Return the probability that a step ends within `left` seconds, after `elapsed` seconds.
+
+    It is the share of earlier executions that did, among those that took longer than `elapsed`.
+    Return 0.5 if there are too few durations.
+    """
     longer = [seconds for seconds in durations if seconds > elapsed]
     if len(durations) < ENOUGH or not longer:
         return 0.5
@@ -23,7 +26,10 @@ def completion_probability(durations: Sequence[float], elapsed: float, left: flo
 
 
 class Durations:
-    """How long steps took, here and (after `learn`) elsewhere. Single attempts that succeeded."""
+    """Durations of steps, from here and, after `learn`, from other workers.
+
+    Only single attempts that succeeded count.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], deque[float]] = {}
@@ -41,12 +47,12 @@ class Durations:
         return self._known.get((workflow, step), ())
 
     def learn(self, recorded: Mapping[tuple[str, str], Sequence[float]]) -> None:
-        """What the store remembers comes before what was seen here since."""
+        """Add durations from the store, as older than those measured here."""
         for pair, seconds in recorded.items():
             here = self._known.get(pair, ())
             self._known[pair] = deque((*seconds, *here), maxlen=KNOWN_MAX)
 
     def fresh(self) -> tuple[tuple[str, str, float], ...]:
-        """What the store has not been told yet."""
+        """Return the samples that are not in the store yet, and forget that they are new."""
         fresh, self._fresh = self._fresh, []
         return tuple(fresh)

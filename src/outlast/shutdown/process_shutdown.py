@@ -118,10 +118,10 @@ class ProcessShutdown:
         )
 
     def install(self) -> None:
-        """Start the exit timer and install the signal handlers, in a process of ours also the
-        watchdog.
+        """Start the exit timer, the signal handlers and, in a process of ours, the watchdog.
 
-        Call this in the main thread. Handlers cannot be set in another one.
+        Handlers and watchdog need the main thread. In another thread only the exit timer is
+        started.
         """
         self._exit_timer.start()
         if self._ours is not None and threading.current_thread() is threading.main_thread():

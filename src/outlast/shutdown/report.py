@@ -1,4 +1,4 @@
-"""The drain report: what came of a drain, as it is stored, logged, counted and shown."""
+"""Define the drain report: the result of a drain, as it is stored, logged, counted and shown."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from outlast.store.rows import DrainRow
 
 T = TypeVar("T")
 _OF_THE_ROW = frozenset({"worker", "host", "pid", "began", "recoveries"})
-"""What the store keeps in columns of its own."""
+"""Fields that the store keeps in its own columns."""
 UNREADABLE_REPORT = "its report cannot be read by this version of Outlast"
 
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Something that was still under way at the end."""
+    """Work that was still in flight at the end."""
 
     what: str
     """run, item, unit, each, map or agent (`run_until_drain`)."""
     id: str
     step: str | None = None
     seconds: float | None = None
-    """How long it had been under way."""
+    """How long it had been in flight."""
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupResult:
-    """One clean-up hook, or the lifespan."""
+    """The result of one clean-up hook, or of the lifespan."""
 
     name: str
     seconds: float
@@ -40,7 +40,7 @@ class CleanupResult:
 
 @dataclass(slots=True)
 class DrainReport:
-    """What came of a drain. Of one that was cut short only `left` and the times are known."""
+    """The result of a drain. If it was cut short, only `left` and the times are known."""
 
     worker: str
     reason: str = ""
@@ -48,43 +48,60 @@ class DrainReport:
     pid: int = 0
     began: datetime | None = None
     seconds: float | None = None
-    """From the first sign to the report; of one that was cut short, to the last sign of life of the process."""
+    """From the first sign to the report. If the drain was cut short, to the last sign of life."""
     layers: dict[str, float] = field(default_factory=dict)
-    """Seconds from the first sign to the end of each: coordinate, boundary, checkpoint, exit."""
+    """Seconds from the first sign to the end of each layer: coordinate, boundary, checkpoint, exit.
+    """
     completed: int = 0
-    """Runs that ended meanwhile, and items that were acked or nacked."""
+    """Runs that ended during the drain, and items that were acked or nacked."""
     released: int = 0
-    """Runs given back at a step boundary."""
+    """Runs released at a step boundary."""
     waiting: int = 0
-    """Runs given back that only waited."""
+    """Runs released that only waited."""
     checkpointed: int = 0
-    """Runs given back after a step was told to stop."""
+    """Runs released after a step got the request to stop."""
     given_back: int = 0
-    """Runs and items that had not begun."""
+    """Runs and items released before they had started."""
     compensations: int = 0
-    """Layer 4: compensations on record of the runs that were released, waiting or checkpointed. Whoever has the run undoes by them what must be."""
+    """Layer 4: recorded compensations of the runs that were released, waiting or checkpointed.
+
+    The worker that takes a run over uses them to compensate what it must.
+    """
     cost: dict[str, float] = field(default_factory=dict)
-    """What is on record of the runs that were released, waiting or checkpointed: it need not be spent again. By name: tokens, usd, …"""
+    """Recorded cost of the runs that were released, waiting or checkpointed, by name: tokens, usd,
+    …
+
+    It need not be spent again.
+    """
     left: list[Remaining] = field(default_factory=list)
-    """What still executed at the end, and why."""
+    """Work that still executed at the end, and why."""
     not_checkpointed: list[str] = field(default_factory=list)
-    """Steps that were told to stop and did not. Effects are not among them: an act is not told to."""
+    """Steps that got the request to stop and did not.
+
+    Effects never get it, so they are not listed.
+    """
     blocked: list[str] = field(default_factory=list)
-    """What held the drain up: a loop that stood still, a store that did not answer."""
+    """What delayed the drain: a blocked event loop, a store that did not answer."""
     units: dict[str, int] = field(default_factory=dict)
-    """committed and rolled_back."""
+    """Numbers of units: committed and rolled_back."""
     cleanup: list[CleanupResult] = field(default_factory=list)
     cut_short: bool = False
-    """The process was gone before it could write its report: this is what its sweeper saw."""
+    """The process was gone before it could write its report. The sweeper wrote what it saw."""
     recoveries: dict[str, float] = field(default_factory=dict)
-    """Of the runs that were interrupted: how many another worker has taken up (count), and after how many seconds (p50, p95, max)."""
+    """Recoveries of the interrupted runs by other workers.
+
+    `count` is their number; `p50`, `p95` and `max` are the seconds they took.
+    """
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the report as a JSON-compatible dict."""
         return asdict(self) | {"began": self.began.isoformat() if self.began else None}
 
     def text(self) -> str:
-        """What the store keeps of it; who and when are in its own columns, and recoveries come later."""
+        """Return the JSON text that the store keeps. It leaves out the store's own columns.
+
+        Recoveries come later, so they are not part of it.
+        """
         document = self.document()
         for name in _OF_THE_ROW:
             del document[name]
@@ -92,8 +109,11 @@ class DrainReport:
 
     @classmethod
     def of(cls, row: DrainRow) -> DrainReport:
-        """As the store has it; of a drain that is still under way just that it began, and of one whose report cannot be read (another version's) what the
-        store itself knows."""
+        """Build a report from a stored row.
+
+        For a drain in progress, the report says only that it began. If the report cannot be read,
+        for example because another version wrote it, it has only the store's own columns.
+        """
         try:
             return cls._read(row)
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
@@ -126,7 +146,10 @@ class DrainReport:
         return report
 
     def _check(self) -> None:
-        """TypeError if it is not made of what a drain writes: whoever shows it relies on that."""
+        """Raise TypeError if a field has a type that no drain writes.
+
+        Readers rely on these types.
+        """
         empty = DrainReport("")
         for name in self.__dataclass_fields__.keys() - _OF_THE_ROW - {"seconds"}:
             _must_be(type(getattr(empty, name)), getattr(self, name))
@@ -150,7 +173,7 @@ def _must_be(kind: type | tuple[type, ...], *values: object) -> None:
 
 
 def _moment(seconds: float) -> datetime | None:
-    """None for what no calendar has."""
+    """Return the time as a datetime, or None if it is out of range or no number."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError, TypeError):
@@ -158,7 +181,10 @@ def _moment(seconds: float) -> datetime | None:
 
 
 def _known(kind: type[T], said: dict[str, Any]) -> T:
-    """As far as this version knows what it says: another one may have written it."""
+    """Build an object from the fields this version knows.
+
+    Another version may have written others.
+    """
     fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
     required = {"what": "", "id": "", "name": "", "seconds": 0.0}
     defaults = {

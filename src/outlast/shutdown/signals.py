@@ -107,14 +107,14 @@ class Signals:
         ways.take()
         for number in self._numbers:
             previous = signal.getsignal(number)
-            # The handler is not Python's, so it could not be restored.
             if previous is None:
+                # The handler is not Python's, so it could not be restored.
                 log.warning(
                     "%s belongs to a handler outside of Python, and is left to it", number.name
                 )
                 continue
-            # A shell's `trap '' TERM` or a script's `&` ignores the signal on purpose.
             if previous is signal.SIG_IGN:
+                # A shell's `trap '' TERM` or a script's `&` ignores the signal on purpose.
                 continue
             self._previous[number] = previous
             signal.signal(number, self._handler)
@@ -360,7 +360,7 @@ class _Ways:
         self.bell.close()
 
     def follow(self, gone: _Ways) -> None:
-        """Pass on to the successor of an installation that goes away."""
+        """Pass on to the next reader in line, because the one that we passed on to goes away."""
         if self._next is not None:
             # Our thread may be writing to it.
             self._retired.append(self._next)
@@ -462,8 +462,8 @@ class _Listener:
             data = os.read(relay, 4096)
         except BlockingIOError:
             return
-        # The watchdog is gone. Read what it would have read.
         if not data:
+            # The watchdog is gone. Read what it would have read.
             self._selector.unregister(relay)
             self._selector.register(self._ways.wake_other, selectors.EVENT_READ, self._read_wake)
             return

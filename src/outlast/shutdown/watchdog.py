@@ -131,8 +131,7 @@ class WatchdogProcess:
             self._process.returncode = 0
 
     def attach(self) -> tuple[int, int, int] | None:
-        """Return three new descriptors: to write to, to read from, and to read from if that one
-        ends.
+        """Return new descriptors: one to write, one to read, and one to read if that one ends.
 
         The caller closes them. The last is the read end of the wake-up pipe: if the watchdog dies,
         the caller reads there what it has not read. Holding it also keeps a write from failing with
@@ -306,8 +305,8 @@ def _watchdog(wake: int, relay: int, worker: int, grace: float) -> None:
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     pidfd = _pidfd(worker)
-    # The worker has ended. Its pid, and what the pidfd refers to, may be another process by now.
     if os.getppid() != worker:
+        # The worker has ended. Its pid, and what the pidfd refers to, may be another process by now.
         return
     poll = select.poll()
     poll.register(wake, select.POLLIN)
