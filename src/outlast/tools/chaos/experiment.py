@@ -234,7 +234,7 @@ class Experiment:
     def _book(self) -> LedgerSummary | None:
         """Return the ledger's summary, or None without a ledger.
 
-        Raise ChaosFailed if the log has gaps.
+        Raise ChaosFailed if the ledger died or its log is incomplete.
         """
         if self._ledgers is None:
             return None

@@ -140,9 +140,9 @@ class LoadGenerator:
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing is left to submit, cancel or acknowledge.
+        """Return whether no work is left.
 
-        Nothing that was submitted is in flight either.
+        Nothing is to be submitted, cancelled or acknowledged, and nothing is in flight.
         """
         return (
             self._closing

@@ -1,6 +1,6 @@
 """Serve an outbox over HTTP that accepts every message, however often it is sent.
 
-It does not prevent duplicates. It counts them.
+It does not prevent duplicates. It only counts.
 """
 
 from __future__ import annotations

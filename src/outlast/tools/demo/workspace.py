@@ -50,7 +50,7 @@ def address_of(path: Path) -> str:
 def taken_turn(path: Path) -> Iterator[None]:
     """Keep other demos from making room in this folder within the block.
 
-    Raise DemoRefused if one is.
+    Raise DemoRefused if another demo is starting there.
 
     Two demos that start at the same moment would not see each other. They would share a store and
     wait for each other's runs.

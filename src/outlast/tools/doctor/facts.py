@@ -144,9 +144,9 @@ def _is_read_only(facts: Mapping[str, Any]) -> bool:
 
 
 def _unopened(scheme: str, there: int, known: int) -> str | None:
-    """Return why the store must not be opened: opening would create or migrate it.
+    """Return why the store must not be opened: that would create or migrate it.
 
-    None if it may be.
+    Return None if it may be opened.
     """
     if scheme == "memory":
         return "it lives and ends with its process."

@@ -193,7 +193,7 @@ def _probe_ports(container: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _knows_75(job: dict[str, Any]) -> bool:
-    """Return whether a failure policy ignores exit code 75.
+    """Return whether a failure policy ignores exit code 75, or pods that were disrupted.
 
     Nothing else does: with OnFailure the kubelet restarts the container, and that counts too.
     """
