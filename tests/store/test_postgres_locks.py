@@ -19,7 +19,7 @@ from outlast.store.commands import (
     Sweep,
     UpdateSession,
 )
-from outlast.store.postgres.store import PostgresStore
+from outlast.store.postgres.store import AGAIN_MAX, PostgresStore
 from outlast.store.protocol import Blocked
 from support.postgres_schemas import connected, emptied, schema_of_this_process
 
@@ -225,3 +225,20 @@ def test_locked_run_blocks_neither_other_runs_nor_lease_renewals(schema):
 
     asyncio.run(main())
     assert len(executed) == len(set(executed)) == STEPS * len(ids)
+
+
+def test_commit_waits_longer_for_a_lock_after_many_deadlocks(store, monkeypatch):
+    """A lock wait that follows the last permitted deadlock is repeated like any other."""
+    errors = [psycopg.errors.DeadlockDetected() for _ in range(AGAIN_MAX - 1)]
+    errors.append(psycopg.errors.LockNotAvailable())
+    call = store._call
+
+    def fail_first(*args):
+        if errors:
+            raise errors.pop(0)
+        return call(*args)
+
+    monkeypatch.setattr(store, "_call", fail_first)
+    store.commit([Submit(id, "flow", "[]", id, "s") for id in ("a", "b")])
+    assert errors == []
+    assert store.run("a") is not None

@@ -373,15 +373,17 @@ class PostgresStore:
         lock_wait = next(lock_waits)
         long = seconds is None and not {Prune, SubmitMany}.isdisjoint(map(type, commands))
         seconds_max = self.call_timeout * LONG_CALLS if long else seconds
-        for turn in range(AGAIN_MAX):
+        turn = 1
+        while True:
             try:
                 answer = self._call(sent, lock_wait, seconds_max)
             except psycopg.Error as error:
                 definite = self._writer.is_usable
                 if definite and seconds is not None and error.sqlstate in (*AGAIN, LOCKED):
                     return None
-                if definite and error.sqlstate in AGAIN and turn < AGAIN_MAX - 1:
-                    time.sleep(random.uniform(0.0, 0.002 * 2**turn))  # noqa: S311
+                if definite and error.sqlstate in AGAIN and turn < AGAIN_MAX:
+                    time.sleep(random.uniform(0.0, 0.001 * 2**turn))  # noqa: S311
+                    turn += 1
                     continue
                 if long and self._prune_part > 1 and (not definite or error.sqlstate == CANCELLED):
                     # The journals may be long.
@@ -400,8 +402,9 @@ class PostgresStore:
                         raise Blocked(_blocked(self.place, error, self.address), locked) from error
                     lock_wait = longer
                     continue
-                if definite and error.sqlstate == SHUT_OUT and turn < AGAIN_MAX - 1:
+                if definite and error.sqlstate == SHUT_OUT and turn < AGAIN_MAX:
                     self._renew_epoch()
+                    turn += 1
                     continue
                 raise translate(error, self.address, sent=True, usable=definite) from error
             break
