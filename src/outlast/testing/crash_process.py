@@ -39,8 +39,11 @@ def main() -> None:
         else SQLiteStore(db, heartbeat=HEARTBEAT)
     )
     plug: Any = CrashingStore(
-        store, int(at) or None, when, lambda: os.kill(os.getpid(), signal.SIGKILL)
-    )  # type: ignore[arg-type]
+        store,
+        int(at) or None,
+        when,  # type: ignore[arg-type]
+        lambda: os.kill(os.getpid(), signal.SIGKILL),
+    )
 
     call = workflow(*map(json.loads, args))
 

@@ -120,8 +120,8 @@ class CrowdContract(Contract):
             driver.submit(f"r{turn}")
             commands = [Claim(worker, f"{worker}-{turn}", ids=(f"r{turn}",)) for worker in workers]
             outcomes = self._together(
-                lambda number, commands=commands: crowd[number].one(commands[number])
-            )  # type: ignore[misc]
+                lambda number, commands=commands: crowd[number].one(commands[number])  # type: ignore[misc]
+            )
             assert sorted(len(rows) for rows in outcomes) == [0] * (CROWD - 1) + [1]
 
     def test_one_id_that_many_submit_is_new_for_one(self, crowd: list[StoreDriver]) -> None:
