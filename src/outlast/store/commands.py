@@ -192,7 +192,7 @@ class SaveProgress(NamedTuple):
 class SetWaiting(NamedTuple):
     """Set the names of the messages that a run waits for. Fenced. Result: None.
 
-    They only tell readers of the store. A repeat is harmless.
+    The names are for readers of the store. A repeat is harmless.
     """
 
     run: int

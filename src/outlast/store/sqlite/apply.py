@@ -296,7 +296,7 @@ class Transaction:
     def _claimable(self, command: commands.Claim) -> list[Any]:
         """Return the first `limit` ready runs in the contract's order.
 
-        Each combination of queue and workflow takes one seek in the index.
+        It seeks in the index once per queue, workflow, and interrupted or new.
         """
         self.db.execute(sql.COME_DUE, (self.now,))
         ready = 2 if command.suspects else 1

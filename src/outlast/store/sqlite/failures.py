@@ -14,13 +14,13 @@ import sqlite3
 from outlast.errors import StoreBroken, StoreError, StoreUnavailable
 from outlast.store.protocol import BadValue, CommitUnknown
 
-# None or NaN where a value is required.
 BAD_VALUES = (
     UnicodeEncodeError,
     OverflowError,
     sqlite3.ProgrammingError,
     sqlite3.InterfaceError,
     sqlite3.DataError,
+    # None or NaN where a value is required.
     sqlite3.IntegrityError,
 )
 

@@ -85,7 +85,7 @@ class LivenessLocks:
             os.close(fd)
 
     def is_dead(self, worker: str) -> bool:
-        """Return whether the worker is certainly dead: its lock is free and its heartbeat is old."""
+        """Return whether the worker is certainly dead: its lock is free, its heartbeat is old."""
         if worker in self._held:
             return False
         path = self._path(worker)

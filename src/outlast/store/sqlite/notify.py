@@ -63,8 +63,9 @@ class FifoNotifier:
         self._path, self._fd = path, fd
 
     def notify(self, *, here: bool = True) -> None:
-        """Wake every other process that listens on this folder, and with `here` this one's
-        listeners.
+        """Wake every other process that listens on this folder.
+
+        With `here`, also call this process's listeners.
         """
         for listener in self._listeners if here else ():
             listener()

@@ -125,7 +125,10 @@ def _make(
     version: int,
     ttl: float | None,
 ) -> int:
-    """Insert a session or a tombstone and return its pk. Of the previous row only the tokens stay."""
+    """Insert a session or a tombstone and return its pk.
+
+    Of the previous row only the tokens stay.
+    """
     if before is not None:
         _drop(transaction, [(before,)])
     where = {

@@ -315,8 +315,8 @@ class GroupCommitWriter:
         except StoreError as error:
             _count_failure(self._there, error)
             self._deliver(batch, [error] * len(batch))
-        # The store itself is faulty. Without this thread every caller would wait forever.
         except Exception as error:
+            # The store itself is faulty. If this thread ended, every caller would wait forever.
             _count_failure(self._there, error)
             log.error("the store failed", exc_info=redact(error, self._log_values))
             text = format_error(error, self._log_values)
