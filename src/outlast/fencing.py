@@ -123,8 +123,9 @@ class SQLGuard:
     fence: int
 
     def check(self, rowcount: int) -> None:
-        """Raise StaleFence if no row was written, or ValueError if the driver does not know the
-        count.
+        """Raise StaleFence if no row was written.
+
+        Raise ValueError if the driver does not know the count.
         """
         if rowcount == 0:
             raise StaleFence(self.resource, self.fence)
@@ -135,8 +136,9 @@ class SQLGuard:
 def sql_guard(
     resource: str | None = None, *, fence: int | None = None, paramstyle: ParamStyle = "named"
 ) -> SQLGuard:
-    """Return the statement of `guard_sql`. Execute it in the transaction of the write that it
-    guards.
+    """Return the statement of `guard_sql`.
+
+    Execute it in the transaction of the write that it guards.
 
     SQLAlchemy:
 
@@ -411,8 +413,9 @@ def read_headers(headers: Headers) -> tuple[str, int]:
 
 
 class FenceGate:
-    """Check fences in a threaded server that keeps the guarded data in this process or on this
-    host.
+    """Check fences on the server's side.
+
+    It is for a threaded server that keeps the guarded data in this process or on this host.
 
         with gate.passing("/orders/7", fence):      # StaleFence: answer 409
             write()

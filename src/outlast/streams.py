@@ -135,9 +135,7 @@ class StreamBase(Generic[C]):
         made.
         """
         self.restarted = False
-        """Whether an earlier attempt's text was dropped: this is another answer, from its
-        beginning.
-        """
+        """Whether an earlier attempt's text was dropped. This is another answer, from the start."""
         self.resumed_from: C = type()
         """The earlier attempts' text that this one resumes from.
 

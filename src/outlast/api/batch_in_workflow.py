@@ -48,10 +48,8 @@ class InsideEach(AsyncIterator[T], Generic[T]):
         self._host = execution.host
         self._reader = _Reader(items, key, execution.engine.settings.id_length_max)
         self._step: Step[[], Any] = Step(self._reader.next, name=name)
-        self._step.is_measured = (
-            # The time to the next item says nothing about the step, and there are many names.
-            False
-        )
+        # The time to the next item says nothing about the step, and there are many names.
+        self._step.is_measured = False
         self._ended = False
 
     def __aiter__(self) -> InsideEach[T]:

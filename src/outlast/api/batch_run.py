@@ -76,11 +76,10 @@ class BatchRun:
     # -- acquiring
 
     async def take(self, total: int | None) -> None:
-        """Acquire the run: a new one, one that no process holds, or a finished one that is
-        requested again.
+        """Acquire the run: a new one, an unheld one, or a finished one that is requested again.
 
-        While another process holds it, wait. The death of that process is noticed. Raise Draining
-        if this process is draining.
+        While another process holds the run, wait. The death of that process is noticed. Raise
+        Draining if this process is draining.
         """
         engine = self.engine
         await engine._wait_for_isolated_run(self._parent)
@@ -178,7 +177,7 @@ class BatchRun:
         return self._row
 
     async def done(self, keys: Sequence[str]) -> dict[str, str | None]:
-        """Return the results of those keys whose items are done."""
+        """Return those of the keys whose items are done, with their results."""
         return await self.engine.read(self.engine.store.done, self._held.pk, keys)
 
     def note(self, kind: str, key: str, value: str | None = None) -> Record:

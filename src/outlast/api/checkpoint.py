@@ -48,7 +48,7 @@ class Checkpoint:
 
     @property
     def id(self) -> str:
-        """The task's id."""
+        """Return the task's id."""
         return self._session.id
 
     def save(self, /, **fields: Any) -> Awaits[None]:

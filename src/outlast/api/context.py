@@ -43,7 +43,7 @@ class Current:
 
     @property
     def id(self) -> str:
-        """The run's id."""
+        """Return the run's id."""
         return self._execution.id
 
     @property
@@ -67,8 +67,9 @@ class Current:
 
     @property
     def attempt(self) -> int:
-        """Return the number of the step's attempt, from 1. Raise NotInRun in the workflow's own
-        code.
+        """Return the number of the step's attempt, from 1.
+
+        Raise NotInRun in the workflow's own code.
         """
         if self._body is None:
             raise refused(

@@ -127,8 +127,9 @@ class Each(AsyncIterator[T], Generic[T]):
                 self._pulling.cancel()
 
     def __del__(self) -> None:
-        """Leave the loop at once after `break` or an exception: nothing else refers to this
-        iterator.
+        """Leave the loop.
+
+        `break` and exceptions end here at once, because nothing else refers to this iterator.
         """
         if not getattr(self, "_over", True):
             self._progress_line.close()

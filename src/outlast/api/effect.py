@@ -118,7 +118,7 @@ class EffectBase(StepBase[P, R]):
         """Decorate the function that determines whether the effect happened.
 
         It returns `Happened(result)`, or None if the effect did not happen. Raising means unknown.
-        It takes the effect's parameters that it names, and the key. Outlast calls it when a death,
+        It takes the key and any of the effect's parameters, by name. Outlast calls it when a death,
         a time-out or an exception left the outcome open, only after the act can no longer be in
         flight, and under the effect's `timeout`.
         """

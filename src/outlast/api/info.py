@@ -104,7 +104,7 @@ class EffectInfo:
     intent: int
     """The number of its last intent, for `decide`; 0 if there was none."""
     acts: int
-    """The number of its intents."""
+    """The number of intents that it may have acted on."""
     compensation: str | None
     """The effect that compensates it."""
     units: tuple[str, ...]

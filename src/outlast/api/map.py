@@ -130,7 +130,7 @@ class MapJob(Generic[T]):
                     self._results[one.key] = self._codec.decode(one.value or "null")
                     self._progress_line.skip(1)
                 elif one.key not in self._results:
-                    # Otherwise the key came twice, and its item is in flight.
+                    # A key that came before is in flight, and is one item.
                     self._results[one.key] = _TO_COME
                     self._todo.append(one)
         except BaseException as error:

@@ -214,10 +214,10 @@ class Outlast:
     async def drain(
         self, reason: str = "its program asked for it", *, grace: float | None = None
     ) -> DrainReport:
-        """Drain: bring work in flight to its next boundary, release everything, and claim nothing
-        more.
+        """Drain this process and return the report.
 
-        The drain takes at most `grace` seconds (by default the setting). This returns when the
+        Work in flight proceeds to its next boundary, everything is released, and nothing more is
+        claimed. The drain takes at most `grace` seconds (by default the setting). This returns when the
         drain is over. The process goes on, and this Outlast still answers queries and accepts
         submissions. All calls share one drain.
         """
@@ -427,8 +427,7 @@ class Outlast:
         key: Callable[[Any], str] | None = None,
         concurrency: int | None = None,
     ) -> dict[str, Any]:
-        """Call a function for every item and return the results as a dict by item key, in item
-        order.
+        """Call a function for every item and return the results by item key, in item order.
 
         At most `concurrency` calls run at once (by default the setting). Results are recorded: the
         same call again processes only the remaining items. A plain function is called in a thread.
@@ -629,7 +628,7 @@ class Outlast:
         )  # fmt: skip
 
     async def effects(self, id: str) -> list[EffectInfo]:
-        """Return the effects that a run performed or intended, in that order."""
+        """Return the effects that a run performed or intended to perform, oldest first."""
         engine, row = self._open, await self._row(id)
         effect_log, _ = await engine.read(effect_log_of, engine, row)
         return EffectInfo.of(effect_log)
@@ -748,8 +747,8 @@ def run(
                 f"{named}. What it recorded is kept: the same call{' ' if id else ' with an id= '}goes on from there."
             )
         raise
-    # Conclude here, not in the coroutine: the traceback of a failed or parked run then has no
-    # frames of the event loop.
+    # Conclude here, not in the coroutine: the traceback of a failed or parked run then does not
+    # show Outlast's internals.
     result: R = conclude(run_id, end, call.workflow.signature.returns())
     return result
 
@@ -772,9 +771,7 @@ def _say(words: str) -> None:
 
 
 def _warn_of_patterns(queues: Iterable[str]) -> None:
-    """Log a warning for queue names that look like patterns. They are legal but match only
-    literally.
-    """
+    """Log a warning for queue names that look like patterns: they match only literally."""
     for name in queues:
         if any(mark in name for mark in "*?["):
             log.warning(

@@ -12,7 +12,7 @@ NAME_LENGTH = 40
 CLEAR = "\r\x1b[2K"
 
 _shown: list[ProgressLine] = []
-"""The lines that want the terminal. Only the first one is shown."""
+"""The line that is shown, if any. A terminal has one, and the first to come keeps it."""
 
 
 class ProgressLine:

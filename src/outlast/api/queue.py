@@ -116,7 +116,7 @@ class Item:
             if not isinstance(outcome, StoreError):
                 self._heard(command, outcome)
             elif self._over and not self._unheard:
-                # Otherwise the handler may ack or nack it again.
+                # The handler has ended: nothing acks or nacks the item again.
                 self._engine.in_flight.drop(self._row.fence)
             if answer.done():
                 # The caller was cancelled. The command is in effect all the same.
@@ -352,9 +352,7 @@ class Consumer:
         self._commands: list[tuple[Item, Ack | Release]] = []
         """Acks and releases to submit, in one commit with the next claim."""
         self._unheard, self._all_heard = 0, asyncio.Event()
-        """The number of items whose ack or release is not answered yet, and whether all are
-        answered.
-        """
+        """The number of acks and releases that are not answered yet; set once all are."""
         self._claiming = True
         self.claimer = Claimer(
             engine, (queue,), lambda: (ITEM,), concurrency, self._begin, self._say
@@ -411,9 +409,7 @@ class Consumer:
         self._say()
 
     def lost(self, worker: str) -> None:
-        """Cancel the handlers of a worker that was declared dead: other workers have its items by
-        now.
-        """
+        """Cancel the handlers of a worker that was declared dead: it no longer owns its items."""
         for task, item in self._tasks.items():
             if item._row.worker == worker:
                 item._said = item._lost = True

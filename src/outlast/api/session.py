@@ -90,9 +90,7 @@ class Session:
         find: Callable[[], Engine] | None = None,
         space: str = SESSION,
     ) -> None:
-        """Store the settings and the address. `find` returns the engine; None: that of the current
-        run.
-        """
+        """Create a handle. `find` returns its engine. None: the engine of the current run."""
         self._settings, self._find = settings, find
         unsaid = isinstance(ttl, EllipsisType)
         kept = TTL if isinstance(ttl, EllipsisType) else _checked(ttl)
@@ -100,7 +98,7 @@ class Session:
 
     @property
     def id(self) -> str:
-        """The session's id."""
+        """Return the session's id."""
         return self._at.id
 
     # -- reading
@@ -167,8 +165,9 @@ class Session:
         return self._look("last", (field, count), find, decode)
 
     def all(self) -> Awaits[dict[str, Any]]:
-        """Return everything in the session by field, as plain JSON. Empty if the session does not
-        exist.
+        """Return everything in the session by field, as plain JSON.
+
+        The result is empty if the session does not exist.
         """
         return self._all("all", json.loads)
 
@@ -183,7 +182,7 @@ class Session:
         return self._look(name, (), find, decode)
 
     def info(self) -> Awaits[SessionInfo | None]:
-        """Return the version, last change, expiry and contents of the session.
+        """Return the session's version, last change, expiry, field names and list lengths.
 
         Return None if the session does not exist. This does not extend its expiry.
         """
@@ -347,9 +346,7 @@ class Session:
 
 
 def not_in_run(what: str) -> NotInRun:
-    """Build the error for a call outside a run. `what` is the session's space and its function's
-    name.
-    """
+    """Build the error for a call of `what()`, a function that returns a session, outside a run."""
     return NotInRun(
         f"{what}() is for the code of a workflow or a step, and this is code outside any run. Elsewhere: app.{what}(id)."
     )

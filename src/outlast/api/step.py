@@ -27,8 +27,9 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 Awaits = Coroutine[None, None, R]
-"""The type that calling a step returns. With `Coroutine[Any, Any, R]`, mypy infers Any for a
-`gather` of several types.
+"""The type that calling a step returns.
+
+With `Coroutine[Any, Any, R]`, mypy infers Any for a `gather` of several types.
 """
 
 OPTIONS = ("name", "retries", "backoff", "backoff_max", "retry_on", "timeout")
@@ -119,8 +120,9 @@ class StepBase(Generic[P, R]):
     def _within(
         self, body: step_execution.StepExecution, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, R]:
-        """Return the awaitable of a step that is called in a step's body. Effects may not call
-        steps.
+        """Return the awaitable of a step that is called in a step's body.
+
+        Raise NotInRun in the body of an effect.
         """
         if body.is_effect:
             raise NotInRun(

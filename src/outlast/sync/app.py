@@ -53,7 +53,7 @@ class Run(Generic[R]):
 
     @property
     def id(self) -> str:
-        """The run's id."""
+        """Return the run's id."""
         return self._run.id
 
     def result(self, timeout: float | None = None) -> R:
@@ -173,7 +173,7 @@ class Outlast:
 
     @property
     def settings(self) -> Settings:
-        """The effective settings: given here, in the environment or in files, and the defaults."""
+        """Return the effective settings: given here, in the environment or in files, and the defaults."""
         return self._app.settings
 
     def __enter__(self) -> Self:
@@ -331,8 +331,7 @@ class Outlast:
         key: Callable[[Any], str] | None = None,
         concurrency: int | None = None,
     ) -> dict[str, Any]:
-        """Call a function for every item and return the results as a dict by item key, in item
-        order.
+        """Call a function for every item and return the results by item key, in item order.
 
         At most `concurrency` threads call it at once (by default the setting). Results are
         recorded: the same call again processes only the remaining items.

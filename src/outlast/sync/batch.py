@@ -60,7 +60,7 @@ class Exchange(Generic[T]):
         if reply is None:
             self._task = asyncio.create_task(make())
         elif self._given is not None and not self._given.done():
-            # Otherwise nothing waits for the reply any more.
+            # The call still waits for this reply.
             if isinstance(reply, Exception):
                 self._given.set_exception(reply)
             else:

@@ -1,6 +1,4 @@
-"""Define queues of plain items for sync programs: the async ones, with each call through the
-portal.
-"""
+"""Define queues of plain items for sync programs: the async ones, called through the portal."""
 
 from __future__ import annotations
 
@@ -113,10 +111,9 @@ class Queue:
         return None if item is None else Item(self._portal, item)
 
     def consume(self, fn: Callable[[Item], Any], *, concurrency: int | None = None) -> None:
-        """Call `fn(item)` in threads, `concurrency` at once, until Outlast is closed from
-        elsewhere.
+        """Call `fn(item)` for every item, in threads, until Outlast is closed from elsewhere.
 
-        An item is acked when `fn` returns and nacked when it raises, unless `fn` did so itself.
+        At most `concurrency` calls run at once (by default the setting). An item is acked when `fn` returns and nacked when it raises, unless `fn` did so itself.
         """
         core.check_handler(fn)
         wrong = f"consume() of a sync program takes a plain function, not {fn!r}, which is async: `from outlast import Outlast`."
@@ -126,7 +123,7 @@ class Queue:
         def handle(item: core.Item) -> None:
             answer = fn(Item(self._portal, item))
             if inspect.isawaitable(answer):
-                # A lambda around a coroutine function returns an awaitable that nothing awaits here.
+                # A lambda around a coroutine function returns one. Nothing awaits it here.
                 if inspect.iscoroutine(answer):
                     answer.close()
                 raise TypeError(wrong)

@@ -1,6 +1,4 @@
-"""Define `Session` and `Checkpoint` for sync programs, workflows and steps: the async ones,
-blocking.
-"""
+"""Define `Session` and `Checkpoint` for sync code: the async ones, blocking."""
 
 from __future__ import annotations
 
