@@ -33,7 +33,8 @@ LOOK_SECONDS = 0.5
 YIELD_PATIENCES = 6
 """How many times `suspect_patience` a suspect waits before it is claimed beside other work."""
 
-_chance = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
+# Not the shared generator: a program may have seeded that.
+_chance = random.Random()  # noqa: S311 - no secret
 
 OVERDUE_ROUNDS, OVERDUE_SECONDS = 20, 0.2
 """After this many rounds without a claim, the seconds between two of them."""

@@ -44,10 +44,11 @@ async def decide(
     result: Any,
     intent: int | None,
 ) -> None:
-    """Record a person's decision on an open effect of a parked run.
+    """Record a person's decision on an undecided effect of a parked run.
 
-    Exactly one of `happened`, `did_not` and `compensate` must be given. Raise WrongStatus if the
-    run is not parked or has changed meanwhile, and UnknownEffect if there is no such effect.
+    Raise SettingsError unless exactly one of `happened`, `did_not` and `compensate` is given. Raise
+    WrongStatus if the run is not parked or has changed meanwhile, and UnknownEffect if there is no
+    such effect.
     """
     if (happened is not NOT_SAID) + bool(did_not) + bool(compensate) != 1:
         raise SettingsError("say one of: happened=RESULT, did_not=True, compensate=True.")
@@ -87,8 +88,9 @@ async def decide(
 
 
 def undecided(effect_log: EffectLog) -> list[EffectRecord]:
-    """Return the effects that a person may decide on: open ones, newest first, then failed
-    compensations.
+    """Return the effects that a person may decide on.
+
+    These are the open ones, newest first, and then the compensations that failed.
     """
     stuck = [
         one

@@ -307,8 +307,8 @@ class Engine:
             return
         within = None
         if self.drain.layer is not None:
-            # The exit timer ends a process of our own. In another program, the drain may be over
-            # already.
+            # The exit timer ends a process of our own. In another program, the drain's grace may
+            # have passed.
             within = max(
                 AFTER_STORE_SECONDS,
                 self.drain.left - min(AFTER_STORE_SECONDS, self.drain.grace / 8),
@@ -606,7 +606,7 @@ class Engine:
         """Wait until a run has ended or is parked, in any process, and return its outcome.
 
         Raise StoreUnavailable if this engine closes meanwhile, and Draining if a signal's drain
-        released the run.
+        released the run. If an error evicted the run's execution here, raise that error.
         """
         while True:
             if self.closing:

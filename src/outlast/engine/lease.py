@@ -20,7 +20,8 @@ from outlast.store.writer.group_commit import GroupCommitWriter
 
 log = logging.getLogger("outlast.lease")
 
-_jitter = random.Random()  # noqa: S311 - no secret; of its own, so that a program's seeded one is left alone
+# Not the shared generator: a program may have seeded that.
+_jitter = random.Random()  # noqa: S311 - no secret
 
 
 RETRIES = 4
@@ -39,7 +40,7 @@ class Lease:
         lost: Callable[[], None],
         read: Callable[[str], object],
     ) -> None:
-        """Set up the lease. `read` reads from the store, with the worker's id.
+        """Prepare the lease without starting it. `read` reads from the store, with the worker's id.
 
         `lost` is called in the lease's thread when the store has declared the worker dead.
         """
@@ -104,10 +105,9 @@ class Lease:
                 self.trouble = None
 
     def _try_reading(self) -> None:
-        """Read from the store once, with a short deadline, because nothing was read since the last
-        renewal.
+        """Read from the store once, with a short deadline. Raise StoreError if that fails.
 
-        Raise StoreError if that fails.
+        Call this if the process has read nothing since the last renewal.
         """
         with until(time.monotonic() + self._seconds / 3 / RETRIES):
             self._read(self._worker)

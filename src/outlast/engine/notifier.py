@@ -68,7 +68,7 @@ class ChangeNotifier:
                 return
 
     def poll_every(self, seconds: float) -> None:
-        """Notify every so often without a change: not every system delivers notifications."""
+        """Notify every `seconds` even without a change: not every system delivers notifications."""
         self._looking = self._loop.call_later(seconds, self._poll, seconds)
 
     def stop(self) -> None:

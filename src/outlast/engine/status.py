@@ -1,6 +1,6 @@
 """Show an engine's status to the HTTP server.
 
-Every member may be called from any thread. None waits.
+Every member may be called from any thread. Only `refresh` may block.
 """
 
 from __future__ import annotations

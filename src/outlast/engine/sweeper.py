@@ -77,7 +77,8 @@ class Sweeper:
         heartbeat, crowd = self._engine.settings.heartbeat, self._peers / 2
         if crowd <= 1:
             return heartbeat
-        return min(heartbeat * crowd * uniform(0.5, 1.5), self._engine.settings.lease / 4)  # noqa: S311 - no secret
+        # The jitter is no secret.
+        return min(heartbeat * crowd * uniform(0.5, 1.5), self._engine.settings.lease / 4)  # noqa: S311
 
     async def sweep(self) -> bool:
         """Sweep dead workers, and return whether there were any."""

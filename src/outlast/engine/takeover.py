@@ -1,4 +1,4 @@
-"""Take over a run that was started here by its id, as soon as no other worker holds it."""
+"""Take over a run that a caller here requested by its id, as soon as no other worker holds it."""
 
 from __future__ import annotations
 
@@ -70,8 +70,9 @@ class Takeover:
             self.start(row, workflow)
 
     async def _take_over(self, id: str, workflow: Workflow[..., Any]) -> None:
-        """Try until this worker holds the run, it has ended or is parked, or it is left to the
-        fleet.
+        """Try until this worker holds the run, or until there is nothing to take over.
+
+        That is so when the run has ended, is parked, or is left to the fleet.
         """
         engine = self._engine
         told, log_backoff = HeldElsewhereNotice(engine), LogBackoff(engine.loop.time)
@@ -96,7 +97,8 @@ class Takeover:
                     return
                 pause = min(pause, due_in) if due_in > 0 else pause
             except Exception as error:
-                # A caller would wait for the run for ever.
+                # Keep trying after any failure: the caller would otherwise wait for the run for
+                # ever.
                 if log_backoff.should_log():
                     self._complain(id, error)
             await engine.notifier.wait(max(0.001, pause), seen)

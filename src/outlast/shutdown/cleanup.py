@@ -78,7 +78,7 @@ class CleanupRunner:
 async def end(
     engine: Engine, name: str, hook: Callable[[], Awaitable[Any]], until: float
 ) -> CleanupResult:
-    """Call a hook that must end in the task it began in, such as a lifespan, and return its result."""
+    """Call a hook that must end in the task it began in, such as a lifespan. Return its result."""
     part = max(SHARE_MIN, until - engine.loop.time())
     return await _bounded(engine, name, _here(hook, part), part)
 

@@ -207,7 +207,8 @@ class Drain:
         run in another process then check again. May be called from any thread.
         """
         self.by_signal = True
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        # If the loop is closed, no caller waits.
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._engine.notifier.notify)
 
     def expedite(self) -> None:
@@ -240,7 +241,8 @@ class Drain:
                 self.report.given_back += len(outcome)
         facts = {"event": "draining", "worker": command.worker, "reason": self.reason}
         log.info("draining: %s", self.reason, extra=facts)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for it
+        # If the loop is closed, no task waits for it.
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._coordinated.set)
 
     # -- layers 2 and 3, on the loop

@@ -17,7 +17,7 @@ def completion_probability(durations: Sequence[float], elapsed: float, left: flo
     """Return the probability that a step ends within `left` seconds, after `elapsed` seconds.
 
     It is the share of earlier executions that did, among those that took longer than `elapsed`.
-    Return 0.5 if there are too few durations.
+    Return 0.5 if there are too few durations, or if none is longer.
     """
     longer = [seconds for seconds in durations if seconds > elapsed]
     if len(durations) < ENOUGH or not longer:

@@ -50,7 +50,9 @@ class DrainReport:
     seconds: float | None = None
     """From the first sign to the report. If the drain was cut short, to the last sign of life."""
     layers: dict[str, float] = field(default_factory=dict)
-    """Seconds from the first sign to the end of each layer: coordinate, boundary, checkpoint, exit.
+    """Seconds from the first sign to the end of each layer.
+
+    The layers are coordinate, boundary, checkpoint and exit.
     """
     completed: int = 0
     """Runs that ended during the drain, and items that were acked or nacked."""
@@ -68,17 +70,16 @@ class DrainReport:
     The worker that takes a run over uses them to compensate what it must.
     """
     cost: dict[str, float] = field(default_factory=dict)
-    """Recorded cost of the runs that were released, waiting or checkpointed, by name: tokens, usd,
-    …
+    """Recorded cost of the runs that were released, waiting or checkpointed.
 
-    It need not be spent again.
+    It need not be spent again. The keys are names such as tokens and usd.
     """
     left: list[Remaining] = field(default_factory=list)
     """Work that still executed at the end, and why."""
     not_checkpointed: list[str] = field(default_factory=list)
     """Steps that got the request to stop and did not.
 
-    Effects never get it, so they are not listed.
+    Effects are not listed, because a drain does not stop them.
     """
     blocked: list[str] = field(default_factory=list)
     """What delayed the drain: a blocked event loop, a store that did not answer."""
@@ -98,9 +99,9 @@ class DrainReport:
         return asdict(self) | {"began": self.began.isoformat() if self.began else None}
 
     def text(self) -> str:
-        """Return the JSON text that the store keeps. It leaves out the store's own columns.
+        """Return the JSON text that the store keeps, without the fields in its own columns.
 
-        Recoveries come later, so they are not part of it.
+        Those are worker, host, pid and began, and the recoveries, which come later.
         """
         document = self.document()
         for name in _OF_THE_ROW:

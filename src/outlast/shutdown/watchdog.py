@@ -174,9 +174,10 @@ class WatchdogProcess:
         try:
             for fd in (other, wake, relay, relay_other):
                 os.set_blocking(fd, False)
-            # A Ctrl-C, or a signal to our process group, is not for the watchdog.
+            # A Ctrl-C, or a signal to our process group, is not for the watchdog, so it gets a new
+            # session. `os.path` instead of pathlib keeps the imports of this file light.
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
-                [sys.executable, "-I", "-S", os.path.abspath(__file__), *words],  # noqa: PTH100 - light
+                [sys.executable, "-I", "-S", os.path.abspath(__file__), *words],  # noqa: PTH100
                 pass_fds=(other, relay_other),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -306,7 +307,7 @@ def _watchdog(wake: int, relay: int, worker: int, grace: float) -> None:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     pidfd = _pidfd(worker)
     if os.getppid() != worker:
-        # The worker has ended. Its pid, and what the pidfd refers to, may be another process by now.
+        # The worker has ended. Its pid, and what the pidfd refers to, may be another process.
         return
     poll = select.poll()
     poll.register(wake, select.POLLIN)
