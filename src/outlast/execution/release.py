@@ -153,7 +153,7 @@ def _what_is_unknown(execution: RunExecution) -> str:
     only = next(iter(execution.unknown)) if len(execution.unknown) == 1 else None
     effect = "EFFECT" if only is None else f"{only}{_which(execution, only)}"
     if all(_is_of_children(execution, key) for key in execution.unknown):
-        return f"{STUCK}{' '.join(lines)} Say `outlast {again} {execution.id}` then."
+        return f"{STUCK}{' '.join(lines)} Then run `outlast {again} {quote(execution.id)}`."
     ways = (
         f"`outlast {again} {quote(execution.id)}` to try again, or, if it was done by hand, "
         f"`outlast decide {quote(execution.id)} {effect} --happened null`"
