@@ -58,11 +58,10 @@ class OutlastError(Explained, Exception):
 
 
 class NotInRun(OutlastError):
-    """The call was made outside a run. Start one with `run(...)` or `app.start(...)`; a step's
-    plain function is `.fn`.
+    """The call was made outside a run.
 
-    A call that workflow code may not make also fails the run, even if the workflow catches the
-    error.
+    Start one with `run(...)` or `app.start(...)`; a step's plain function is `.fn`. A call that
+    workflow code may not make also fails the run, even if the workflow catches the error.
     """
 
 
@@ -324,8 +323,9 @@ class StoreError(OutlastError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be written or read now. What it acknowledged is safe, and runs are
-    resumable.
+    """The store cannot be written or read now.
+
+    What it acknowledged is safe, and runs are resumable.
     """
 
 

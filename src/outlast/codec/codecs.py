@@ -31,8 +31,9 @@ class PlainCodec:
 
 
 class FittedCodec:
-    """Plain JSON that must also match the annotation: None, bool, int, float, str, lists and dicts
-    of them.
+    """Plain JSON that must also match the annotation.
+
+    Such annotations consist of None, bool, int, float, str, and lists and dicts of them.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -59,8 +60,9 @@ class FittedCodec:
 
 
 class TypedCodec:
-    """Encode values of one annotation with pydantic. A value that does not match it is
-    Unrecordable.
+    """Encode values of one annotation with pydantic.
+
+    A value that does not match the annotation is Unrecordable.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -166,9 +168,7 @@ def codec_for(annotation: Any) -> Codec:
 
 @cache
 def _typed(annotation: Any, _: str) -> Codec:
-    """Cache codecs by annotation and text: unions in another order are equal, but decode
-    differently.
-    """
+    """Cache codecs by annotation and text: equal unions in another order decode differently."""
     return TypedCodec(annotation)
 
 
@@ -230,8 +230,9 @@ def _name(annotation: Any) -> str:
 
 
 def encode_message(value: Any) -> str:
-    """Encode a value without an annotation, like a message: as plain JSON, or with pydantic by its
-    type.
+    """Encode a value that has no annotation, like a message.
+
+    It becomes plain JSON, or what pydantic makes of its type.
     """
     try:
         return plain.encode(value)

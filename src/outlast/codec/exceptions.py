@@ -68,8 +68,7 @@ _LOST: dict[type, frozenset[str]] = {
         {"filename", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line"}
     ),
 }
-"""The attributes that are not recorded, because Python acts on them. A rebuilt exception has None
-there.
+"""The attributes that are not recorded, because Python acts on them. Rebuilding sets them to None.
 """
 
 CANCELLED = '{"type":"asyncio.exceptions:CancelledError","message":"","args":[]}'

@@ -33,9 +33,7 @@ def has_fields(value: Any) -> bool:
 
 
 def said_of(value: Any) -> Any:
-    """Return the fields that differ from their defaults, or the output of the object's own
-    serializer.
-    """
+    """Return the fields that differ from their defaults, or what the object's serializer returns."""
     kind: Any = type(value)
     if _writes_itself(kind):
         return _written(value)
@@ -86,9 +84,7 @@ def _field(kind: type, name: str, known: Any, plain: dataclasses.Field[Any] | No
 
 
 def _is_masked(kind: type, name: str, known: Any) -> bool:
-    """Return whether this field has a serializer: a method of the class, or a mark in its
-    annotation.
-    """
+    """Return whether this field has a serializer: a method, or a mark in its annotation."""
     from pydantic import PlainSerializer, WrapSerializer
 
     methods = kind.__pydantic_decorators__.field_serializers.values()  # type: ignore[attr-defined]

@@ -31,8 +31,9 @@ times slower for a small value.
 
 
 def encode(value: Any) -> str:
-    """Return JSON text that `decode` turns into an equal value of the same types. Raise
-    Unrecordable if there is none.
+    """Return JSON text that `decode` turns into an equal value of the same types.
+
+    Raise Unrecordable if there is none.
     """
     kind = type(value)
     scalar = SCALARS.get(kind)
@@ -88,9 +89,7 @@ def _copied_in_parts(value: Any) -> Any:
 
 
 def is_deeper(value: Any, levels: int) -> bool:
-    """Return whether its lists and dicts are nested deeper than this. It works by level, without
-    recursion.
-    """
+    """Return whether its lists and dicts are nested deeper than this, without recursion."""
     level = [value]
     for _ in range(levels):
         below = [
@@ -105,10 +104,10 @@ def is_deeper(value: Any, levels: int) -> bool:
 
 
 def check(value: Any, depth: int = 1) -> None:
-    """Raise Unrecordable for anything but None, bool, int, float, str, and lists and str-keyed
-    dicts of them.
+    """Raise Unrecordable for anything that plain JSON does not restore unchanged.
 
-    The types must match exactly: subclasses are refused.
+    It allows None, bool, int, float, str, and lists and str-keyed dicts of them. The types must
+    match exactly: subclasses are refused.
     """
     kind = type(value)
     if kind in SCALARS:

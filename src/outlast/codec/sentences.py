@@ -4,7 +4,5 @@ from __future__ import annotations
 
 
 def stopped(text: str) -> str:
-    """Return the text with exactly one full stop at its end. Foreign messages come with and without
-    one.
-    """
+    """Return the text with exactly one full stop at its end. Foreign messages may lack one."""
     return text.rstrip(". ") + "."

@@ -1,5 +1,6 @@
-"""Handle the arguments and results of a decorated function: binding, fingerprints, codecs by
-annotation.
+"""Handle the arguments and results of a decorated function.
+
+That covers binding, fingerprints, and codecs by annotation.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from outlast.codec.plain import SCALARS, copied
 from outlast.errors import Unrecordable
 
 FINGERPRINT_LENGTH = 200
-"""Arguments whose JSON is no longer than this are their own fingerprint, so that people can read
-it.
-"""
+"""Arguments whose JSON is no longer than this are their own, readable fingerprint."""
 
 _OPEN = "What is no part of the call, like a client, is marked Annotated[..., Unrecorded]."
 _ALIVE = (
@@ -29,14 +28,16 @@ _ALIVE = (
 
 
 class Unrecorded:
-    """Mark a parameter that is not part of a call's identity: `client: Annotated[Client,
-    Unrecorded]`.
+    """Mark a parameter that is not part of a call's identity.
+
+    For example: `client: Annotated[Client, Unrecorded]`.
     """
 
 
 class Signature:
-    """The signature of a function, read once. Annotations are resolved at the first call, when
-    every name exists.
+    """The signature of a function, read once.
+
+    Annotations are resolved at the first call, when every name exists.
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
@@ -78,8 +79,9 @@ class Signature:
         return self._returns
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by name, without defaults. Raise TypeError as the function itself
-        would.
+        """Return the arguments by name, without defaults.
+
+        Raise TypeError as the function itself would.
         """
         if self._simple and not kwargs and self._required <= len(args) <= len(self._names):
             return dict(zip(self._names, args, strict=False))
@@ -189,8 +191,9 @@ class Signature:
     def having(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *value: Any
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with this one set, whether it was positional or named. Without a
-        value, remove it.
+        """Return the arguments with this one set, whether it was positional or named.
+
+        Without a value, remove it.
         """
         bound = self._signature.bind_partial(*args, **kwargs)
         bound.arguments.pop(name, None)

@@ -8,8 +8,9 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 
 
 def safe(text: str) -> str:
-    """Return the text with every unprintable character escaped: controls, escapes, bidirectional
-    marks and line ends.
+    """Return the text with every unprintable character escaped.
+
+    That includes controls, escapes, bidirectional marks and line ends.
     """
     return (
         text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
@@ -17,9 +18,7 @@ def safe(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line: line breaks become spaces, other unprintable characters are
-    escaped.
-    """
+    """Return the text on one line, with spaces for line breaks and the rest escaped as in `safe`."""
     return safe(" ".join(text.split()))
 
 

@@ -110,8 +110,9 @@ class HTTPFailure(OutlastError):
 
 
 class HTTPNotSent(HTTPFailure):
-    """Nothing was sent: no connection was made, or the request cannot be built. The call did not
-    happen.
+    """Nothing was sent, so the call did not happen.
+
+    No connection was made, or the request cannot be built.
     """
 
     _means = "nothing was sent, so it did not happen"

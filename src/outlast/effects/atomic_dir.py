@@ -244,8 +244,9 @@ class AtomicDir:
             self.own.unlink(probe)
 
     def announce(self, temp: str, sha256: str, fence: int) -> None:
-        """Keep the previous content and write the note (steps 2 and 3). Remove what an earlier
-        attempt left.
+        """Keep the previous content and write the note (steps 2 and 3).
+
+        Remove what an earlier attempt left.
         """
         before = self.note(fence)
         happened = before is not None and self.happened(before)
@@ -289,8 +290,9 @@ class AtomicDir:
         return status is not None
 
     def happened(self, note: Note) -> bool:
-        """Return whether the write took place and was not undone. If so, it is durable when this
-        returns.
+        """Return whether the write took place and was not undone.
+
+        If so, it is durable when this returns.
         """
         renamed = note.happened or (note.temp != "" and self.own.stat(note.temp) is None)
         if not renamed or note.undone:
@@ -300,9 +302,7 @@ class AtomicDir:
         return True
 
     def sha256(self) -> str | None:
-        """Return the digest of the current file; None if it does not exist or is not a regular
-        file.
-        """
+        """Return the digest of the current file; None if there is no regular file."""
         try:
             fd = self.folder.open_file(self.path.name, check_owner=False)
         except (FileNotFoundError, Untrusted):
@@ -369,9 +369,7 @@ class AtomicDir:
         return note
 
     def write(self, note: Note) -> None:
-        """Write the note. It is durable when this returns, and so are the other changes in
-        `.outlast`.
-        """
+        """Write the note. It and the other changes in `.outlast` are durable when this returns."""
         fresh = f"{self.stem}.new"
         # An attempt that died may have left one.
         self.own.unlink(fresh)
@@ -384,8 +382,9 @@ class AtomicDir:
         self.own.sync()
 
     def tidy(self) -> None:
-        """Remove what is too old, or too many versions of one file: at one write in thirty, and
-        hourly.
+        """Remove what is too old, or too many versions of one file.
+
+        This happens at one write in thirty, and hourly.
         """
         # The write has happened, so an error here must not suggest otherwise.
         with contextlib.suppress(OSError):

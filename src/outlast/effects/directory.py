@@ -125,7 +125,7 @@ class Directory:
         return status
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Return the status of this name itself, even if it is a symbolic link. None if it does not
+        """Return the status of this name itself, even of a symbolic link. None if it does not
         exist.
         """
         try:

@@ -68,8 +68,9 @@ class FileWritten:
 
 
 class FileNotWritten(OutlastError):
-    """The file was not written and is unchanged. `errno` is the system's error number, or 0 if
-    there is none.
+    """The file was not written and is unchanged.
+
+    `errno` is the system's error number, or 0 if there is none.
     """
 
     def __init__(self, path: str, reason: str, errno: int = 0) -> None:
@@ -138,10 +139,9 @@ def happened(path: str, *, key: str, fence: int) -> bool:
 
 
 def undo(path: str, *, key: str, fence: int) -> None:
-    """Restore the file's content from before the write under this key. Further calls have no
-    effect.
+    """Restore the file's content from before the write under this key.
 
-    Raise FileNotRestored if that content is no longer known.
+    Further calls have no effect. Raise FileNotRestored if that content is no longer known.
     """
     where = Path(path)
     try:

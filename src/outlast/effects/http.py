@@ -183,8 +183,9 @@ def http_effect(
     client: Callable[[], httpx.AsyncClient] | None = None,
     undo: None = _NEEDED,
 ) -> HTTPEffect:
-    """Make an effect of HTTP calls. Call this at the top of a module: after a crash it is found by
-    its name.
+    """Make an effect of HTTP calls.
+
+    Call this at the top of a module: after a crash the effect is found again by its name.
 
     - `timeout`, `retries`, `backoff`, `backoff_max`, `undo=None`: as for `@effect`. `timeout` must
       cover what the server may still do after the connection is gone: nothing is verified or
@@ -295,10 +296,9 @@ class _Sender:
         statuses: Mapping[int, Meaning] | None = None,
         **parts: Any,
     ) -> HTTPAnswer:
-        """Send a request and read the answer, all within `timeout` seconds: httpx's limits apply to
-        one read.
+        """Send a request and read the answer, all within `timeout` seconds.
 
-        Every exception says whether the call happened.
+        httpx's own limits apply to a single read. Every exception says whether the call happened.
         """
         statuses = self._statuses if statuses is None else statuses
         way = _Way()
@@ -475,7 +475,10 @@ def _certificates() -> Any:
 
 
 def _kind(error: Exception) -> str:
-    """Return the error's type, with its text only if that is Outlast's or about the URL."""
+    """Return the error's type, with its text only if that reveals no header.
+
+    Texts of Outlast's own errors, about the URL, or naming a missing key are safe.
+    """
     import httpx
 
     told = isinstance(error, (httpx.InvalidURL, OutlastError, KeyError))

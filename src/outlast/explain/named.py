@@ -6,9 +6,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 EXPLAIN = "outlast explain"
-"""The command that every error names. It is not a URL: there may be no site, and the package has
-the text.
-"""
+"""The command that every error names. It is not a URL: there may be no site."""
 
 
 class Explained(BaseException):

@@ -14,9 +14,7 @@ PARKED = {
 
 
 def of_run(status: str, reason: str | None) -> str | None:
-    """Return the name of the entry that explains a parked run or a dead letter. None for other
-    runs.
-    """
+    """Return the name of the entry that explains a parked run or a dead letter, else None."""
     if status == "parked":
         return next(
             (name for start, name in PARKED.items() if (reason or "").startswith(start)),

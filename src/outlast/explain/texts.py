@@ -83,9 +83,7 @@ STATUSES = {
     "parked": "runparked",
     "dead": "rundead",
 }
-"""The entry for each status that `outlast runs` shows: the error that waiting for such a run
-raises.
-"""
+"""The entry for each status in `outlast runs`: the error that waiting for such a run raises."""
 
 
 def find(name: str) -> Entry | None:

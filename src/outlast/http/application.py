@@ -30,9 +30,7 @@ REFUSED = (
     "with localhost or the address of this server as the host"
 )
 TELL_SECONDS = 10.0
-"""Refusals within this time share one log line: a client that guesses secrets could otherwise fill
-the disk.
-"""
+"""Refusals within this time share one log line: a client that guesses could fill the disk."""
 
 
 def application(

@@ -19,12 +19,12 @@ def routes(
     secret: str | None = None,
     health_stall: float | None = None,
 ) -> Starlette:
-    """Return `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain` of an Outlast as a Starlette
-    app.
+    """Return the five routes of an Outlast as a Starlette app.
 
-    Mount it in yours: `web.mount("/ops", routes(app))`. You may make it before the Outlast is open.
-    `secret` and `health_stall` default to the Outlast's settings. The routes answer on your
-    server's event loop, so they do not answer while it is blocked. A separate `Server` does.
+    They are `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain`. Mount the app in yours:
+    `web.mount("/ops", routes(app))`. You may make it before the Outlast is open. `secret` and
+    `health_stall` default to the Outlast's settings. The routes answer on your server's event loop,
+    so they do not answer while it is blocked. A separate `Server` does.
 
     With a secret, `POST /shutdown` and `GET /drain` require it, even over loopback: set one behind
     a proxy. Without one, the Host header must be localhost or the address of the server. `POST

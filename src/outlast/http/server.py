@@ -1,5 +1,6 @@
-"""Serve the routes from a thread with its own event loop, so that it answers while the program's is
-blocked.
+"""Serve the routes from a thread with its own event loop.
+
+So the server answers while the program's event loop is blocked.
 """
 
 from __future__ import annotations

@@ -80,8 +80,9 @@ class ShutdownAuthorizer:
         return hmac.compare_digest(token.strip(), self._secret) and scheme.lower() == b"bearer"
 
     def _names_this_server(self, scope: Mapping[str, Any], headers: Headers) -> bool:
-        """Return whether the only Host header names this server. An attacker's rebound name does
-        not.
+        """Return whether the only Host header names this server.
+
+        An attacker's rebound name does not.
         """
         hosts = headers.getlist("host")
         parts = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None

@@ -12,8 +12,9 @@ from outlast.errors import OutlastError
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of `/metrics`. Samples with the same name form one metric: the first defines its
-    kind and help.
+    """One number of `/metrics`.
+
+    Samples with the same name form one metric: the first defines its kind and help.
     """
 
     name: str
@@ -28,8 +29,9 @@ class Sample:
 
 @runtime_checkable
 class StatusProvider(Protocol):
-    """The status of a worker. Every member may be called from any thread, and returns at once,
-    except `refresh`.
+    """The status of a worker.
+
+    Every member may be called from any thread, and returns at once, except `refresh`.
     """
 
     def ready(self) -> str | None:

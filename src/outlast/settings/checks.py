@@ -23,8 +23,7 @@ CHAOS_MODES = ("drain", "kill", "both")
 STALL_MIN = 0.1
 """A garbage collection or a busy machine may take this long."""
 EXIT_SECONDS = 0.3
-"""Seconds before the end of the grace by which the process must be gone. At most a quarter of the
-grace.
+"""Seconds before the end of the grace by which the process must be gone, at most a quarter of it.
 """
 
 _KINDS = {"str": "a text", "int": "a whole number", "float": "a number"}
@@ -47,8 +46,9 @@ _MAY_BE_EMPTY = {"http", "http_secret"}
 
 
 class InvalidSettings(SettingsError):
-    """A setting is invalid. `names` lists the settings involved, so that a caller can add where
-    their values came from.
+    """A setting is invalid.
+
+    `names` lists the settings involved, so that a caller can add where their values came from.
     """
 
     explained_as = "SettingsError"

@@ -20,11 +20,12 @@ SIZE_MAX = 65_536
 def of_files(
     variables: Mapping[str, RawValue], asked: Collection[str], known: Collection[str]
 ) -> tuple[Path | None, dict[str, RawValue]]:
-    """Return the secrets folder, and the values from its files and from those that OUTLAST_…_FILE
-    variables name.
+    """Return the secrets folder and the values of the files of secrets.
 
-    In the folder, only files called outlast_<setting> or OUTLAST_<SETTING> are read, and only for
-    the settings in `asked`. Other files are ignored, unless their name begins with outlast_.
+    Values come from files in the folder and from those that OUTLAST_…_FILE variables name. In the
+    folder, only files called outlast_<setting> or OUTLAST_<SETTING> are read, and only for the
+    settings in `asked`. Other files are ignored, but a name that begins with outlast_ must be a
+    setting's.
     """
     folder = _folder(variables)
     if folder is not None:
@@ -106,8 +107,9 @@ def _file(folder: Path, variable: str) -> Path | None:
 
 
 def _content(path: Path, why: str) -> str:
-    """Return the file's content without its trailing newline. No error message contains the
-    content.
+    """Return the file's content without its trailing newline.
+
+    No error message contains the content.
     """
     try:
         if path.exists() and not path.is_file():

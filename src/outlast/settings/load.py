@@ -55,8 +55,8 @@ class Loaded(NamedTuple):
     secrets_dir: Path | None = None
     """The folder that was searched for files of secrets."""
     store_error: SettingsError | None = None
-    """Why the store that was found may not be opened. It matters only to an app that was given no
-    other store.
+    """Why the found store may not be opened. It matters only to an app that was given no other
+    store.
     """
 
     def address(self) -> str:
@@ -140,8 +140,9 @@ def _given(name: str, value: Any) -> Any:
 def _without_empty(
     first: Mapping[str, RawValue], second: Mapping[str, RawValue]
 ) -> dict[str, RawValue]:
-    """Drop empty values where the next source has one: compose files pass unset variables on as
-    empty.
+    """Drop empty values where the next source has one.
+
+    Compose files pass unset variables on as empty.
     """
     return {name: said for name, said in first.items() if said.text or name not in second}
 

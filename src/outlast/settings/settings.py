@@ -20,47 +20,37 @@ class Settings:
     lease: float = 30.0
     """Seconds a worker may hold its runs without a heartbeat."""
     heartbeat: float = 0.2
-    """Seconds between heartbeats on one host. A worker that lost its lock is dead after two missed
-    heartbeats.
+    """Seconds between heartbeats on one host. After two missed ones, a worker without its lock is
+    dead.
     """
     poll: float = 2.0
     """Seconds between polls of the store when no notification arrives."""
     store_patience: float = 30.0
-    """Total seconds that a write may take, from its request on, while the store is locked, full or
-    away.
-    """
+    """Seconds that a write may take in total while the store is locked, full or away."""
     store_timeout: float = 10.0
-    """Seconds that one store call may wait for an answer. Then its connection is dropped and a new
-    one opened.
-    """
+    """Seconds that one store call may wait for an answer. Then the connection is replaced."""
     close_timeout: float = 5.0
     """Seconds that step bodies have to end when the app closes."""
     grace: float = 30.0
-    """Seconds from the first stop signal until this process is gone, at least 1. SHUTDOWN_TIMEOUT
-    works too.
+    """Seconds from the first stop signal until this process is gone, at least 1. Also
+    SHUTDOWN_TIMEOUT.
     """
     checkpoint_reserve: float = 3.0
-    """Seconds of the grace reserved for steps to stop when asked. Unless given, at most a quarter
-    of it.
+    """Seconds of the grace for steps that are asked to stop. Unless given, at most a quarter of it.
     """
     exit_reserve: float = 2.0
-    """Seconds of the grace for clean-up, the drain report and closing. Unless given, at most a
-    quarter of it.
+    """Seconds of the grace for clean-up, report and closing. Unless given, at most a quarter of it.
     """
     signals: int = 1
     """Whether SIGTERM and SIGINT begin a drain. 0: no handler is installed."""
     http: str = ""
     """The address of the HTTP server, like 127.0.0.1:8080. Empty: no server."""
     http_secret: str = ""
-    """The bearer token that POST /shutdown and GET /drain require, from everywhere. Empty: see
-    `http`.
-    """
+    """The bearer token that POST /shutdown and GET /drain always require. Empty: see `http`."""
     health_stall: float = 0.0
     """Seconds that the event loop may be blocked before /health answers 503. 0: it never does."""
     stall_warn: float = 1.0
-    """Seconds that a step may block the event loop before a warning names it. 0: no stall is
-    detected.
-    """
+    """Seconds that a step may block the event loop before a warning names it. 0: no warning."""
     stall_max: float = 20.0
     """Seconds that the event loop may be blocked before this worker lets its lease run out."""
     metrics: int = 1
@@ -72,8 +62,8 @@ class Settings:
     """
 
     check_workflows: int = 1
-    """Whether a workflow's code is checked at its first execution for calls that differ in a
-    replay. 0: it is not.
+    """Whether a workflow's first execution checks its code for calls that differ in a replay. 0:
+    no.
     """
 
     queues: str = "default"
@@ -102,13 +92,11 @@ class Settings:
     death_backoff_max: float = 300.0
     """The limit of that doubling, in seconds."""
     item_memory: float = 60.0
-    """Seconds that an acked item's id is remembered. Until then, putting the same id again is the
-    same item.
+    """Seconds that an acked item's id is remembered. Putting the id again within them adds no item.
     """
 
     chaos_kills_per_hour: float = 0.0
-    """How often per hour `outlast worker` drains or kills itself at random, after its first minute.
-    0: never.
+    """How often per hour `outlast worker` ends itself at random, after its first minute. 0: never.
     """
     chaos_mode: str = "drain"
     """How it does so: drain, kill, or both."""
@@ -145,9 +133,7 @@ class Settings:
     """Commands in one transaction."""
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for a value of the wrong type, and for values that contradict each
-        other.
-        """
+        """Raise SettingsError for a value of the wrong type, or values that contradict each other."""
         check(self)
 
     def __repr__(self) -> str:
@@ -159,18 +145,19 @@ class Settings:
 
     @property
     def call_timeout(self) -> float:
-        """Return the bound on one store call: a retry must fit into `store_patience`, and a few
-        into `lease`.
+        """Return the bound on one store call.
+
+        A retry must fit into `store_patience`, and a few into `lease`.
         """
         return min(self.store_timeout, self.store_patience / 2, self.lease / 4)
 
     @classmethod
     def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
-        """Return the settings in force: `given` by name, then the environment and its files, then
-        the defaults.
+        """Return the settings in force.
 
-        None in `given` means not given. Raise SettingsError for an unknown name, a value of the
-        wrong type or an impossible value, before anything is opened.
+        `given` (None means not given) comes first, then the environment and its files, then the
+        defaults. Raise SettingsError for an unknown name, a value of the wrong type or an
+        impossible value, before anything is opened.
         """
         from outlast.settings.load import load
 

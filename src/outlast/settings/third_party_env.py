@@ -89,7 +89,8 @@ def _libpq_options(query: str) -> str:
             options["sslmode"] = (
                 "require" if value.lower() in ("true", "1", "yes", "on", "") else value
             )
-        elif name == "pgbouncer" and value.lower() in ("true", "1"):  # Prisma's
+        # Prisma uses this option.
+        elif name == "pgbouncer" and value.lower() in ("true", "1"):
             options["pooler"] = "yes"
     return urlencode(options, quote_via=quote)
 
@@ -149,5 +150,6 @@ def _state(environ: Mapping[str, str]) -> str | None:
     if path.lower().startswith("sqlite://"):
         return plain_address(path)
     if not path or path == ":memory:" or "://" in path:
-        return None  # it names no file
+        # It names no file.
+        return None
     return f"sqlite:///{quote(path)}"

@@ -32,8 +32,9 @@ _REFERENCE = re.compile(r"\$\{\w+")
 
 
 def of_environment(environ: Mapping[str, str]) -> dict[str, RawValue]:
-    """Return the OUTLAST_… variables by upper-case name, without those of Kubernetes and of the
-    tests.
+    """Return the OUTLAST_… variables by upper-case name.
+
+    Those of Kubernetes and of the tests are left out.
     """
     found: dict[str, RawValue] = {}
     # An upper-case name sorts first and takes precedence.
@@ -161,8 +162,9 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, RawValue]:
 
 
 def check_names(found: Mapping[str, RawValue], known: Collection[str]) -> None:
-    """Raise SettingsError for variables that name no setting: a typo would silently mean the
-    default.
+    """Raise SettingsError for variables that name no setting.
+
+    A typo would otherwise silently mean the default.
     """
     names = {f"{PREFIX}{name.upper()}" for name in known} | {ENV_FILE, SECRETS_DIR}
     unknown = {

@@ -1,5 +1,5 @@
-"""Provide what an operator sees: metrics (`meters`, `store_stats`), traces (`spans`) and logs
-(`logs`).
+"""Provide what an operator sees.
 
-Nothing here makes decisions.
+That is metrics (`meters`, `store_stats`), traces (`spans`) and logs (`logs`). Nothing here makes
+decisions.
 """

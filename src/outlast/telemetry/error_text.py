@@ -39,7 +39,8 @@ def redact(
 ) -> BaseException | None:
     """Return a redacted copy of an error for `exc_info`.
 
-    It keeps the traceback and the causes, but not the text. No handler of the program sees more.
+    It keeps the traceback and the causes. Its text is cut to `characters`, by default to nothing.
+    No handler of the program sees more.
     """
     if error is None or chain == 0:
         return None

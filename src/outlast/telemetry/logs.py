@@ -84,10 +84,10 @@ _secrets: dict[str, None] = {}
 
 
 def hide(*secrets: str) -> None:
-    """Replace these secrets wherever they appear in log lines, including their URL-quoted and
-    escaped forms.
+    """Replace these secrets wherever they appear in log lines.
 
-    Secrets of fewer than 4 characters are not replaced: they would match parts of ordinary words.
+    That includes their URL-quoted and escaped forms. Secrets of fewer than 4 characters are not
+    replaced: they would match parts of ordinary words.
     """
     plain = {form for one in secrets for form in (one, unquote(one))}
     forms = {

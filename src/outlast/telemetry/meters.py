@@ -18,8 +18,7 @@ from outlast.telemetry import names
 from outlast.telemetry.names import OPEN, OTHER, Metric
 
 HISTOGRAMS_MAX = 100
-"""Label sets of one histogram, if `metrics_series_max` allows more: each exports one line per
-bucket.
+"""Label sets of one histogram, if `metrics_series_max` allows more: each exports a line per bucket.
 """
 
 Labels = tuple[str, ...]

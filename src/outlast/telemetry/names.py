@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 Kind = Literal["counter", "gauge", "histogram"]
 
 OPEN = frozenset({"queue", "workflow", "step", "unit"})
-"""Labels whose values come from the program. Their number is bounded: values beyond the bound
-become `other`.
+"""Labels whose values come from the program. Their number is bounded: further ones become `other`.
 """
 OTHER = "other"
 

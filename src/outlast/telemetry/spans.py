@@ -37,9 +37,7 @@ log = logging.getLogger("outlast.telemetry")
 
 T = TypeVar("T")
 FLUSH_SECONDS = 2.0
-"""How long a drain waits for spans to be sent: at most this, and at most half of its remaining
-grace.
-"""
+"""How long a drain waits for spans to be sent, but at most half of its remaining grace."""
 LINKS_MAX = 100
 """Links from the span of one submission to the runs that it created."""
 
@@ -62,7 +60,7 @@ class Spans:
     def tracer(self) -> Tracer | None:
         trace: Any = sys.modules.get("opentelemetry.trace")
         if self._tracer is not None or self._given_up or not hasattr(trace, "get_tracer_provider"):
-            # hasattr comes last: another thread may be importing the module right now.
+            # The module lacks the function while another thread is still importing it.
             return self._tracer
         try:
             provider = trace.get_tracer_provider()
@@ -74,9 +72,10 @@ class Spans:
         return self._tracer
 
     def above(self, store: Store, row: RunRow) -> RunRow | None:
-        """Return the run that started this one, to link to its trace; None if no spans are wanted.
+        """Return the run that started this one, to link to its trace.
 
-        This reads the store, so do not call it on the event loop.
+        Return None if there is none, or if no spans are wanted. This reads the store, so do not
+        call it on the event loop.
         """
         wanted = row.parent is not None and self.tracer() is not None
         return _safely(store.run, row.parent) if wanted else None

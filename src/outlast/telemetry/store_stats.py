@@ -1,5 +1,6 @@
-"""Poll the store for `/metrics`: for what no process can count alone, and what an exited one cannot
-report.
+"""Poll the store for `/metrics`.
+
+The store knows what no process can count alone, and what an exited process can no longer report.
 
 There are two polls. The quick poll runs at most every few seconds and reads the depths of this
 worker's own queues, the outcomes of drains, and the workers. The whole poll goes through every run.
@@ -48,9 +49,7 @@ WITHIN_SECONDS = 2.0
 DRAINS_MAX = 1_000
 DRAINS_FEW = 20
 SWEPT_SECONDS = 3_600.0
-"""How much later than its grace a drain may have ended. Reports are listed by when the drains
-began.
-"""
+"""How much later than its grace a drain may have ended. Reports are listed by their start."""
 
 
 class Quick(NamedTuple):
@@ -131,8 +130,9 @@ class StoreStatsPoller:
         return self._quick is None or now - self._quick.at >= EVERY_SECONDS or self._whole_due(now)
 
     def _whole_due(self, now: float) -> bool:
-        """Return whether the whole poll is due. It never is during a drain: a long read would delay
-        closing the store.
+        """Return whether the whole poll is due.
+
+        It never is during a drain: a long read would delay closing the store.
         """
         return not self._engine.draining and (
             self._whole is None or now - self._whole.at >= self._keep
@@ -299,8 +299,9 @@ def recent(drains: Callable[[int], Sequence[DrainRow]], now: float, grace: float
 
 
 def _is_after(moment: float | None, when: float) -> bool:
-    """Return whether a moment is later than `when`. False for anything but a number: a file may
-    contain anything.
+    """Return whether a moment is later than `when`.
+
+    Return False for anything but a number: a file may contain anything.
     """
     return isinstance(moment, (int, float)) and moment > when
 
