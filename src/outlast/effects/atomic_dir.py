@@ -10,10 +10,10 @@ Beside the files is a folder `.outlast` with, for each write (by its key):
 
 The order of a write, each line durable before the next:
 
-    1. the content, in its .tmp              crash: it did not happen; nothing reads a .tmp
+    1. the content, in its .tmp                 crash: it did not happen; nothing reads a .tmp
     2. (lock) the previous content, as .kept
-    3. the note: fence, .tmp, what was before    crash: its .tmp still exists: it did not happen
-    4. rename .tmp to the file               crash: the .tmp of the note is gone: it happened
+    3. the note: fence, .tmp, what was before   crash: its .tmp still exists: it did not happen
+    4. rename .tmp to the file                  crash: the .tmp of the note is gone: it happened
     5. sync the folder (unlock)
 
 So the note and the .tmp together always say whether the write happened, whatever others have done

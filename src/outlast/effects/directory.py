@@ -125,9 +125,7 @@ class Directory:
         return status
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Return the status of this name itself, even of a symbolic link. None if it does not
-        exist.
-        """
+        """Return the status of this name itself, even of a symbolic link. None if it is missing."""
         try:
             return os.stat(*self._at(name), **self._in(), follow_symlinks=False)
         except FileNotFoundError:

@@ -55,9 +55,7 @@ class Loaded(NamedTuple):
     secrets_dir: Path | None = None
     """The folder that was searched for files of secrets."""
     store_error: SettingsError | None = None
-    """Why the found store may not be opened. It matters only to an app that was given no other
-    store.
-    """
+    """Why the found store may not be opened. It matters only to an app without another store."""
 
     def address(self) -> str:
         """Return the address of the store to open, or raise `store_error`.

@@ -20,21 +20,19 @@ class Settings:
     lease: float = 30.0
     """Seconds a worker may hold its runs without a heartbeat."""
     heartbeat: float = 0.2
-    """Seconds between heartbeats on one host. After two missed ones, a worker without its lock is
-    dead.
+    """Seconds between heartbeats on one host. A worker without its lock is dead after missing two.
     """
     poll: float = 2.0
     """Seconds between polls of the store when no notification arrives."""
     store_patience: float = 30.0
-    """Seconds that a write may take in total while the store is locked, full or away."""
+    """Seconds that a write may take from its request on, while the store is locked, full or away.
+    """
     store_timeout: float = 10.0
     """Seconds that one store call may wait for an answer. Then the connection is replaced."""
     close_timeout: float = 5.0
     """Seconds that step bodies have to end when the app closes."""
     grace: float = 30.0
-    """Seconds from the first stop signal until this process is gone, at least 1. Also
-    SHUTDOWN_TIMEOUT.
-    """
+    """Seconds from the first stop signal to this process's end, at least 1. Or SHUTDOWN_TIMEOUT."""
     checkpoint_reserve: float = 3.0
     """Seconds of the grace for steps that are asked to stop. Unless given, at most a quarter of it.
     """
@@ -62,9 +60,7 @@ class Settings:
     """
 
     check_workflows: int = 1
-    """Whether a workflow's first execution checks its code for calls that differ in a replay. 0:
-    no.
-    """
+    """Whether a workflow's first execution checks for calls that differ in a replay. 0: no."""
 
     queues: str = "default"
     """The queues a worker claims from, separated by commas."""
