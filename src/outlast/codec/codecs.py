@@ -1,4 +1,4 @@
-"""Provide a codec for each annotation: plain JSON where that suffices, pydantic where it does not."""
+"""Provide a codec for each annotation: plain JSON where that suffices, else pydantic."""
 
 from __future__ import annotations
 

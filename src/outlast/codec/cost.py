@@ -85,7 +85,7 @@ class Cost:
         return self
 
     def plus(self, other: Cost, names_max: int | None = None) -> Cost:
-        """Return the sum. With `names_max`, the other cost's names beyond that limit are left out."""
+        """Return the sum. Names of the other cost beyond `names_max` are left out."""
         if not other._amounts:
             return self
         amounts = dict(self._amounts)

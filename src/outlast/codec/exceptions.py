@@ -364,7 +364,7 @@ def _trace(error: BaseException) -> str:
 
 
 def _without_pages(shown: traceback.TracebackException) -> None:
-    """Remove the notes that name an explanation: they depend on the release, not on what happened."""
+    """Remove the notes that name an explanation: they depend on the release."""
     waiting = [shown]
     while waiting:
         one = waiting.pop()

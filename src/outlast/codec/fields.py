@@ -33,7 +33,7 @@ def has_fields(value: Any) -> bool:
 
 
 def said_of(value: Any) -> Any:
-    """Return the fields that differ from their defaults, or what the object's serializer returns."""
+    """Return the fields that differ from their defaults, or what its own serializer returns."""
     kind: Any = type(value)
     if _writes_itself(kind):
         return _written(value)

@@ -51,7 +51,7 @@ def decode(text: str) -> Any:
 
 
 def round_trip(value: Any) -> tuple[str, Any]:
-    """Return the text and what reading it back gives: a fresh copy, unless the value is immutable."""
+    """Return the text and its decoded value: a fresh copy, unless the value is immutable."""
     text, kind = encode(value), type(value)
     # The two halves of a surrogate pair come back as one character.
     if kind is str:

@@ -18,7 +18,7 @@ def safe(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line, with spaces for line breaks and the rest escaped as in `safe`."""
+    """Return the text on one line: line breaks become spaces, the rest is as in `safe`."""
     return safe(" ".join(text.split()))
 
 

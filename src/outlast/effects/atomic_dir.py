@@ -95,7 +95,10 @@ class Busy(OSError):
 
 
 class AtomicDir:
-    """The folder of one file, as one write sees it. Only `content` may be called without the lock."""
+    """The folder of one file, as one write sees it.
+
+    Every operation on it but `content` is for the holder of the lock.
+    """
 
     def __init__(self, path: Path, key: str) -> None:
         self.path = path
@@ -271,7 +274,7 @@ class AtomicDir:
         self.folder.sync()
 
     def put_back(self, note: Note, fence: int) -> None:
-        """Restore the content from before a write that happened, unless the file has changed since."""
+        """Restore the content from before a write, unless the file has changed since."""
         if self.happened(note) and self.sha256() == note.sha256:
             if not note.had:
                 self.folder.unlink(self.path.name)

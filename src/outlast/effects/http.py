@@ -394,7 +394,7 @@ class _Sender:
 
     @staticmethod
     def _check_fence(answer: httpx.Response) -> None:
-        """Raise StaleFence if the server reports a younger fence, in the header that carries ours."""
+        """Raise StaleFence if the server reports a younger fence in the fence header."""
         newest = answer.headers.get(fencing.FENCE_HEADER, "")
         sent = answer.request.headers.get(fencing.FENCE_HEADER, "")
         if (
@@ -441,7 +441,7 @@ def _redirect(answer: httpx.Response) -> str:
 
 
 def check_recorded(url: str, headers: Mapping[str, str]) -> None:
-    """Raise ValueError for what must not be recorded, and for headers that the effect itself sends."""
+    """Raise ValueError for what must not be recorded, and for the effect's own headers."""
     for name in headers:
         if name.lower() in _OURS:
             raise ValueError(f"the header {name} is the effect's own: it is filled in.")

@@ -57,7 +57,7 @@ def is_same_address(one: str, other: str) -> bool:
 
 
 def _ip(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address; None for a name. An IPv4 address mapped into IPv6 becomes the IPv4 one."""
+    """Return the address; None for a name. A mapped IPv4 address becomes the IPv4 one."""
     try:
         found = ip_address(host)
     except ValueError:

@@ -1,4 +1,7 @@
-"""Answer the routes. Only POST changes anything, and every answer says `Cache-Control: no-store`."""
+"""Answer the routes.
+
+Only POST changes anything, and every answer says `Cache-Control: no-store`.
+"""
 
 from __future__ import annotations
 

@@ -20,13 +20,12 @@ class Settings:
     lease: float = 30.0
     """Seconds a worker may hold its runs without a heartbeat."""
     heartbeat: float = 0.2
-    """Seconds between heartbeats on one host. A worker without its lock is dead after missing two.
+    """Seconds between heartbeats on one host. Without its lock, a worker is dead after missing two.
     """
     poll: float = 2.0
     """Seconds between polls of the store when no notification arrives."""
     store_patience: float = 30.0
-    """Seconds that a write may take from its request on, while the store is locked, full or away.
-    """
+    """Seconds that a write may take from its request on while the store is locked, full or away."""
     store_timeout: float = 10.0
     """Seconds that one store call may wait for an answer. Then the connection is replaced."""
     close_timeout: float = 5.0
@@ -34,11 +33,9 @@ class Settings:
     grace: float = 30.0
     """Seconds from the first stop signal to this process's end, at least 1. Or SHUTDOWN_TIMEOUT."""
     checkpoint_reserve: float = 3.0
-    """Seconds of the grace for steps that are asked to stop. Unless given, at most a quarter of it.
-    """
+    """Seconds of the grace for steps asked to stop. Unless given, at most a quarter of it."""
     exit_reserve: float = 2.0
-    """Seconds of the grace for clean-up, report and closing. Unless given, at most a quarter of it.
-    """
+    """Seconds of the grace for clean-up, report and closing. Unless given, at most a quarter."""
     signals: int = 1
     """Whether SIGTERM and SIGINT begin a drain. 0: no handler is installed."""
     http: str = ""
@@ -129,7 +126,7 @@ class Settings:
     """Commands in one transaction."""
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for a value of the wrong type, or values that contradict each other."""
+        """Raise SettingsError for a value of the wrong type, or for contradictory values."""
         check(self)
 
     def __repr__(self) -> str:

@@ -1,4 +1,7 @@
-"""Export everything that an engine has counted as samples. It reads only memory, from any thread."""
+"""Export everything that an engine has counted as samples.
+
+This reads only memory, and may be called from any thread.
+"""
 
 from __future__ import annotations
 
