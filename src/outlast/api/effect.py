@@ -278,8 +278,8 @@ def effect(fn: Any = None, /, **options: Any) -> Any:
       unit refuses an effect that has neither.
     - `name`: the name that it is recorded under. The default is the function's qualified name.
 
-    An open outcome is settled by `@fx.verify`, else by `idempotent`, else by a person (`outlast
-    decide`).
+    An open outcome is settled by `@fx.verify`, else by `idempotent`, else by a person
+    (`outlast decide`).
     """
     if fn is not None:
         name = getattr(fn, "__name__", "it")

@@ -91,9 +91,9 @@ class Outlast:
     pools and clients. Outlast calls `on_parked` and `on_dead` with a `RunInfo` when a run needs a
     person.
 
-    Pass settings as keywords, as OUTLAST_… environment variables, or in files (`outlast doctor
-    --settings` shows them). Leaving the block stops the work that executes here and releases its
-    runs. They continue when they are started again.
+    Pass settings as keywords, as OUTLAST_… environment variables, or in files
+    (`outlast doctor --settings` shows them). Leaving the block stops the work that executes here
+    and releases its runs. They continue when they are started again.
     """
 
     def __init__(
@@ -217,8 +217,8 @@ class Outlast:
         """Drain this process and return the report.
 
         Work in flight proceeds to its next boundary, everything is released, and nothing more is
-        claimed. The drain takes at most `grace` seconds (by default the setting). This returns when the
-        drain is over. The process goes on, and this Outlast still answers queries and accepts
+        claimed. The drain takes at most `grace` seconds (by default the setting). This returns when
+        the drain is over. The process goes on, and this Outlast still answers queries and accepts
         submissions. All calls share one drain.
         """
         if grace is not None and not 0 < grace < math.inf:
@@ -255,9 +255,9 @@ class Outlast:
         return fn
 
     def unhealthy(self, reason: str | None) -> None:
-        """Declare that this process should get no requests. Pass None to clear it.
+        """Declare that this process should get no requests: `/ready` answers 503 with the reason.
 
-        `/ready` then answers 503 with the reason.
+        Pass None to declare it healthy again.
         """
         self._open.unhealthy = reason
 
@@ -639,9 +639,9 @@ class Outlast:
         """Delete runs that ended longer ago than `older_than`, with their journals, in batches.
 
         Return how many runs were deleted. Expired sessions are deleted too, and not counted. Dead
-        letters stay, with their parents and children, because their effects are compensated only
-        when they are cancelled. With `dead` they are deleted too and their effects stand, except
-        for a run whose compensation has begun: it stays until it is compensated.
+        letters stay, with their ancestors and descendants, because their effects are compensated
+        only when they are cancelled. With `dead` they are deleted too and their effects stand,
+        except for a run whose compensation has begun: it stays until it is compensated.
         """
         engine, deleted = self._open, 0
         if batch < 1:

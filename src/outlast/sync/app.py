@@ -280,9 +280,9 @@ class Outlast:
         return self._app.on_cleanup(fn, timeout=timeout)
 
     def unhealthy(self, reason: str | None) -> None:
-        """Declare that this process should get no requests. Pass None to clear it.
+        """Declare that this process should get no requests: `/ready` answers 503 with the reason.
 
-        `/ready` then answers 503 with the reason.
+        Pass None to declare it healthy again.
         """
         self._app.unhealthy(reason)
 

@@ -113,7 +113,8 @@ class Queue:
     def consume(self, fn: Callable[[Item], Any], *, concurrency: int | None = None) -> None:
         """Call `fn(item)` for every item, in threads, until Outlast is closed from elsewhere.
 
-        At most `concurrency` calls run at once (by default the setting). An item is acked when `fn` returns and nacked when it raises, unless `fn` did so itself.
+        At most `concurrency` calls run at once (by default the setting). An item is acked when `fn`
+        returns and nacked when it raises, unless `fn` did so itself.
         """
         core.check_handler(fn)
         wrong = f"consume() of a sync program takes a plain function, not {fn!r}, which is async: `from outlast import Outlast`."
