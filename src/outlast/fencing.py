@@ -243,7 +243,7 @@ async def create_table_async(connection: Any) -> None:
 
 
 def _newest(guard: SQLGuard, paramstyle: ParamStyle) -> tuple[str, Any]:
-    """Return the statement that reads the stored fence, with its parameters, for the error message."""
+    """Return the statement and parameters that read the stored fence, for the error."""
     sql = _SQL_NEWEST.format(resource=_PLACES[paramstyle][0])
     return sql, {"resource": guard.resource} if isinstance(guard.params, dict) else (
         guard.resource,

@@ -70,7 +70,7 @@ class Checkpoint:
     def get(
         self, field: str | None = None, default: Any = None, *, type: builtins.type[Any] = object
     ) -> Awaits[Any]:
-        """Return the field's saved value, or `default`. Without a field, return everything saved."""
+        """Return a field's saved value, or `default`. Without a field, return all of them."""
         if field is None:
             return self._session._all("get", _without_marks)
         return self._session.get(_check_field(field), default, type=type)

@@ -308,7 +308,7 @@ def warn_once(workflow: Workflow[..., Any], facts: Mapping[str, Any]) -> None:
 
 
 def check_function(fn: Callable[..., Any]) -> list[Suspect]:
-    """Return the suspicious calls of a workflow's function, or none if its source is not available."""
+    """Return the suspicious calls of a workflow's function; none if it has no source."""
     code = getattr(fn, "__code__", None)
     if code is None:
         return []

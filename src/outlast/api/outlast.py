@@ -331,7 +331,7 @@ class Outlast:
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
     ) -> list[Run[R]]:
-        """Queue several runs in one commit, all of them or none. The options are those of `submit`."""
+        """Queue several runs in one commit, all or none. The options are those of `submit`."""
         engine, calls = self._open, list(calls)
         check_on_conflict(on_conflict)
         names = new_ids(len(calls)) if ids is None else [self._id(id) for id in ids]

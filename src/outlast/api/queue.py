@@ -497,7 +497,7 @@ class Consumer:
             self._say()
 
     def _hung_no_more(self, id: str) -> None:
-        """Clear the hung mark, unless the item was lost, claimed again and is in flight once more."""
+        """Clear the hung mark, unless the item was lost and this process claimed it again."""
         if not any(id in consumer.under_way for consumer in self._engine.consumers):
             self._engine.on_hung_work_ended(id)
 

@@ -52,7 +52,7 @@ _ABSENT, _FOUND = "{}", '{"value":'
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session as it stands in the store: the names of its fields and lists, not their contents."""
+    """A session as the store lists it: names of fields and lists, not their contents."""
 
     id: str
     version: int
@@ -399,7 +399,7 @@ def _everything(store: Store, at: At) -> tuple[SessionRow | None, dict[str, str]
 
 
 def _one(store: Store, at: At, field: str) -> tuple[SessionRow | None, str | None]:
-    """Read one field. A list is read after the row: if it is empty, the field changed in between."""
+    """Read one field. A list is read after the row: if empty, the field has changed."""
     row, value = store.session(at.id, at.space), None
     for _ in range(TRIES):
         if row is None or field not in row.lists:

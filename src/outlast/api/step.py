@@ -37,7 +37,7 @@ RetryOn = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class StepBase(Generic[P, R]):
-    """The base of async and sync steps. `fn` is the plain function: call it where there is no run."""
+    """The base of async and sync steps. Call `fn`, the plain function, outside a run."""
 
     kind = "step"
 

@@ -1,4 +1,4 @@
-"""Define `Outlast` and `Run` for sync programs: the async ones, with each call through the portal."""
+"""Define `Outlast` and `Run` for sync programs. Each call goes through the portal."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Outlast:
 
     @property
     def settings(self) -> Settings:
-        """Return the effective settings: given here, in the environment or in files, and the defaults."""
+        """Return the effective settings, from arguments, environment, files and defaults."""
         return self._app.settings
 
     def __enter__(self) -> Self:

@@ -361,30 +361,30 @@ class _Setting:
 
     def _lives(self, point: Point | None, *, every_life: bool) -> tuple[Any, str | None]:
         with _new_place(self.store) as place:
-            power = _SurvivingState(place, self.seed, self.loop)
+            surviving = _SurvivingState(place, self.seed, self.loop)
             recorded: set[str] = set()
-            for execution in range(LIVES_MAX):
-                dies = execution == 0 or (every_life and execution < LIVES_MAX // 2)
-                ended = self.execution(power, point if dies else None, recorded)
+            for number in range(LIVES_MAX):
+                dies = number == 0 or (every_life and number < LIVES_MAX // 2)
+                ended = self.execute(surviving, point if dies else None, recorded)
                 if ended is not None:
-                    self._replay(power, ended, recorded)
+                    self._replay(surviving, ended, recorded)
                     return ended
         raise Broke(
             f"not at its end after {LIVES_MAX} lives: {self._place(point)}, seed {self.seed}"
         )
 
-    def execution(
-        self, power: _SurvivingState, point: Point | None, recorded: set[str]
+    def execute(
+        self, surviving: _SurvivingState, point: Point | None, recorded: set[str]
     ) -> tuple[Any, str | None] | None:
         """Execute one life. Return the run's outcome, or None if it crashed."""
         self.report.lives += 1
-        store = power.open()
+        store = surviving.open()
         at = point.at if point is not None and point.where == "write" else None
         plug = CrashingStore(store, at, point.when if point is not None else "after", lambda: None)
-        app = App(plug, clock=power.virtual, seed=self.seed, **self.settings)
+        app = App(plug, clock=surviving.virtual, seed=self.seed, **self.settings)
         executed: list[str] = []
         app._observe = lambda run, key: executed.append(f"{run} {key}")  # type: ignore[method-assign]
-        loop = power.loop()
+        loop = surviving.loop()
         acts = app._stubs = _Acts(plug, point, loop)
         for step, fn in self.stubs.items():
             app.stub(step, calls=fn)
@@ -406,8 +406,8 @@ class _Setting:
         recorded |= {f"{run} {entry.key}" for run, entry in _entries(store) if entry.kind == "step"}
         if ended is None:
             self.report.redone += [key for key in executed if key not in recorded]
-        power.save(store)
-        power.virtual.advance(0.01)
+        surviving.save(store)
+        surviving.virtual.advance(0.01)
         loop.close()
         return ended
 
@@ -424,18 +424,18 @@ class _Setting:
                     world.cancel()
 
     def _replay(
-        self, power: _SurvivingState, ended: tuple[Any, str | None], recorded: set[str]
+        self, surviving: _SurvivingState, ended: tuple[Any, str | None], recorded: set[str]
     ) -> None:
         """Replay the finished journal: it must lead to the same outcome and execute nothing."""
-        store = power.open()
+        store = surviving.open()
         left = _left_undone(store)
         if left and ended[1] is not None:
             raise Broke(
                 f"the run failed, and these have not ended, or not been undone: {', '.join(left)} (seed {self.seed})"
             )
         store.reopen("crash")
-        power.save(store)
-        again = self.execution(power, None, recorded)
+        surviving.save(store)
+        again = self.execute(surviving, None, recorded)
         if again != ended:
             raise Broke(
                 f"replaying the finished journal led to {again}, it was {ended} (seed {self.seed})"
