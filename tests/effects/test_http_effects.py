@@ -1,6 +1,7 @@
 """HTTP effects are verified or repeated, keep secrets out of the store, and survive kills."""
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
@@ -193,6 +194,7 @@ def test_tls_call_succeeds_with_a_trusted_certificate():
 
 def test_concurrent_calls_leave_no_connection_open(ledger):
     async def main() -> tuple[int, int]:
+        gc.collect()  # sockets of earlier tests
         before = open_sockets()
         await asyncio.gather(*(plain.request("GET", f"{ledger.url}/up") for _ in range(50)))
         return before, open_sockets()
@@ -202,7 +204,7 @@ def test_concurrent_calls_leave_no_connection_open(ledger):
         return sum(str(name).startswith("socket:") for name in names)
 
     before, after = asyncio.run(main())
-    assert after == before
+    assert after <= before
 
 
 # -- deaths
