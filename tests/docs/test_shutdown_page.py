@@ -9,11 +9,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from outlast.cli.app import app
+from outlast.execution.durations import KNOWN_MAX
 from outlast.settings import Settings
 from outlast.settings.load import load
 from outlast.shutdown.drain import EXIT_SECONDS
 from outlast.shutdown.exit_timer import BACKSTOP
-from outlast.shutdown.forecast import ENOUGH, KNOWN_MAX
+from outlast.shutdown.forecast import ENOUGH
 from outlast.shutdown.process_shutdown import INTERRUPTED, TRY_AGAIN
 from outlast.shutdown.watchdog import MARGIN, _EndAsInit
 from outlast.tools.doctor.facts import Facts

@@ -70,7 +70,7 @@ def test_closing_the_app_waits_for_the_thread_of_an_act(world):
 
     async def main(app):
         await app.start(paying_in_sync(), id="run")
-        app._engine.close_began.add_done_callback(lambda _: bank.gate.set())
+        app._engine.shutdown.close_began.add_done_callback(lambda _: bank.gate.set())
         while not bank.acts:
             await asyncio.sleep(0)
 

@@ -59,7 +59,9 @@ def test_run_with_a_running_step_is_kept_when_leaving_the_block_is_cancelled(tmp
         leaving = asyncio.create_task(block(app))
         await wait_until_async(begun.is_set)
         engine = app._open
-        await wait_until_async(lambda: engine.drain.started.done() if drain else engine.closing)
+        await wait_until_async(
+            lambda: engine.shutdown.announced.done() if drain else engine.shutdown.closing
+        )
         await cancelled(leaving)
         async with Outlast(store) as other:
             assert [run.status for run in await other.runs()] == ["running"]
@@ -90,7 +92,7 @@ def test_run_with_a_running_step_is_kept_when_the_loop_ends(tmp_path, how):
         await wait_until_async(begun.is_set)
         engine = app._open
         engines.append(engine)
-        await wait_until_async(lambda: engine.closing)
+        await wait_until_async(lambda: engine.shutdown.closing)
         if how == "a second Ctrl-C ends it":
             raise KeyboardInterrupt
 

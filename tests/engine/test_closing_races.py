@@ -219,7 +219,7 @@ def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while
 
     async def main() -> None:
         leaving = asyncio.create_task(block())
-        await wait_until_async(lambda: engines and engines[0].closing)
+        await wait_until_async(lambda: engines and engines[0].shutdown.closing)
         if while_it == "is struck off":
             await wait_until_async(lambda: engines[0].writer._queue or engines[0].writer._failure)
         leaving.cancel()

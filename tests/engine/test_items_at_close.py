@@ -61,7 +61,7 @@ def test_app_closes_after_its_last_item_is_settled_and_the_hook_ended(monkeypatc
             )
             if drains:
                 app._open.drain.begin("now")
-                await asyncio.shield(app._open.drain.over)
+                await asyncio.shield(app._open.shutdown.finished)
             else:
                 await asyncio.sleep(4.01)  # it has failed, and that is on its way to the store
                 consumer.cancel()

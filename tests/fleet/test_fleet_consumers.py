@@ -164,7 +164,7 @@ def test_consumer_cancelled_before_close_acks_an_item_that_a_thread_finishes(tmp
             await ticks(3)
 
             async def end_it():
-                await wait_until_async(lambda: engine.closing)
+                await wait_until_async(lambda: engine.shutdown.closing)
                 gate.set()
 
             ending = asyncio.create_task(end_it())

@@ -83,13 +83,10 @@ def test_claimed_runs_whose_journals_are_being_read_are_given_back():
 
         app.store.journal = slow
         try:
-            report = None
-            while report is None:
-                await asyncio.sleep(0.1)
-                report = engine.drain.over.result() if engine.drain.over.done() else None
+            await asyncio.shield(engine.shutdown.finished)
         finally:
             del app.store.journal
-        return report
+        return engine.drain.report
 
     report = worker(app.store, clock=app.clock).do(second)
     assert reads

@@ -137,10 +137,10 @@ def test_a_drain_that_begins_while_the_app_closes_ends(file, turns, late):
 
         engine.close = drain_and_close
         await app.__aexit__()
-        return engine.worker.id, engine.drain
+        return engine.worker.id, engine
 
-    worker, drain = asyncio.run(main())
-    assert (drain.over.done(), drain.report.worker) == (True, worker)
+    worker, engine = asyncio.run(main())
+    assert (engine.shutdown.finished.done(), engine.drain.report.worker) == (True, worker)
     with closing(store_at(file)) as store:
         store.open()
         assert [(row.worker, row.ended is not None) for row in store.drains()] == [(worker, True)]

@@ -5,13 +5,8 @@ import asyncio
 import pytest
 
 from outlast import step, workflow
-from outlast.shutdown.forecast import (
-    ENOUGH,
-    FRESH_MAX,
-    KNOWN_MAX,
-    Durations,
-    completion_probability,
-)
+from outlast.execution.durations import FRESH_MAX, KNOWN_MAX, Durations
+from outlast.shutdown.forecast import ENOUGH, completion_probability
 from outlast.testing import App
 
 

@@ -128,7 +128,7 @@ def test_on_dead_ends_for_an_item_that_fails_in_the_drain(file):
             other.execute("BEGIN IMMEDIATE")
             fail.set()
             async with asyncio.timeout(WAIT_SECONDS):
-                await asyncio.shield(app._open.drain.over)
+                await asyncio.shield(app._open.shutdown.finished)
             asyncio.get_running_loop().call_later(0.3, other.close)
             return consuming
 
@@ -171,7 +171,7 @@ def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back(file, acked_by
             await wait_until_async(lambda: engine.writer._urgent)
             other.close()
             await busy
-            await asyncio.shield(engine.drain.over)
+            await asyncio.shield(engine.shutdown.finished)
             await consuming
             await wait_until_async(lambda: engine.store.run("q/one").status == "done")
             await wait_until_async(lambda: not engine.in_flight.started)
@@ -236,7 +236,7 @@ def test_a_done_item_of_a_cancelled_map_is_not_called_again(
             await wait_until_async(lambda: engine.writer._urgent)
             other.close()
             await busy
-            await asyncio.shield(engine.drain.over)
+            await asyncio.shield(engine.shutdown.finished)
         async with Outlast(file, signals=0) as app:
             await app.map(work, ["a"], id="m")
 

@@ -155,7 +155,7 @@ def map(
             return await mapping.results()
         except Draining as draining:
             # An interruption is not a failure.
-            raise Evicted(f"drain: {engine.drain.reason}") from draining
+            raise Evicted(f"drain: {engine.shutdown.reason}") from draining
         except LeaseLost as gone:
             execution.evict(lost(str(gone)))
             raise Evicted(str(gone)) from gone

@@ -52,7 +52,7 @@ class BatchRun:
     @property
     def stopping(self) -> bool:
         """Return whether a drain has begun and nothing more may start. A unit may end first."""
-        return self.engine.draining and UNIT.get() is None
+        return self.engine.shutdown.begun and UNIT.get() is None
 
     def draining(self) -> Draining:
         return Draining(
@@ -65,9 +65,10 @@ class BatchRun:
 
         Raise Draining if a drain or a close begins first.
         """
-        engine, waiting = self.engine, {task}
+        shutdown = self.engine.shutdown
+        waiting: set[asyncio.Future[Any]] = {task}
         if UNIT.get() is None:
-            waiting |= {engine.drain.started, engine.close_began}  # type: ignore[arg-type]
+            waiting |= {shutdown.announced, shutdown.close_began}
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise self.draining()
@@ -85,7 +86,7 @@ class BatchRun:
         await engine._wait_for_isolated_run(self._parent)
         told = HeldElsewhereNotice(engine)
         while True:
-            if engine.draining:
+            if engine.shutdown.begun:
                 raise self.draining()
             seen = engine.notifier.count
             row = await engine.read(engine.store.run, self.id)

@@ -87,7 +87,7 @@ class Current:
         """
         if self._body is not None:
             self._body.outer.aware = True
-        return self._execution.engine.draining
+        return self._execution.engine.shutdown.begun
 
     @property
     def seconds_left(self) -> float | None:
@@ -99,8 +99,8 @@ class Current:
         if self._body is not None:
             self._body.outer.aware = True
         return (
-            self._execution.engine.drain.step_seconds_left
-            if self._execution.engine.drain.layer is not None
+            self._execution.engine.shutdown.step_seconds_left
+            if self._execution.engine.shutdown.draining
             else None
         )
 
@@ -120,11 +120,12 @@ class Current:
             raise TypeError(
                 f"current().on_drain() takes a plain function, which must not block, not {fn!r}."
             )
-        body, drain = self._body.outer, self._execution.engine.drain
+        body = self._body.outer
+        shutdown = self._execution.engine.shutdown
         body.aware = True
         body.listeners.append((self._body, fn))
-        if drain.started.done():
-            self._execution.host.call_soon_threadsafe(body.tell, drain.reason)
+        if shutdown.announced.done():
+            self._execution.host.call_soon_threadsafe(body.tell, shutdown.reason)
 
     def cost(
         self, /, *, tokens: float = 0, usd: float | Decimal = 0.0, **more: float | Decimal

@@ -69,7 +69,10 @@ class MapJob(Generic[T]):
         """
         engine = self._engine
         token = engine.active_scopes.enter("map", self._id)
-        signs: tuple[asyncio.Future[Any], ...] = (engine.drain.started, engine.close_began)
+        signs: tuple[asyncio.Future[Any], ...] = (
+            engine.shutdown.announced,
+            engine.shutdown.close_began,
+        )
         for sign in signs:
             sign.add_done_callback(self._woken)
         try:

@@ -54,6 +54,7 @@ from outlast.errors import (
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.run_outcome import RunOutcome
+from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD
 from outlast.settings import Settings
@@ -171,7 +172,10 @@ class Outlast:
         queues = _queue_names(self.settings.queues)
         store = self._store or store_at(self._loaded.address(), heartbeat=self.settings.heartbeat)
         loop = asyncio.get_running_loop()
-        engine = Engine(store, self.settings, loop, inline=self._inline, hooks=self._hooks)
+        shutdown = ShutdownSignal(self.settings, loop, loop.time if self._inline else None)
+        engine = Engine(
+            store, self.settings, loop, shutdown, inline=self._inline, hooks=self._hooks
+        )
         engine.report_waiting = self._say_waiting or engine.report_waiting
         for workflow in self._workflows:
             engine.register_workflow(workflow)
@@ -209,7 +213,7 @@ class Outlast:
     @property
     def draining(self) -> bool:
         """Return whether this process is draining."""
-        return self._open.draining
+        return self._open.shutdown.begun
 
     async def drain(
         self, reason: str = "its program asked for it", *, grace: float | None = None
@@ -225,13 +229,13 @@ class Outlast:
             raise SettingsError(f"grace={grace!r} must be a number of seconds greater than 0.")
         drain = self._open.drain
         drain.begin(reason, grace=grace)
-        report = await asyncio.shield(drain.over)
+        await asyncio.shield(self._open.shutdown.finished)
         await drain.write_report()
-        return report
+        return drain.report
 
     async def wait_drain(self) -> str:
         """Wait until a drain begins and return its reason."""
-        return await asyncio.shield(self._open.drain.started)
+        return await asyncio.shield(self._open.shutdown.announced)
 
     async def run_until_drain(self, coro: Coroutine[Any, Any, R]) -> R | None:
         """Execute a coroutine that need not end by itself, such as a `while True` agent.
@@ -665,12 +669,12 @@ class Outlast:
         """
         engine, process = self._open, self._lifecycle.process
         task = engine.loop.create_task(coro)
-        engine.drain.started.add_done_callback(lambda _: _say_waiting(engine))
-        either: list[asyncio.Future[Any]] = [task, engine.drain.over]
+        engine.shutdown.announced.add_done_callback(lambda _: _say_waiting(engine))
+        either: list[asyncio.Future[Any]] = [task, engine.shutdown.finished]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if task.done() and not (engine.draining and isinstance(task.exception(), Draining)):
+        if task.done() and not (engine.shutdown.begun and isinstance(task.exception(), Draining)):
             return task.result()
-        await asyncio.wait([engine.drain.over])
+        await asyncio.wait([engine.shutdown.finished])
         task.cancel()
         assert process is not None
         raise SystemExit(process.code)
@@ -755,11 +759,12 @@ def run(
 
 def _say_waiting(engine: Engine) -> None:
     """Tell a person at the terminal or reading the pod's log what the process waits for."""
-    drain = engine.drain
+    shutdown = engine.shutdown
     if engine.executions:
         steps = f"{len(engine.executions)} run" + ("s" if len(engine.executions) > 1 else "")
         _say(
-            f"{drain.reason}: {steps} under way; steps have {drain.step_seconds_left:.0f} s to end. A second Ctrl-C leaves at once."
+            f"{shutdown.reason}: {steps} under way; steps have "
+            f"{shutdown.step_seconds_left:.0f} s to end. A second Ctrl-C leaves at once."
         )
 
 

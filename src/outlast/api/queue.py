@@ -140,7 +140,7 @@ class Item:
         again, self._said = self._said, True
         by_hand = fence in engine.in_flight.claimed_by_hand
         engine.in_flight.drop(fence)
-        if by_hand and engine.draining:
+        if by_hand and engine.shutdown.begun:
             engine.drain.item_ended(given_back=False)
         if not again:
             engine.meters.item(self.queue, _end_of(command, outcome))
@@ -192,7 +192,7 @@ class Queue:
     ) -> list[str]:
         """Put several items in one commit, all of them or none, and return their ids."""
         engine = self._open()
-        if engine.draining:
+        if engine.shutdown.begun:
             raise Draining(
                 f"this process is on its way out: nothing is put into queue {self.name!r}. Put it from another one."
             )
@@ -225,7 +225,7 @@ class Queue:
         engine = self._open()
         until = engine.loop.time() + wait
         engine.start_sweeping()
-        while not engine.draining:
+        while not engine.shutdown.begun:
             seen = engine.notifier.count
             try:
                 row = await self._claim_one(engine)
@@ -244,7 +244,7 @@ class Queue:
                     return None
                 claimable = await engine.read(engine.store.peek, (self.name,), (ITEM,))
             except StoreError:
-                if engine.draining:
+                if engine.shutdown.begun:
                     break
                 raise
             pause = [left, engine.settings.poll]
@@ -365,11 +365,16 @@ class Consumer:
         engine.start_sweeping()
         try:
             await self.claimer.work()
-            while engine.draining and not engine.closing and self._tasks and self._claiming:
+            while (
+                engine.shutdown.begun
+                and not engine.shutdown.closing
+                and self._tasks
+                and self._claiming
+            ):
                 # A drain lets the handlers end.
                 await asyncio.wait(list(self._tasks))
         finally:
-            await self.close(engine.patience())
+            await self.close(engine.shutdown.close_seconds)
 
     @property
     def under_way(self) -> list[str]:
@@ -463,7 +468,7 @@ class Consumer:
         # A handler that raises a CancelledError of its own, as from something that it awaited, has
         # failed.
         told = isinstance(error, asyncio.CancelledError) and task.cancelling() > 0
-        stopped = told or (isinstance(error, Draining) and self._engine.draining)
+        stopped = told or (isinstance(error, Draining) and self._engine.shutdown.begun)
         item._over = True
         if not item._is_said:
             if stopped:
@@ -491,9 +496,9 @@ class Consumer:
         if row.id in self._engine.hung:
             self._hung_no_more(row.id)
         self.claimer.done(row.fence)
-        if self._engine.draining:
+        if self._engine.shutdown.begun:
             self._engine.drain.item_ended(given_back=stopped)
-        if not self._claiming or self._engine.draining:
+        if not self._claiming or self._engine.shutdown.begun:
             self._say()
 
     def _hung_no_more(self, id: str) -> None:

@@ -64,7 +64,7 @@ class Unit:
             engine = self._find_engine()
         else:
             raise _not_in_run()
-        if self._execution is None and engine.draining and UNIT.get() is None:
+        if self._execution is None and engine.shutdown.begun and UNIT.get() is None:
             raise Draining(f"this process is on its way out: unit {self.name!r} is not begun.")
         if workflow is not None:
             workflow.check()

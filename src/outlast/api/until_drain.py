@@ -19,19 +19,19 @@ async def until_drain(engine: Engine, coro: Coroutine[Any, Any, R]) -> R | None:
 
     The drain cancels the coroutine after the units that it is in have ended.
     """
-    drain = engine.drain
-    if engine.draining:
+    shutdown = engine.shutdown
+    if shutdown.begun:
         coro.close()
         return None
     task = engine.loop.create_task(coro)
     token = engine.active_scopes.enter("agent", getattr(coro, "__qualname__", "run_until_drain"))
-    begin: list[asyncio.Future[Any]] = [task, drain.started]
-    end: list[asyncio.Future[Any]] = [task, drain.over]
+    begin: list[asyncio.Future[Any]] = [task, shutdown.announced]
+    end: list[asyncio.Future[Any]] = [task, shutdown.finished]
     try:
         await asyncio.wait(begin, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            await drain.wait_until_free("unit")
-            task.cancel(f"drain: {drain.reason}")
+            await engine.drain.wait_until_free("unit")
+            task.cancel(f"drain: {shutdown.reason}")
             await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         # The caller was cancelled.
@@ -49,7 +49,7 @@ async def until_drain(engine: Engine, coro: Coroutine[Any, Any, R]) -> R | None:
     try:
         return task.result() if task.done() else None
     except (asyncio.CancelledError, Draining):
-        if not engine.draining:
+        if not shutdown.begun:
             raise
         return None
 

@@ -44,7 +44,7 @@ class RunAcquirer:
         rows: list[RunRow] = []
         try:
             outcome = await self.acquire(command)
-            if isinstance(outcome, Refused) and (engine.draining or outcome.why == DRAINING):
+            if isinstance(outcome, Refused) and (engine.shutdown.begun or outcome.why == DRAINING):
                 engine.stop_claiming()
             elif isinstance(outcome, Refused):
                 await engine.worker.register(instead_of=command.worker)
@@ -174,10 +174,10 @@ class RunAcquirer:
     ) -> None:
         """Start an execution of a held run, or release, park or drop it if that is not possible."""
         engine = self._engine
-        if engine.closing:
+        if engine.shutdown.closing:
             # The run is released when this worker deregisters.
             return
-        if engine.draining:
+        if engine.shutdown.begun:
             self.release(row, "its worker drains")
             return
         if not engine.worker.is_alive(row.worker or ""):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from outlast.codec.cost import NOTHING, Cost
 from outlast.codec.exceptions import encode_error
 from outlast.engine.acquirer import RunAcquirer
+from outlast.engine.active_scopes import ActiveScope, ActiveScopes
 from outlast.engine.claimer import Claimer
 from outlast.engine.hooks import Hook, Hooks
 from outlast.engine.idle_release import IdleReleaser
@@ -43,15 +44,15 @@ from outlast.errors import (
     StoreUnavailable,
 )
 from outlast.execution import cancellation
+from outlast.execution.durations import Durations
 from outlast.execution.run_execution import RunExecution
 from outlast.execution.run_outcome import RunOutcome, lost
+from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.threads import Pool
 from outlast.execution.unit_scope import Units
 from outlast.settings import Settings
 from outlast.settings.redaction import secrets_of
-from outlast.shutdown.active_scopes import ActiveScope, ActiveScopes
 from outlast.shutdown.drain import Drain
-from outlast.shutdown.forecast import Durations
 from outlast.store.commands import (
     DRAINING,
     Cancel,
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from outlast.telemetry.store_stats import StoreStatsPoller
 
 log = logging.getLogger("outlast")
-PATIENCE_MIN = 0.05
 AFTER_STORE_SECONDS = 0.5
 """Seconds of a drain's grace that are reserved for what follows the store's close."""
 T = TypeVar("T")
@@ -91,11 +91,14 @@ class Engine:
         store: Store,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
+        shutdown: ShutdownSignal,
         *,
         inline: bool = False,
         hooks: Mapping[str, Hook] | None = None,
     ) -> None:
         self.store, self.settings, self.loop, self.inline = store, settings, loop, inline
+        self.shutdown = shutdown
+        """Whether this process shuts down. Only `shutdown/` writes it."""
         kind = InlineWriter if inline else GroupCommitWriter
         self.thread = threading.get_ident()
         """The id of the event loop's thread."""
@@ -135,7 +138,7 @@ class Engine:
             IdleReleaser(self),
         )
         self._sweeping = False
-        self.draining = self.closing = self.deferred_leave = False
+        self.deferred_leave = False
         self.closing_thread: int | None = None
         """In a sync program: the thread that leaves the app."""
         self.closing_task: asyncio.Task[Any] | None = None
@@ -152,8 +155,6 @@ class Engine:
         """
         self.drain = Drain(self)
         self.active_scopes = ActiveScopes(self._on_scope_left)
-        self.close_began: asyncio.Future[None] = loop.create_future()
-        """Done when the engine begins to close."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tasks_after_close: set[asyncio.Task[None]] = set()
         self.notifier = ChangeNotifier(loop, self._ring)
@@ -178,7 +179,7 @@ class Engine:
         try:
             await asyncio.shield(opening)
         except BaseException:
-            self.closing = True
+            self.shutdown.begin_close()
             opening.add_done_callback(lambda _: self._abort_opening())
             raise
         self.writer.start()
@@ -206,7 +207,7 @@ class Engine:
             await patiently(
                 partial(self.in_thread, _until, deadline, action),
                 patience,
-                until=lambda: self.inline or self.closing,
+                until=lambda: self.inline or self.shutdown.closing,
                 say=self.report_waiting,
             )
 
@@ -216,13 +217,12 @@ class Engine:
         After a drain there is little left to do. A run whose step still executes (a thread that
         hangs) is kept: the worker holds its lock and renews its lease until this process is gone.
         """
-        self.closing = self.draining = self.in_flight.draining = True
-        if not self.close_began.done():
-            self.close_began.set_result(None)
+        self.shutdown.begin_close()
+        self.in_flight.draining = True
         self.notifier.stop()
         self.stalls.stop()
         self.stop_claiming()
-        if self.in_flight.held and self.drain.layer is None:
+        if self.in_flight.held and not self.shutdown.draining:
             # If the process is killed meanwhile, its runs count as interrupted, not as at fault.
             draining = Renew(self.worker.id, self.settings.lease, draining=True)
             self.writer.enqueue(draining, lambda *_: None)
@@ -230,13 +230,13 @@ class Engine:
             execution.evict(Evicted(why))
         ends: list[asyncio.Future[Any]] = [execution.end for execution in self.executions.values()]
         if ends:
-            await asyncio.wait(ends, timeout=self.patience() * 2)
+            await asyncio.wait(ends, timeout=self.shutdown.close_seconds * 2)
         await self._close_consumers()
-        await self.hooks.close(self.patience())
+        await self.hooks.close(self.shutdown.close_seconds)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=self.patience())
+            await asyncio.wait(list(self._tasks), timeout=self.shutdown.close_seconds)
         batches = [one for one in self.active_scopes if one.kind in ("each", "map")]
         self.hung |= {
             one.name for one in batches if one.goes_on(self.closing_thread, self.closing_task)
@@ -244,18 +244,11 @@ class Engine:
 
     async def _close_consumers(self) -> None:
         """Close all consumers within the patience for one."""
-        until, consumers = self.loop.time() + self.patience(), list(self.consumers)
+        until, consumers = self.loop.time() + self.shutdown.close_seconds, list(self.consumers)
         for consumer in consumers:
             consumer.stop_all()
         for consumer in consumers:
             self.hung |= await consumer.close(max(0.0, until - self.loop.time()))
-
-    def patience(self) -> float:
-        """Return how many seconds closing waits for work that does not end.
-
-        Work that a drain has waited for has had its time already.
-        """
-        return min(self.settings.close_timeout, max(PATIENCE_MIN, self.drain.seconds_before_exit))
 
     def stop_claiming(self) -> None:
         """Stop the claimer and the consumers from claiming more."""
@@ -306,12 +299,12 @@ class Engine:
             log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
             return
         within = None
-        if self.drain.layer is not None:
+        if self.shutdown.draining:
             # The exit timer ends a process of our own. In another program, the drain's grace may
             # have passed.
             within = max(
                 AFTER_STORE_SECONDS,
-                self.drain.left - min(AFTER_STORE_SECONDS, self.drain.grace / 8),
+                self.shutdown.seconds_left - min(AFTER_STORE_SECONDS, self.shutdown.grace / 8),
             )
         try:
             async with asyncio.timeout(within):
@@ -363,7 +356,7 @@ class Engine:
 
         It does for a process that claims runs or items and is not draining yet.
         """
-        return self._sweeping and not self.draining
+        return self._sweeping and not self.shutdown.begun
 
     def wake_claimers(self) -> None:
         if self.claimer is not None:
@@ -439,7 +432,7 @@ class Engine:
         behind.
         """
         command = self.submission(call, id)
-        if self.draining:
+        if self.shutdown.begun:
             raise Draining(
                 f"this process is on its way out: run {id!r} is not started. Submit it, or start it elsewhere."
             )
@@ -465,7 +458,7 @@ class Engine:
             outcome = await self.acquirer.acquire(command._replace(worker=worker))
             if not isinstance(outcome, Refused):
                 break
-            if self.draining or outcome.why == DRAINING:
+            if self.shutdown.begun or outcome.why == DRAINING:
                 raise Draining(
                     f"this process is on its way out: run {command.id!r} is not started."
                 )
@@ -491,7 +484,11 @@ class Engine:
         The suspect's own children do not wait.
         """
         until = self.loop.time() + self.settings.suspect_patience
-        while self.in_flight.isolated is not None and self.loop.time() < until and not self.closing:
+        while (
+            self.in_flight.isolated is not None
+            and self.loop.time() < until
+            and not self.shutdown.closing
+        ):
             if self.in_flight.isolated in self.in_flight.held and self.in_flight.held[
                 self.in_flight.isolated
             ].id in self.in_flight.ancestors_held(parent):
@@ -514,12 +511,12 @@ class Engine:
         self.meters.execution(execution.workflow.name, execution.how_it_ended)
         if execution.span is not None:
             execution.span.end(execution)
-        if self.draining:
+        if self.shutdown.begun:
             self.drain.on_execution_ended(execution)
         # Its parent may have waited for it, or its queue may have room now.
         self.wake_claimers()
         over = execution.end_reason
-        wanted = not execution.claimed and execution.idle is None and not self.draining
+        wanted = not execution.claimed and execution.idle is None and not self.shutdown.begun
         if (
             wanted
             and isinstance(over, Evicted)
@@ -609,7 +606,7 @@ class Engine:
         released the run. If an error evicted the run's execution here, raise that error.
         """
         while True:
-            if self.closing:
+            if self.shutdown.closing:
                 raise StoreUnavailable(
                     f"Outlast was closed while run {id!r} was under way; it is resumable."
                 )
@@ -623,11 +620,11 @@ class Engine:
                     and execution.end_reason.cause is not None
                 ):
                     raise execution.end_reason.cause
-                if self.closing:
+                if self.shutdown.closing:
                     raise StoreUnavailable(
                         f"Outlast was closed while run {id!r} was under way; it is resumable."
                     )
-                if self.drain.by_signal:
+                if self.shutdown.signalled:
                     raise Draining(
                         f"this process is on its way out and gave run {id!r} back: it goes on elsewhere."
                     )
@@ -646,14 +643,14 @@ class Engine:
 
         Raise Draining when no time is left.
         """
-        drain = self.drain
-        if not drain.by_signal or not drain.over.done() or drain.ends_here:
+        shutdown = self.shutdown
+        if not shutdown.signalled or not shutdown.finished.done() or shutdown.ends_process:
             return math.inf
         # A server with its own signal handler waits for its requests, and nothing else would end
         # this one. Until then the request may get its answer.
-        if drain.seconds_before_exit <= 0:
+        if shutdown.seconds_before_exit <= 0:
             raise Draining(f"this process is on its way out: run {id!r} is another's to execute.")
-        return drain.seconds_before_exit
+        return shutdown.seconds_before_exit
 
     async def while_parked(self, id: str) -> None:
         """Wait until a run is no longer parked."""
@@ -666,7 +663,7 @@ class Engine:
 
     def _ring(self) -> None:
         self.wake_claimers()
-        if (self.executions or self.accepts_drain_requests) and not self.closing:
+        if (self.executions or self.accepts_drain_requests) and not self.shutdown.closing:
             self.track_task(self.loop.create_task(self.request_poller.poll_requests()))
 
     # -- small services
@@ -696,7 +693,7 @@ class Engine:
 
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None and not self.closing:
+        if not task.cancelled() and task.exception() is not None and not self.shutdown.closing:
             log.error("a task of Outlast failed", exc_info=self.redact_exception(task.exception()))
 
     def check_size(self, text: str, what: str) -> None:
@@ -713,7 +710,7 @@ class Engine:
         for fence, row in list(self.in_flight.held.items()):
             if row.worker == worker and row.id not in self.executions:
                 self.acquirer.on_dropped(fence)
-        if not self.draining:
+        if not self.shutdown.begun:
             self.track_task(self.loop.create_task(self.worker.register(instead_of=worker)))
 
 

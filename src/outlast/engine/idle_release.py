@@ -49,6 +49,6 @@ class IdleReleaser:
             engine.claimer is not None
             and self._timer is None
             and engine.executions
-            and not engine.closing
+            and not engine.shutdown.closing
         ):
             self._timer = engine.loop.call_later(engine.settings.linger, self._release_idle)

@@ -77,7 +77,7 @@ class AppLifecycle:
             if engine.settings.signals and not self.is_portal:
                 self.process.again = lambda: engine.loop.call_soon_threadsafe(self._drained, None)
                 self.process.install()
-                engine.drain.over.add_done_callback(self._drained)
+                engine.shutdown.finished.add_done_callback(self._drained)
             if engine.settings.http:
                 from outlast.http import Server
 
@@ -102,9 +102,9 @@ class AppLifecycle:
         if opener in _leaving:
             # The task is leaving another Outlast. Try again later.
             engine.loop.call_later(TICK_SECONDS, self._drained, None)
-        elif engine.drain.over.done():
+        elif engine.shutdown.finished.done():
             self._cancelled = True
-            if not opener.cancel(f"drain: {engine.drain.reason}"):
+            if not opener.cancel(f"drain: {engine.shutdown.reason}"):
                 # The app was entered by hand, and the task that did so has ended.
                 self._opener = engine.loop.create_task(self._leave_app())
 
@@ -130,22 +130,28 @@ class AppLifecycle:
         A timeout around the app's block may cancel the task meanwhile. What still executes must be
         known before the worker is deregistered.
         """
-        drain, lifespan_stack, task = engine.drain, self._lifespan_stack, asyncio.current_task()
+        shutdown, lifespan_stack, task = (
+            engine.shutdown,
+            self._lifespan_stack,
+            asyncio.current_task(),
+        )
         assert task is not None
         self._lifespan_stack, self._left, before = AsyncExitStack(), True, task.cancelling()
         process = self.process if self.own_process_exit_code is None else None
-        if process is not None and process.signal is None and drain.over.done():
-            process.renew_grace(time.monotonic())
+        if process is not None and process.signal is None and shutdown.finished.done():
+            shutdown.renew_grace(time.monotonic())
         try:
             await self._close(engine, why)
         finally:
-            draining = drain.layer is not None
+            draining = shutdown.draining
             try:
                 await self._clean_up(engine, lifespan_stack)
             finally:
                 try:
                     if draining:
-                        await engine.spans.flush(engine, min(FLUSH_SECONDS, drain.left / 2))
+                        await engine.spans.flush(
+                            engine, min(FLUSH_SECONDS, shutdown.seconds_left / 2)
+                        )
                 finally:
                     try:
                         leaving = spawn_detached(engine.loop, engine.deregister())
@@ -178,8 +184,8 @@ class AppLifecycle:
     async def _close(self, engine: Engine, why: str) -> None:
         drain, engine.closing_task = engine.drain, asyncio.current_task()
         try:
-            if drain.layer is not None:
-                await self._wait_uncancelled(drain.over)
+            if engine.shutdown.draining:
+                await self._wait_uncancelled(engine.shutdown.finished)
                 await drain.wait_expedited()
         finally:
             await self._wait_uncancelled(spawn_detached(engine.loop, engine.close(why)))
@@ -189,9 +195,9 @@ class AppLifecycle:
 
         The lifespan is last because runs may have used it until they ended.
         """
-        drain, loop = engine.drain, engine.loop
+        shutdown, loop = engine.shutdown, engine.loop
         try:
-            if drain.layer is None:
+            if not shutdown.draining:
                 try:
                     hooks = spawn_detached(
                         loop, self.cleanup.run(engine, engine.settings.close_timeout)
@@ -203,7 +209,7 @@ class AppLifecycle:
                 await self._clean_up_in_time(engine, lifespan_stack)
         finally:
             # Also for a drain that began meanwhile. It has nothing left to drain.
-            if drain.layer is not None:
+            if shutdown.draining:
                 await self._wait_uncancelled(spawn_detached(loop, self._report(engine)))
 
     async def _clean_up_in_time(self, engine: Engine, lifespan_stack: AsyncExitStack) -> None:
@@ -220,14 +226,14 @@ class AppLifecycle:
 
         Return their results, and the loop time at which clean-up must be over.
         """
-        drain, clock = engine.drain, engine.loop.time
+        shutdown, clock = engine.shutdown, engine.loop.time
         # If the drain began during the close, the loop may not have noticed it yet.
-        await asyncio.wait([drain.over])
-        until = clock() + max(0.0, drain.left - AFTER_CLEANUP_SECONDS)
+        await asyncio.wait([shutdown.finished])
+        until = clock() + max(0.0, shutdown.seconds_left - AFTER_CLEANUP_SECONDS)
         return await self.cleanup.run(engine, until - clock(), before=1), until
 
     async def _report(self, engine: Engine) -> None:
-        await asyncio.wait([engine.drain.over])
+        await asyncio.wait([engine.shutdown.finished])
         await engine.drain.write_report(leaving=True)
 
     async def _stop_listening(self, engine: Engine) -> None:
@@ -236,7 +242,7 @@ class AppLifecycle:
         self.exit_code = 0 if process is None else process.code
         try:
             if server is not None:
-                await server.stopped(0.2 if engine.drain.layer is not None else 2.0)
+                await server.stopped(0.2 if engine.shutdown.draining else 2.0)
         finally:
             if process is not None and not self.is_portal:
                 process.restore()

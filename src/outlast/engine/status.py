@@ -25,8 +25,8 @@ class EngineStatus:
     def ready(self) -> str | None:
         """Return why this process is not ready, or None if it is."""
         engine = self._engine
-        if engine.draining:
-            return f"draining: {engine.drain.reason or 'it is being closed'}"
+        if engine.shutdown.begun:
+            return f"draining: {engine.shutdown.reason or 'it is being closed'}"
         if engine.unhealthy is not None:
             return f"unhealthy: {engine.unhealthy}"
         if not engine.working:
@@ -42,10 +42,11 @@ class EngineStatus:
 
     def drain_view(self) -> dict[str, Any]:
         drain = self._engine.drain
-        left = drain.left
+        shutdown = self._engine.shutdown
+        left = shutdown.seconds_left
         return {
-            "draining": drain.layer is not None,
-            "reason": drain.reason or None,
+            "draining": shutdown.draining,
+            "reason": shutdown.reason or None,
             "seconds_left": None if math.isinf(left) else round(left, 3),
             "layer": drain.layer,
             "under_way": [asdict(one) for one in drain.view()],

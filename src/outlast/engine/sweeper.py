@@ -41,7 +41,7 @@ class Sweeper:
         """Sweep until the engine closes. Log failures and continue."""
         engine = self._engine
         tidy_at = sessions_at = engine.loop.time() + engine.settings.poll
-        while not engine.closing:
+        while not engine.shutdown.closing:
             try:
                 await self.sweep()
                 if engine.loop.time() >= tidy_at:

@@ -50,7 +50,7 @@ class Takeover:
     def start(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
         """Take over a run in the background. Repeated requests for the same run are one."""
         engine = self._engine
-        if row.id in engine.executions or engine.draining:
+        if row.id in engine.executions or engine.shutdown.begun:
             return
         if row.id in self._under_way:
             self._under_way[row.id] = True
@@ -77,7 +77,7 @@ class Takeover:
         engine = self._engine
         told, log_backoff = HeldElsewhereNotice(engine), LogBackoff(engine.loop.time)
         patience = engine.loop.time() + engine.settings.suspect_patience
-        while not engine.draining:
+        while not engine.shutdown.begun:
             seen, pause = (
                 engine.notifier.count,
                 min(engine.settings.heartbeat, engine.settings.poll),

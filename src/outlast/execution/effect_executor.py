@@ -102,7 +102,7 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
     finally:
         execution.step_executions.pop(body.task, None)  # type: ignore[arg-type]
         body.task = None
-        if execution.engine.draining and not execution.host.is_closed():
+        if execution.engine.shutdown.begun and not execution.host.is_closed():
             execution.engine.drain.check_run(execution)
     if outcome is None:
         return
@@ -291,7 +291,7 @@ class EffectExecutor:
         time-out fits. If the exit interrupted it, a person would have to decide its outcome.
         """
         sortable = self.effect.idempotent or self.effect.verifier is not None
-        return sortable or (self.effect.timeout or 0.0) < self.engine.drain.seconds_before_exit
+        return sortable or (self.effect.timeout or 0.0) < self.engine.shutdown.seconds_before_exit
 
     async def _intend(self) -> str:
         """Record the intent, wait until it is durable, and return the key to act under.
@@ -486,7 +486,7 @@ class EffectExecutor:
         assert body.nudge is not None
         while (left := due - execution.now()) > 0 and not (may_stop and self.unwanted):
             body.due = due
-            if self.engine.draining:
+            if self.engine.shutdown.begun:
                 self.engine.drain.check_run(execution)
             try:
                 async with asyncio.timeout(min(left, 3600.0)):

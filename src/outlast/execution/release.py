@@ -133,7 +133,7 @@ def park_if_idle(execution: RunExecution) -> None:
         or execution.inner
     )
     # During a drain, another execution makes the deferred calls.
-    deferred = execution.deferred_calls and not execution.engine.draining
+    deferred = execution.deferred_calls and not execution.engine.shutdown.begun
     written = not (execution.writing or execution.pending or deferred or execution.replaying)
     if execution.end_reason is None and written and not under_way and execution.unknown:
         execution.evict(parked(_what_is_unknown(execution)))

@@ -308,7 +308,7 @@ class RunExecution:
 
         During a drain only calls inside a unit may start, and none once the drain's time is up.
         """
-        return not self.engine.draining or (unit is not None and unit.holds and self.units > 0)
+        return self.engine.shutdown.may_start(unit, self.units)
 
     def launch(self, call_site: CallSite) -> None:
         """Start the call at a call site, or record its outcome if the journal has salvaged it."""
@@ -410,7 +410,7 @@ class RunExecution:
                 self.evict(run_outcome.refusal(outcome))
                 return
             self._got_somewhere()
-            if self.engine.draining:
+            if self.engine.shutdown.begun:
                 self.engine.drain.check_run(self)
 
         self.writing += 1
@@ -457,7 +457,7 @@ class RunExecution:
         if self.unknown:
             # This may have been the last pending write.
             self.host.call_soon(release.park_if_idle, self)
-        if waiter is None and self.engine.draining:
+        if waiter is None and self.engine.shutdown.begun:
             # A failed attempt: its step waits for the next one, which another execution makes.
             self.engine.drain.check_run(self)
 
@@ -471,7 +471,7 @@ class RunExecution:
                 thread.exception()
             if self.unknown:
                 self.host.call_soon(release.park_if_idle, self)
-            if self.engine.draining:
+            if self.engine.shutdown.begun:
                 self.engine.drain.check_run(self)
 
         self.threads.add(thread)
@@ -514,7 +514,7 @@ class RunExecution:
             return
         if self.unknown:
             self.host.call_soon(release.park_if_idle, self)
-        if self.engine.draining:
+        if self.engine.shutdown.begun:
             self.engine.drain.check_run(self)
 
     def log_fields(self, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:

@@ -325,13 +325,15 @@ async def _stopped(execution: RunExecution) -> None:
         going_on: list[asyncio.Future[Any]] = [*execution.step_executions, *_threads(execution)]
         if not going_on:
             return
-        if engine.closing:
-            await asyncio.wait(going_on, timeout=engine.patience())
+        if engine.shutdown.closing:
+            await asyncio.wait(going_on, timeout=engine.shutdown.close_seconds)
             execution.step_executions = {
                 task: body for task, body in execution.step_executions.items() if not task.done()
             }
             return
-        await asyncio.wait([*going_on, engine.close_began], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [*going_on, engine.shutdown.close_began], return_when=asyncio.FIRST_COMPLETED
+        )
 
 
 def _threads(execution: RunExecution) -> list[asyncio.Future[Any]]:

@@ -346,7 +346,7 @@ async def _perform(
     except Evicted:
         return
     except Draining as refused:
-        if execution.engine.draining:
+        if execution.engine.shutdown.begun:
             # A draining process refused the call. The next execution makes it.
             return
         error = encode_error(refused, text_max)
@@ -362,7 +362,7 @@ async def _perform(
         execution.step_executions.pop(body.task, None)  # type: ignore[arg-type]
         # The task's context holds this body.
         body.task = None
-        if execution.engine.draining:
+        if execution.engine.shutdown.begun:
             execution.engine.drain.check_run(execution)
     if body.is_cut and not call_site.asked:
         # Do not record a result that was cut short.
@@ -437,7 +437,7 @@ async def attempt(
         except Exception as error:
             if body.attempt > step.retries or not isinstance(error, step.retry_on):
                 raise
-            if body.outer.is_cut or (engine.draining and isinstance(error, Draining)):
+            if body.outer.is_cut or (engine.shutdown.begun and isinstance(error, Draining)):
                 # The drain caused the error. It does not use up an attempt.
                 raise
             delay = delay_before(step, body.attempt)
@@ -484,16 +484,15 @@ async def _pause(body: StepExecution, seconds: float) -> None:
     until = engine.loop.time() + seconds
     body.idle = True
     if body.outer is body:
-        if engine.draining:
+        if engine.shutdown.begun:
             engine.drain.check_run(body.execution)
         await asyncio.sleep(seconds)
         if not body.execution.may_start(UNIT.get()):
             # The wait is cancelled when the run is released.
             await engine.loop.create_future()
     elif seconds > 0:
-        await asyncio.wait([engine.drain.started], timeout=seconds)
-        if engine.draining and UNIT.get() is None:
-            raise Evicted(f"drain: {engine.drain.reason}")
+        await asyncio.wait([engine.shutdown.announced], timeout=seconds)
+        engine.shutdown.check_nested(UNIT.get())
         await asyncio.sleep(until - engine.loop.time())
     body.idle = False
 
@@ -573,8 +572,7 @@ async def inner(body: StepExecution, step: StepBase[..., Any], args: Any, kwargs
     execution = body.execution
     if execution.end_reason is not None:
         raise execution.end_reason
-    if execution.engine.draining and (UNIT.get() is None or body.outer.leaving is not None):
-        raise Evicted(f"drain: {execution.engine.drain.reason}")
+    execution.engine.shutdown.check_nested(UNIT.get(), stopping=body.outer.leaving is not None)
     fingerprint = step.signature.fingerprint(args, kwargs)
     call = f"{step.name}({fingerprint})"
     body.calls[call] = body.calls.get(call, 0) + 1

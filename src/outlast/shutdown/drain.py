@@ -29,11 +29,11 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from outlast.codec.cost import NOTHING, UNITS_MAX
+from outlast.engine.active_scopes import ActiveScope
 from outlast.errors import Diverged, Evicted, StoreError
 from outlast.execution.detached import spawn_detached
 from outlast.execution.release import leave
-from outlast.settings.checks import EXIT_SECONDS, exit_seconds
-from outlast.shutdown.active_scopes import ActiveScope
+from outlast.settings.checks import EXIT_SECONDS
 from outlast.shutdown.forecast import completion_probability
 from outlast.shutdown.report import DrainReport, Remaining
 from outlast.store import commands
@@ -85,81 +85,18 @@ class Drain:
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._loop = engine, engine.loop
-        self._clock: Callable[[], float] = engine.loop.time if engine.inline else time.monotonic
+        self.signal = engine.shutdown
         self._once = threading.Lock()
         self._changed, self._coordinated = asyncio.Event(), asyncio.Event()
         self._expedited = False
-        self.reason = ""
-        self.ends_here = False
-        """Whether the process ends with this drain."""
-        self.by_signal = False
-        """Whether a signal asked the process to end.
-
-        A caller that waits here for work in another process must not delay that.
-        """
-        self.began = 0.0
-        self.grace = engine.settings.grace
         self.layer: str | None = None
         """The current layer. None before the drain has begun."""
         self.begin_callbacks: list[Callable[[float], object]] = []
         """Called with the seconds of grace left, in the thread that begins the drain."""
-        self.started: asyncio.Future[str] = self._loop.create_future()
-        """Done, with the reason, when the loop has noticed the drain."""
-        self.over: asyncio.Future[DrainReport] = self._loop.create_future()
-        """Done when layer 3 is over."""
         self.report = DrainReport("")
         self._cost = NOTHING
         self._reported = False
         self._running: asyncio.Task[None] | None = None
-
-    # -- its clock
-
-    @property
-    def left(self) -> float:
-        """Return the seconds until the process must be gone.
-
-        Infinite before the drain has begun.
-        """
-        return self._until(0.0) if self.layer is not None else math.inf
-
-    @property
-    def step_seconds_left(self) -> float:
-        """Return the seconds until steps in flight get the request to stop.
-
-        After that request, return the seconds until they must have stopped.
-        """
-        until = self._until(self._checkpoint_reserve + self._exit_reserve)
-        return until if until > 0 else self._until(self._exit_reserve)
-
-    @property
-    def seconds_before_exit(self) -> float:
-        """Return the seconds until clean-up begins, whatever still executes.
-
-        Infinite before the drain.
-        """
-        return self._until(self._exit_reserve) if self.layer is not None else math.inf
-
-    @property
-    def _checkpoint_reserve(self) -> float:
-        return self._of_grace(self._engine.settings.checkpoint_reserve)
-
-    @property
-    def _exit_reserve(self) -> float:
-        return self._of_grace(self._engine.settings.exit_reserve) + exit_seconds(self.grace)
-
-    def _of_grace(self, reserve: float) -> float:
-        """Return how much of a reserve applies to this drain's grace.
-
-        The whole reserve applies to the grace of the settings. With another grace, it takes at most
-        a quarter, or the reserve's share of the configured grace if that is more.
-        """
-        return min(reserve, self.grace * max(0.25, reserve / self._engine.settings.grace))
-
-    def _until(self, reserve: float) -> float:
-        return max(0.0, self.began + self.grace - reserve - self._clock())
-
-    def _elapsed(self) -> float:
-        return round(self._clock() - self.began, 4)
 
     @property
     def seconds(self) -> float:
@@ -168,9 +105,9 @@ class Drain:
         The time counts from the first sign and is 0 before the drain has begun. May be called from
         any thread.
         """
-        if self.layer is None:
+        if not self.signal.draining:
             return 0.0
-        return self._elapsed() if self.report.seconds is None else self.report.seconds
+        return self.signal.seconds if self.report.seconds is None else self.report.seconds
 
     # -- beginning, in any thread
 
@@ -182,12 +119,11 @@ class Drain:
         """
         if not self._once.acquire(blocking=False):
             return False
-        self.reason, self.began = reason, self._clock() if at is None else at
-        self.grace = self._engine.settings.grace if grace is None else grace
         self.layer = "coordinate"
-        self._engine.draining = self._engine.in_flight.draining = True
+        self.signal.begin_drain(reason, grace=grace, at=at)
+        self._engine.in_flight.draining = True
         for tell in self.begin_callbacks:
-            tell(self.left)
+            tell(self.signal.seconds_left)
         if self._engine.inline:
             self._coordinate()
             self._loop.call_soon(self._start)
@@ -206,7 +142,7 @@ class Drain:
         The signal may also follow a drain that began for another reason. Callers that wait for a
         run in another process then check again. May be called from any thread.
         """
-        self.by_signal = True
+        self.signal.signalled = True
         # If the loop is closed, no caller waits.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._engine.notifier.notify)
@@ -222,10 +158,14 @@ class Drain:
     def _coordinate(self) -> None:
         """Execute layer 1. It may block or fail, because the other layers do not wait for it."""
         engine = self._engine
-        command = commands.Drain(engine.worker.id, self.reason, tuple(engine.in_flight.started))
+        command = commands.Drain(
+            engine.worker.id, self.signal.reason, tuple(engine.in_flight.started)
+        )
         try:
             with _switching_quickly():
-                outcome = engine.writer.execute_urgent(command, timeout=max(0.01, self.left))
+                outcome = engine.writer.execute_urgent(
+                    command, timeout=max(0.01, self.signal.seconds_left)
+                )
         except (StoreError, Empty) as error:
             self.report.blocked.append(
                 f"the store did not take that this worker drains: {str(error) or 'no answer'}"
@@ -236,11 +176,11 @@ class Drain:
                 str(error) or "no answer",
             )
         else:
-            self.report.layers["coordinate"] = self._elapsed()
+            self.report.layers["coordinate"] = self.signal.seconds
             if not isinstance(outcome, commands.Refused):
                 self.report.given_back += len(outcome)
-        facts = {"event": "draining", "worker": command.worker, "reason": self.reason}
-        log.info("draining: %s", self.reason, extra=facts)
+        facts = {"event": "draining", "worker": command.worker, "reason": self.signal.reason}
+        log.info("draining: %s", self.signal.reason, extra=facts)
         # If the loop is closed, no task waits for it.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._coordinated.set)
@@ -248,13 +188,13 @@ class Drain:
     # -- layers 2 and 3, on the loop
 
     def _start(self) -> None:
-        if not self.started.done():
-            blocked = self._elapsed()
+        if not self.signal.announced.done():
+            blocked = self.signal.seconds
             if blocked > 1.0:
                 self.report.blocked.append(f"the event loop stood still for {blocked:.1f} s")
             self.layer = "boundary"
-            self.started.set_result(self.reason)
-            # Detached: the task that leaves the app waits for `over`.
+            self.signal.announce()
+            # Detached: the task that leaves the app waits for its end.
             self._running = spawn_detached(self._loop, self._run())
 
     async def _run(self) -> None:
@@ -264,24 +204,24 @@ class Drain:
             # Wake the callers that wait for something to claim.
             engine.notifier.notify()
             for _, body in self._under_way():
-                body.tell(self.reason)
+                body.tell(self.signal.reason)
             engine.track_task(self._loop.create_task(self._learn()))
             # Release idle runs first: everything their next worker needs is recorded.
             for execution in sorted(
                 engine.executions.values(), key=lambda execution: bool(execution.step_executions)
             ):
-                leave(execution, self.reason)
-            await self._wait(self._checkpoint_reserve + self._exit_reserve)
-            report.layers["boundary"] = self._elapsed()
+                leave(execution, self.signal.reason)
+            await self._wait(self.signal.checkpoint_reserve + self.signal.exit_reserve)
+            report.layers["boundary"] = self.signal.seconds
             if not self._is_done():
                 self.layer = "checkpoint"
                 self._tell_to_stop()
-                await self._wait(self._exit_reserve)
-                report.layers["checkpoint"] = self._elapsed()
+                await self._wait(self.signal.exit_reserve)
+                report.layers["checkpoint"] = self.signal.seconds
         finally:
             self._conclude()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.left):
+            async with asyncio.timeout(self.signal.seconds_left):
                 await self._coordinated.wait()
                 # A process that continues may not write another report for a long time.
                 await self._store_report()
@@ -292,11 +232,11 @@ class Drain:
     async def _wait(self, reserve: float) -> None:
         """Wait until nothing is in flight, or only `reserve` seconds are left."""
         judge_at = -math.inf
-        while not self._is_done() and (left := self._until(reserve)) > 0:
+        while not self._is_done() and (left := self.signal.seconds_until(reserve)) > 0:
             self._changed.clear()
             # Not at every change: there may be a thousand step executions, and as many changes.
-            if self._clock() >= judge_at:
-                judge_at = self._clock() + TICK_SECONDS
+            if self._loop.time() >= judge_at:
+                judge_at = self._loop.time() + TICK_SECONDS
                 self._judge(left)
             later = self._loop.call_later(min(TICK_SECONDS, left), self._changed.set)
             await self._changed.wait()
@@ -320,23 +260,23 @@ class Drain:
         for execution in list(self._engine.executions.values()):
             # Open units do not keep the run any longer.
             execution.units = 0
-            leave(execution, self.reason)
+            leave(execution, self.signal.reason)
         for consumer in list(self._engine.consumers):
             consumer.stop_all()
 
     def _checkpoint(self, execution: RunExecution, body: StepExecution, why: str) -> None:
         execution.checkpointed = True
-        body.leave(f"drain: {self.reason}; {why}")
+        body.leave(f"drain: {self.signal.reason}; {why}")
 
     def check_run(self, execution: RunExecution) -> None:
         """Release the run if it has reached a boundary. Call this when a part of it has ended."""
-        self._loop.call_soon(leave, execution, self.reason)
+        self._loop.call_soon(leave, execution, self.signal.reason)
         self._changed.set()
 
     def on_scope_left(self, ended: ActiveScope) -> None:
         """Count a scope that has ended, and wake the drain. May be called from any thread."""
-        if self.layer is not None:
-            if ended.kind in ("each", "map") and not self.over.done():
+        if self.signal.draining:
+            if ended.kind in ("each", "map") and not self.signal.finished.done():
                 self.report.completed += 1
             try:
                 self._loop.call_soon_threadsafe(self._changed.set)
@@ -445,7 +385,7 @@ class Drain:
 
     def _conclude(self) -> None:
         engine, report = self._engine, self.report
-        report.worker, report.reason = engine.worker.id, self.reason
+        report.worker, report.reason = engine.worker.id, self.signal.reason
         report.host, report.pid = socket.gethostname(), os.getpid()
         report.left = list(self._what_is_left())
         report.not_checkpointed = [
@@ -462,20 +402,22 @@ class Drain:
             execution.checkpointed = execution.checkpointed or any(
                 execution.step_executions.values()
             )
-            execution.evict(Evicted(f"drain: {self.reason}"))
-        report.seconds = self._elapsed()
+            execution.evict(Evicted(f"drain: {self.signal.reason}"))
+        report.seconds = self.signal.seconds
         report.began = datetime.fromtimestamp(engine.store.now() - report.seconds, UTC)
         self.layer = "exit"
-        if not self.over.done():
-            self.over.set_result(report)
+        self.signal.finish()
         # Wake the callers that wait for a run in another process.
         engine.notifier.notify()
 
     async def wait_until_free(self, kind: str) -> None:
         """Wait until no scope of this kind is active, or until steps get the request to stop."""
-        reserve = self._checkpoint_reserve + self._exit_reserve
-        while any(one.kind == kind for one in self._engine.active_scopes) and not self.over.done():
-            if (left := self._until(reserve)) <= 0:
+        reserve = self.signal.checkpoint_reserve + self.signal.exit_reserve
+        while (
+            any(one.kind == kind for one in self._engine.active_scopes)
+            and not self.signal.finished.done()
+        ):
+            if (left := self.signal.seconds_until(reserve)) <= 0:
                 return
             await asyncio.sleep(min(TICK_SECONDS, left))
 
@@ -488,7 +430,7 @@ class Drain:
         engine, report = self._engine, self.report
         # Layer 1 opens the report that this method closes.
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self.left - 3 * EXIT_SECONDS)):
+            async with asyncio.timeout(max(0.0, self.signal.seconds_left - 3 * EXIT_SECONDS)):
                 await self._coordinated.wait()
         # Since `_conclude`, some work may have ended. Hung work was evicted but still executes.
         # Work that belongs to no run was cut.
@@ -496,8 +438,8 @@ class Drain:
         report.left = [
             one for one in report.left if one.what in CUT_WITH_THE_PROCESS or one.id in still
         ]
-        if leaving and self.ends_here:
-            report.seconds = report.layers["exit"] = self._elapsed()
+        if leaving and self.signal.ends_process:
+            report.seconds = report.layers["exit"] = self.signal.seconds
         await self._store_report()
         if not self._reported:
             self._reported = True
@@ -507,13 +449,13 @@ class Drain:
     async def _store_report(self) -> None:
         engine, report = self._engine, self.report
         try:
-            async with asyncio.timeout(max(0.1, self.left - 2 * EXIT_SECONDS)):
+            async with asyncio.timeout(max(0.1, self.signal.seconds_left - 2 * EXIT_SECONDS)):
                 await engine.writer.execute(commands.StoreDrainReport(report.worker, report.text()))
         except (StoreError, TimeoutError) as error:
             log.warning("the drain report could not be stored: %s", str(error) or "no answer")
 
     async def wait_expedited(self) -> None:
-        """Give runs a moment to be released after `over`, if the drain was expedited."""
+        """Give runs a moment to be released after the drain, if the drain was expedited."""
         if self._expedited:
             ends: list[asyncio.Future[Any]] = [
                 execution.end for execution in self._engine.executions.values()

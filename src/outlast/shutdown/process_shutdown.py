@@ -125,7 +125,7 @@ class ProcessShutdown:
         """
         self._exit_timer.start()
         if self._ours is not None and threading.current_thread() is threading.main_thread():
-            self._watchdog = _watchdog_of_this_process(self._drain.grace)
+            self._watchdog = _watchdog_of_this_process(self._drain.signal.grace)
         signals = Signals(self._came, guard=self._watchdog)
         if signals.install():
             self._signals = signals
@@ -139,13 +139,13 @@ class ProcessShutdown:
         the exit code to 143.
         """
         if self._signals is not None:
-            ending = self._ours is not None and self._drain.layer is not None
+            ending = self._ours is not None and self._drain.signal.draining
             main = threading.current_thread() is threading.main_thread()
             if ending and main and not self._signals.had_handler(signal.SIGTERM):
                 # Set before our handler is removed, so that there is no gap.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._signals.restore()
-        if self._drain.layer is None or self._ours is None:
+        if not self._drain.signal.draining or self._ours is None:
             self._exit_timer.stop()
         else:
             # While the interpreter shuts down, the exit timer's thread does not run any more, and
@@ -173,31 +173,23 @@ class ProcessShutdown:
         drain.told_to_end()
         if drain.begin(number.name, at=at):
             if self._ours is None and self.ends:
-                drain.ends_here = True
-                self._arm(drain.left)
+                drain.signal.ends_process = True
+                self._arm(drain.signal.seconds_left)
         elif self._interrupts[seen_to] > 1 and number is signal.SIGINT:
             if self.ends:
-                self._exit_timer.arm(min(HURRY_SECONDS_MAX, drain.left), self.code)
+                self._exit_timer.arm(min(HURRY_SECONDS_MAX, drain.signal.seconds_left), self.code)
             drain.expedite()
         elif self._ours is None and self.ends and not self._armed:
-            if drain.over.done():
-                self.renew_grace(at)
-            self._arm(drain.left)
+            if drain.signal.finished.done():
+                drain.signal.renew_grace(at)
+            self._arm(drain.signal.seconds_left)
             self.again()
-
-    def renew_grace(self, at: float) -> None:
-        """Give the end of the process its own grace.
-
-        Call this if the drain was over before the process was told to end, or before the program
-        left.
-        """
-        self._drain.grace = at - self._drain.began + self._drain._engine.settings.grace
 
     def _begun(self, seconds: float) -> None:
         global _told  # noqa: PLW0603 - it is the process's
         if self._ours is not None:
             _told = os.getpid(), self.code
-            self._drain.ends_here = True
+            self._drain.signal.ends_process = True
             self._arm(seconds)
 
     def _arm(self, seconds: float) -> None:

@@ -192,7 +192,7 @@ class Outlast:
             engine = self._app._open
             self._process.again = lambda: engine.loop.call_soon_threadsafe(self._drained, None)
             self._process.install()
-            engine.drain.over.add_done_callback(self._drained)
+            engine.shutdown.finished.add_done_callback(self._drained)
         return self
 
     def _drained(self, _: object) -> None:
@@ -201,7 +201,12 @@ class Outlast:
         The signal then ends the program once Outlast is left, whatever the main thread does.
         """
         process, engine = self._process, self._app._engine
-        if process is not None and engine is not None and process.ends and engine.drain.over.done():
+        if (
+            process is not None
+            and engine is not None
+            and process.ends
+            and engine.shutdown.finished.done()
+        ):
             threading.Thread(
                 target=self._leave_by_signal, name="outlast-leave", daemon=True
             ).start()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def samples(engine: Engine, *, ready: bool) -> Iterator[Sample]:
     yield gauge(names.STARTED, engine.meters.started)
     yield gauge(names.READY, float(ready))
-    yield gauge(names.DRAINING, float(engine.draining))
+    yield gauge(names.DRAINING, float(engine.shutdown.begun))
     yield gauge(names.IN_HAND, len(engine.in_flight.held))
     yield gauge(names.RUNS_IN_HAND, len(engine.executions))
     yield gauge(names.SLOTS, 0 if engine.claimer is None else engine.worker.concurrency)

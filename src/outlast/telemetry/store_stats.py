@@ -100,7 +100,7 @@ class StoreStatsPoller:
         """Poll the store if the last result is too old, and wait up to `within` seconds for it."""
         engine = self._engine
         with self._lock:
-            if engine.closing or not engine.working:
+            if engine.shutdown.closing or not engine.working:
                 return
             under_way = self._under_way
             if under_way is None:
@@ -134,7 +134,7 @@ class StoreStatsPoller:
 
         It never is during a drain: a long read would delay closing the store.
         """
-        return not self._engine.draining and (
+        return not self._engine.shutdown.begun and (
             self._whole is None or now - self._whole.at >= self._keep
         )
 
@@ -151,7 +151,7 @@ class StoreStatsPoller:
             self._over(under_way)
 
     def _missed(self, error: Exception) -> None:
-        self._up = self._engine.closing
+        self._up = self._engine.shutdown.closing
         log.log(
             logging.DEBUG if isinstance(error, StoreError) else logging.WARNING,
             "the store could not be looked at for /metrics: %s", type(error).__name__,

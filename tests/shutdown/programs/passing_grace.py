@@ -23,6 +23,7 @@ LOOK_SECONDS = 0.05
 
 def install(file: str) -> None:
     """Give the drain and the deadline of this process a clock that is ahead by the seconds in this file."""
+    from outlast.execution import shutdown_signal
     from outlast.shutdown import drain, exit_timer
 
     def monotonic() -> float:
@@ -31,7 +32,8 @@ def install(file: str) -> None:
         except FileNotFoundError:
             return time.monotonic()
 
-    drain.time = exit_timer.time = SimpleNamespace(monotonic=monotonic)
+    clock = SimpleNamespace(monotonic=monotonic)
+    drain.time = exit_timer.time = shutdown_signal.time = clock
     exit_timer._WAIT_SECONDS_MAX = LOOK_SECONDS
 
 
