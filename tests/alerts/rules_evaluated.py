@@ -3,6 +3,7 @@
 Not part of `make test`, because promtool is no Python package. A minute of a history is one scrape.
 """
 
+import json
 import signal
 from pathlib import Path
 
@@ -11,17 +12,17 @@ import yaml
 from alert_tools import Fleet, History, Scrape, until
 
 from outlast.testing.servers import redis_server
-from outlast.tools.deploy.alerts import alerts, rules
 from outlast.tools.deploy.config import DeploymentConfig
-from outlast.tools.deploy.dashboard import rows
+from outlast.tools.deploy.documents import DOCUMENTS
+from support.alert_rules import alerts_text, rules_of
 
-ALL = [rule.name for rule in rules(DeploymentConfig())]
+ALL = list(rules_of("alert"))
 CALM = dict.fromkeys(ALL, False)
 SOON = DeploymentConfig(objective=1, concurrency=5, replicas_max=12)
 
 
 def check(history: History, folder: Path, expected, numbers: DeploymentConfig = SOON) -> None:
-    done = history.judged(folder, alerts(numbers), expected)
+    done = history.judged(folder, alerts_text(numbers), expected)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -30,7 +31,8 @@ def test_a_judge_that_is_wrong_is_noticed(tmp_path):
         history = History()
         last = history.add(5, fleet.scrape(fleet.worker()))
     assert (
-        history.judged(tmp_path, alerts(SOON), {last: {"OutlastDeadLetters": True}}).returncode != 0
+        history.judged(tmp_path, alerts_text(SOON), {last: {"OutlastDeadLetters": True}}).returncode
+        != 0
     )
 
 
@@ -48,7 +50,7 @@ def test_an_autoscaler_counts_what_executes_and_what_is_queued_once(tmp_path):
     history = History()
     whole = history.add(2, *scrapes)
     quick = history.add(10, *({key: scrape[key] for key in scrape if key[0] != "outlast_queue_runs"} for scrape in scrapes))  # fmt: skip
-    found = yaml.safe_load(alerts(SOON))
+    found = yaml.safe_load(alerts_text(SOON))
     asked = [{"alert": f"Load{count}", "expr": f'outlast_queue_load_max{{queue="default"}} == {count}'} for count in (3, 7)]  # fmt: skip
     found["groups"].append({"name": "asked", "rules": asked})
     expected = {whole: {"Load7": True, "Load3": False}, quick: {"Load7": False, "Load3": True}}
@@ -276,8 +278,12 @@ def test_what_was_saved_is_seen_though_its_counter_is_born_with_its_value(tmp_pa
             "the recovery",
         )
         after = history.add(10, fleet.scrape(two))
-    (panel,) = [one for _, row in rows(SOON) for one in row if one.title == "Saved"]
-    done = history.answers(tmp_path, alerts(SOON), panel.queries[0][0], after, 100)
+    (panel,) = [
+        one
+        for one in json.loads(DOCUMENTS["dashboard"].write(SOON))["panels"]
+        if one["title"] == "Saved"
+    ]
+    done = history.answers(tmp_path, alerts_text(SOON), panel["targets"][0]["expr"], after, 100)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -286,4 +292,4 @@ def test_every_rule_is_tested():
     assert [
         name for name in ALL if f'"{name}": True' not in text and f'"{name}")' not in text
     ] == []
-    assert yaml.safe_load(alerts(DeploymentConfig()))["groups"]
+    assert yaml.safe_load(alerts_text(DeploymentConfig()))["groups"]

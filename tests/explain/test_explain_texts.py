@@ -18,9 +18,8 @@ from outlast.explain.named import Explained
 from outlast.explain.pages import PAGES
 from outlast.explain.texts import PARTS, close, entries, find
 from outlast.shutdown.watchdog import _EndAsInit
-from outlast.tools.deploy.alerts import rules
-from outlast.tools.deploy.config import DeploymentConfig
 from outlast.tools.doctor.registry import HERE, IN_MANIFESTS
+from support.alert_rules import rules_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 ALL = {entry.name: entry for entry in entries()}
@@ -55,7 +54,7 @@ def test_every_error_of_the_package_has_a_text_or_names_its_parents():
 
 
 def test_every_alert_exit_code_and_check_has_one():
-    assert set(of("alert")) == {rule.name for rule in rules(DeploymentConfig())}
+    assert set(of("alert")) == set(rules_of("alert"))
     assert of("exit code") == [str(code) for code in (*exit_codes.MEANINGS, *exit_codes.FORCED)]
     assert set(of("check")) == {*HERE, *IN_MANIFESTS, "files", "determinism"}
 
@@ -100,7 +99,7 @@ def parse(line: str) -> None:
 
 def everything_named() -> list[str]:
     texts = [f"{entry.summary}\n{entry.body}" for entry in entries()]
-    texts += [rule.action for rule in rules(DeploymentConfig())]
+    texts += [rule["annotations"]["action"] for rule in rules_of("alert").values()]
     return sorted({line for text in texts for line in commands_in(text)})
 
 
@@ -123,7 +122,7 @@ def test_the_pages_are_what_the_texts_make_of_them(file):
 
 
 def test_the_runbook_begins_with_what_hurts_most():
-    severity = {rule.name: rule.severity for rule in rules(DeploymentConfig())}
+    severity = {name: rule["labels"]["severity"] for name, rule in rules_of("alert").items()}
     order = [severity[name] for name in of("alert")]
     assert order == sorted(order), "critical ones first"
     assert of("alert")[0] == "OutlastCompensationsStuck"

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from configparser import ConfigParser
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -20,7 +19,6 @@ from outlast.explain.texts import find
 from outlast.settings import Settings
 from outlast.settings.load import load
 from outlast.telemetry.names import RECOVERY_SECONDS
-from outlast.tools.deploy.alerts import RECORDINGS, rules
 from outlast.tools.deploy.config import MARGIN, DeploymentConfig
 from outlast.tools.deploy.documents import DOCUMENTS
 from outlast.tools.doctor.facts import Facts
@@ -28,6 +26,7 @@ from outlast.tools.doctor.finding import Level
 from outlast.tools.doctor.grace import leases
 from outlast.tools.doctor.manifests import read
 from outlast.tools.doctor.registry import IN_MANIFESTS, examine
+from support.alert_rules import rules_of
 from support.cli import answer_in
 from support.waiting import WAIT_SECONDS
 
@@ -86,7 +85,7 @@ def test_the_folder_has_each_as_it_comes_out(kind):
     document = DOCUMENTS[kind]
     there = (DEPLOY / document.path).read_text(encoding="utf-8")
     assert there == written(kind, document.stores[0]), (
-        "make it anew: outlast manifest --write deploy"
+        "write it again: outlast manifest --write deploy"
     )
 
 
@@ -216,7 +215,7 @@ def test_a_roll_out_never_removes_more_than_it_adds():
     scaler = of_kind(found, "HorizontalPodAutoscaler")["spec"]
     metric = scaler["metrics"][0]["external"]
     assert metric["metric"]["name"] == "outlast_queue_load_max"
-    assert metric["metric"]["name"] in {recording.name for recording in RECORDINGS}
+    assert metric["metric"]["name"] in rules_of("record")
     assert metric["target"] == {
         "type": "AverageValue",
         "averageValue": str(DeploymentConfig().concurrency),
@@ -350,13 +349,8 @@ def test_alert_rules_are_valid_and_follow_the_objective():
     (found,) = documents("alerts", "postgres", **OTHER)
     schema("alerts").validate(found)
     by_name = {rule["alert"]: rule for rule in found["groups"][0]["rules"] if "alert" in rule}
-    assert list(by_name) == [rule.name for rule in rules(DeploymentConfig())]
+    assert list(by_name) == list(rules_of("alert"))
     assert f"> {OTHER['objective']}" in by_name["OutlastRecoverySlow"]["expr"]
-    assert by_name["OutlastRecoverySlow"]["expr"] == next(
-        rule.expr
-        for rule in rules(replace(DeploymentConfig(), objective=OTHER["objective"]))
-        if rule.name == "OutlastRecoverySlow"
-    )
 
 
 def annotations_of(text: str) -> dict[str, dict[str, str]]:

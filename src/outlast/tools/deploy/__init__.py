@@ -1,1 +1,1 @@
-"""Write deployment documents from one configuration, so that they cannot disagree."""
+"""Write deployment documents from one configuration, so that their numbers agree."""

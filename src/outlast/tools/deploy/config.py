@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
 
 from outlast.errors import SettingsError
 from outlast.settings import Settings
 from outlast.settings.variables import NO_FILES
 
-Backend = Literal["postgres", "redis", "sqlite"]
-BACKENDS: tuple[str, ...] = get_args(Backend)
+BACKENDS = ("postgres", "redis", "sqlite")
 
 MARGIN = 5
 """Seconds that the environment allows beyond what the worker needs.
@@ -25,6 +23,16 @@ _IMAGE = re.compile(r"[a-zA-Z0-9]([\w./:@-]*\w)?", re.ASCII)
 _PAGE = re.compile(r"https?://[\w.-]+(:\d+)?(/[\w./~%-]*)?", re.ASCII)
 _NOT_NAMES = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 """Words that YAML does not read as text."""
+_LIMITS = {
+    "grace": (1, 86_400),
+    "pre_stop": (1, 3_600),
+    "lease": (5, 3_600),
+    "replicas": (1, 1_000),
+    "replicas_max": (1, 10_000),
+    "concurrency": (1, 100_000),
+    "port": (1024, 65_535),
+    "objective": (1, 86_400),
+}
 SCALE_SECONDS_MAX = 1_800
 """Longest period that Kubernetes allows for an autoscaler's policy."""
 
@@ -54,23 +62,22 @@ class DeploymentConfig:
 
     def __post_init__(self) -> None:
         self._check_words()
-        for field, least, most in (
-            ("grace", 1, 86_400), ("pre_stop", 1, 3_600), ("lease", 5, 3_600), ("replicas", 1, 1_000),
-            ("replicas_max", 1, 10_000), ("concurrency", 1, 100_000), ("port", 1024, 65_535), ("objective", 1, 86_400),
-        ):  # fmt: skip
+        for field, (least, most) in _LIMITS.items():
             value = getattr(self, field)
             if type(value) is not int or not least <= value <= most:
                 raise SettingsError(
-                    f"--{field.replace('_', '-')} {value!r} must be a whole number from {least} to {most}."
+                    f"--{field.replace('_', '-')} {value!r} must be a whole number "
+                    f"from {least} to {most}."
                 )
         if self.embedded and self.replicas > 1:
             raise SettingsError(
-                f"--store sqlite is a file on one pod's volume: {self.replicas} replicas would be {self.replicas} stores. "
-                "Use --replicas 1, or --store postgres."
+                f"--store sqlite is a file on one pod's volume: {self.replicas} replicas would be "
+                f"{self.replicas} stores. Use --replicas 1, or --store postgres."
             )
         if self.replicas_max < self.replicas:
             raise SettingsError(
-                f"--replicas-max {self.replicas_max} is below --replicas {self.replicas}."
+                f"--replicas-max {self.replicas_max} is below --replicas {self.replicas}. "
+                "Raise it, or lower --replicas."
             )
         Settings.load({"grace": float(self.grace), "lease": float(self.lease)}, NO_FILES)
 
@@ -91,7 +98,8 @@ class DeploymentConfig:
                 )
         if self.runbook_base and not _PAGE.fullmatch(self.runbook_base):
             raise SettingsError(
-                f"--runbook-base {self.runbook_base!r} must be the address of a page, like https://docs.example/runbook/."
+                f"--runbook-base {self.runbook_base!r} must be the address of a page, "
+                "like https://docs.example/runbook/."
             )
         if self.store not in BACKENDS:
             raise SettingsError(f"--store {self.store!r} is none of {', '.join(BACKENDS)}.")
@@ -141,6 +149,16 @@ class DeploymentConfig:
         It covers one pod after another, each with a start and a whole drain.
         """
         return max(600, math.ceil(self.replicas * (self.period + 30) * 1.5))
+
+    @property
+    def grace_warning(self) -> float:
+        """Return the length of a drain, in seconds, from which the dashboard shows it in red."""
+        return self.grace * 0.9
+
+    @property
+    def extras(self) -> str:
+        """Return the extras of the package that the image installs."""
+        return "http" if self.embedded else f"{self.store},http"
 
     def command(self, kind: str) -> str:
         """Return the command that prints the same document again.
