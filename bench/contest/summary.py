@@ -1,4 +1,4 @@
-"""The README's table of deaths: five lines of the section on death, between two marks."""
+"""Write the README's table of deaths: five rows of the death section, between two markers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bench.contest.deathpage import CELLS, NONE, PATIENCE
+from bench.contest.death import JOBS
+from bench.contest.deathpage import NONE
 from bench.contest.tables import table
 from bench.spread import Spread
 
@@ -18,16 +19,19 @@ COLUMNS = {
     "Celery, late acks": "Celery, chain (Redis)",
 }
 ROWS = {
-    "fits": "SIGTERM; the job ends within the grace",
-    "long": "SIGTERM; the job is longer than the grace, its steps are not",
-    "single": "SIGTERM; one step is longer than the grace",
-    "killed": "kill -9: out of memory, a crash",
-    "silent": "frozen, and back later",
+    "fits": "SIGTERM; jobs fit in the grace period",
+    "long": "SIGTERM; jobs are longer, their steps are not",
+    "single": "SIGTERM; one step is longer",
+    "killed": "`kill -9`, OOM kill",
+    "silent": "frozen, then resumed",
 }
 
 
 def in_readme(text: str, found: dict[str, Any]) -> str:
-    """The README with the table of these results; as it is, if it has no place for one, or death was not measured."""
+    """Return the README with the table of these results.
+
+    Return it unchanged if it has no markers, or if the death section was not measured.
+    """
     if "death" not in found:
         return text
     block = f"{BEGIN}\n{_table(found['death']['found']['trials'])}\n{END}"
@@ -40,31 +44,25 @@ def _table(trials: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
         for scenario, words in ROWS.items()
         if scenario in trials
     ]
-    return table(["ten jobs under way", *COLUMNS], rows).rstrip()
+    return table(["what happens to the worker", *COLUMNS], rows).rstrip()
 
 
 def _cell(trials: Sequence[dict[str, Any]]) -> str:
     good = [trial for trial in trials if "failed" not in trial]
     if not good:
         return "failed" if trials else NONE
-    words = [_taken_over(good)]
-    if all(trial["taken_last"] is not None for trial in good):
-        again = Spread.of([trial["redone_seconds"] for trial in good]).median
-        nothing = not any(trial["redone_seconds"] for trial in good)
-        words.append("nothing done again" if nothing else f"{again:.1f} s done again")
+    if stuck := max(trial["unfinished"] for trial in good):
+        return f"**not resumed in 60 s**, {stuck} jobs stuck"
+    taken = [trial["taken_last"] for trial in good if trial["taken_last"] is not None]
+    if len(taken) < len(good):
+        return "finished before exit"
+    words = [f"resumed in {Spread.of(taken).median:.1f} s", _repeated(good)]
     if twice := max(trial["done_twice"] for trial in good):
-        words.append(f"{twice} stages finished twice")
-    if any(trial["unfinished"] for trial in good):
-        words.append(CELLS["unfinished"](good))
+        words.append(f"{twice} steps completed twice")
     return ", ".join(words)
 
 
-def _taken_over(trials: Sequence[dict[str, Any]]) -> str:
-    known = [trial["taken_last"] for trial in trials if trial["taken_last"] is not None]
-    if len(known) == len(trials):
-        return f"elsewhere after {Spread.of(known).median:.1f} s"
-    return (
-        CELLS["last"](trials)
-        .replace("A finished all", "all ended in time")
-        .replace(PATIENCE, f"{PATIENCE} elsewhere")
-    )
+def _repeated(trials: Sequence[dict[str, Any]]) -> str:
+    """Return how much work each job repeated, on average."""
+    seconds = Spread.of([trial["redone_seconds"] for trial in trials]).median / JOBS
+    return f"{seconds:.1f} s repeated per job" if seconds else "nothing repeated"

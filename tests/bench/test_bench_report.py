@@ -80,11 +80,11 @@ def test_the_readme_has_the_deaths_of_the_results_between_its_marks(written: Pat
         row[1]: row[2:5]
         for row in (re.split(r"\s*\|\s*", line) for line in lines if line.startswith("|"))
     }
-    assert cells["kill -9: out of memory, a crash"] == [
-        "elsewhere after 0.6 s, 3.2 s done again",
-        "**not within 60 s elsewhere**, **10 stuck**",
-        "elsewhere after 12.0 s, 3.2 s done again, 4 stages finished twice",
+    assert cells["`kill -9`, OOM kill"] == [
+        "resumed in 0.6 s, 0.3 s repeated per job",
+        "**not resumed in 60 s**, 10 jobs stuck",
+        "resumed in 12.0 s, 0.3 s repeated per job, 4 steps completed twice",
     ]
-    assert cells["SIGTERM; the job ends within the grace"][0] == "all ended in time"
-    (written / "README.md").write_text("\n".join(lines).replace("after 0.6 s", "after 0.1 s"))
+    assert cells["SIGTERM; jobs fit in the grace period"][0] == "finished before exit"
+    (written / "README.md").write_text("\n".join(lines).replace("in 0.6 s", "in 0.1 s"))
     assert stale(results(), written) == ["README.md"]
