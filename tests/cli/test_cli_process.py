@@ -12,7 +12,7 @@ from cli_processes import SHORT_STEPS, Command
 
 from outlast import __version__
 from outlast.cli import exit_codes
-from outlast.cli.app import command_line
+from outlast.cli.app import COMMANDS, command_line
 from support.waiting import WAIT_SECONDS
 
 BLOCKED = """
@@ -70,7 +70,20 @@ def test_no_command_or_an_unknown_one_is_a_usage_error(outlast):
 def test_only_the_named_command_is_built():
     assert list(command_line("runs").commands) == ["runs"]
     assert list(command_line("chaos").commands) == ["chaos"]
-    assert len(command_line("nope").commands) > 20
+    assert list(command_line("nope").commands) == list(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import outlast, outlast.sync, outlast.testing",
+        "from outlast.cli.app import COMMANDS, command_line; command_line('worker')",
+    ],
+)
+def test_neither_a_program_nor_a_worker_loads_the_tools(code):
+    code = f"import sys; {code}; print([name for name in sys.modules if 'outlast.tools' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def test_a_file_named_like_a_loaded_module_is_refused(outlast):
     (outlast.folder / "json.py").write_text("")
     answer = outlast("run", "json.py:w")
     assert answer.code == 2
-    assert "rename the file" in answer.err
+    assert "Rename the file" in answer.err
 
 
 @pytest.mark.parametrize(("command", "end"), [("run", ":w"), ("submit", ":w"), ("worker", "")])
@@ -235,7 +235,7 @@ def test_a_file_in_a_folder_that_one_may_not_enter_is_refused(outlast, monkeypat
         answer = outlast(command, f"{shut}/x.py{end}")
     shut.chmod(0o700)
     assert answer.code == 2
-    assert "cannot be looked at: Permission denied." in " ".join(answer.err.split())
+    assert "cannot be read: Permission denied." in " ".join(answer.err.split())
 
 
 def test_a_name_that_no_file_can_have_is_refused(outlast):

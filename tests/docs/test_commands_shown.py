@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import typer
-import typer.main
 from markdown_pages import PAGES, ROOT, fences, name, prose
 
-from outlast.cli.app import app
+from outlast.cli.app import command_line
 
 LINE = re.compile(r"^[ >]*(?:\$ )?(?:[^|`\n]+\| )?(?P<command>outlast(?: .*)?)$", re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`(?P<command>outlast [^`|\n]+)(?:\|[^`\n]*)?`(?!`)")
@@ -43,7 +42,7 @@ def harmless(command):
     return command
 
 
-COMMAND = harmless(typer.main.get_command(app))
+COMMAND = harmless(command_line())
 
 
 def parse(args: list[str], command=COMMAND, above=None) -> None:

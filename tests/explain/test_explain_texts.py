@@ -8,11 +8,10 @@ import signal
 from pathlib import Path
 
 import pytest
-import typer
 
 import outlast
 from outlast.cli import exit_codes
-from outlast.cli.app import app
+from outlast.cli.app import command_line
 from outlast.errors import OutlastError
 from outlast.explain.named import Explained
 from outlast.explain.pages import PAGES
@@ -92,7 +91,7 @@ def commands_in(text: str) -> list[str]:
 def parse(line: str) -> None:
     """As the command line would, without executing anything."""
     name, *words = shlex.split(line)[1:]
-    command = typer.main.get_command(app).commands[name]
+    command = command_line().commands[name]
     if words:  # without any it is a way to name the command
         command.make_context(name, words)
 

@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from functools import cache
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import outlast
-from outlast.cli import fleet, inspect, mutate
-from outlast.cli.bench import bench
-from outlast.cli.chaos import chaos_app
-from outlast.cli.decide import decide
-from outlast.cli.demo import demo
-from outlast.cli.doctor import doctor
-from outlast.cli.drain import drain
-from outlast.cli.drains import drains
 from outlast.cli.exit_codes import EPILOG
-from outlast.cli.explain import explain
-from outlast.cli.manifest import manifest
-from outlast.cli.migrate import migrate
-from outlast.cli.run import run
-from outlast.cli.sessions import sessions
-from outlast.cli.submit import submit
-from outlast.cli.worker import worker
 
-app = typer.Typer(
-    name="outlast",
-    help="Durable runs: execute them, look at them, steer them.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    # Text from other sources is never markup, and help renders faster without rich.
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "run": "outlast.cli.run",
+    "submit": "outlast.cli.submit",
+    "worker": "outlast.cli.worker",
+    "runs": "outlast.cli.inspect",
+    "show": "outlast.cli.inspect",
+    "workers": "outlast.cli.fleet",
+    "queues": "outlast.cli.fleet",
+    "limit": "outlast.cli.fleet",
+    "drain": "outlast.cli.drain",
+    "drains": "outlast.cli.drains",
+    "cancel": "outlast.cli.mutate",
+    "retry": "outlast.cli.mutate",
+    "resume": "outlast.cli.mutate",
+    "decide": "outlast.cli.decide",
+    "send": "outlast.cli.mutate",
+    "prune": "outlast.cli.mutate",
+    "sessions": "outlast.cli.sessions",
+    "migrate": "outlast.cli.migrate",
+    "doctor": "outlast.tools.doctor.command",
+    "bench": "outlast.tools.bench.command",
+    "manifest": "outlast.tools.deploy.command",
+    "explain": "outlast.cli.explain",
+    "demo": "outlast.tools.demo.command",
+    "chaos": "outlast.tools.chaos.command",
+}
+"""The module of each command, in the order of `outlast --help`.
+
+A module holds a function or a `typer.Typer` with the name of its command. It is imported when the
+command is named, so a worker never loads `outlast.tools`.
+"""
 
 
 def _version(wanted: bool) -> None:
@@ -45,7 +51,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def outlast_command(
     version: Annotated[
         bool,
@@ -57,25 +62,27 @@ def outlast_command(
     pass
 
 
-for command in (
-    run, submit, worker, inspect.runs, inspect.show, fleet.workers, fleet.queues, fleet.limit, drain, drains,
-    mutate.cancel, mutate.retry, mutate.resume, decide, mutate.send, mutate.prune, sessions, migrate, doctor, bench, manifest,
-    explain, demo,
-):  # fmt: skip
-    app.command(epilog=EPILOG)(command)
-app.add_typer(chaos_app, name="chaos")
-
-
 @cache
 def command_line(first: str = "") -> Callable[..., object]:
-    """Return the command line for the command that `first` names, or for all commands.
+    """Return the command line with the command that `first` names, or with all commands.
 
-    Typer inspects the signature of every registered command. For all of them that takes longer than
-    most commands run.
+    Importing all commands takes longer than most of them run.
     """
-    one = copy(app)
-    one.registered_commands = [
-        info for info in app.registered_commands if getattr(info.callback, "__name__", "") == first
-    ]
-    one.registered_groups = [info for info in app.registered_groups if info.name == first]
-    return typer.main.get_command(one if one.registered_commands or one.registered_groups else app)
+    app = typer.Typer(
+        name="outlast",
+        help="Durable runs: execute them, look at them, steer them.",
+        epilog=EPILOG,
+        no_args_is_help=True,
+        # Text from other sources is never markup, and help renders faster without rich.
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(outlast_command)
+    for name in [first] if first in COMMANDS else COMMANDS:
+        command = getattr(import_module(COMMANDS[name]), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(epilog=EPILOG)(command)
+    return typer.main.get_command(app)

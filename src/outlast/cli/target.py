@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import sys
 import traceback
-from collections.abc import Sequence
-from pathlib import Path
-from stat import S_ISREG
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 
+from outlast.api import targets
+from outlast.api.targets import TargetImportFailed, TargetNotFound, load_module, load_workflow
 from outlast.api.workflow import Call, Workflow
 from outlast.cli.exit_codes import FAILED
 from outlast.cli.output import say, where_explained
@@ -23,22 +22,18 @@ from outlast.errors import OutlastError
 
 
 def load(target: str) -> Workflow[..., Any]:
-    """Return the workflow of `agent.py:report` or `pkg.mod:report`, or raise a usage error."""
-    place, colon, name = target.rpartition(":")
-    if not colon or not place or not name:
-        raise refusal(
-            f"{safe(target)!r} is not FILE:WORKFLOW, like agent.py:report or pkg.mod:report."
-        )
-    return _find(imported(place), place, name)
+    """Return the workflow of `agent.py:report` or `pkg.mod:report`.
+
+    Raise a usage error if there is none. Exit with FAILED if importing the program fails.
+    """
+    with _refusing("FILE:WORKFLOW"):
+        return load_workflow(target)
 
 
 def imported(place: str, parameter: str = "FILE:WORKFLOW") -> ModuleType:
-    """Import and return the module of a file or a dotted name.
-
-    Raise a usage error if it does not exist. Exit with FAILED if importing it fails.
-    """
-    is_file = place.endswith(".py") or "/" in place or _looks_like_file(place)
-    return _import_file(place, parameter) if is_file else _import_module(place, parameter)
+    """Import and return the module of a file or a dotted name. Fail as `load` does."""
+    with _refusing(parameter):
+        return load_module(place)
 
 
 def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | None) -> Call[Any]:
@@ -90,77 +85,20 @@ def _value(text: str) -> Any:
         return text
 
 
-def _looks_like_file(place: str) -> bool:
-    """Return whether a name that could also be a module's is a file here.
-
-    A path that cannot be read counts as no file, because the module may still be found elsewhere.
-    """
+@contextmanager
+def _refusing(parameter: str) -> Iterator[None]:
+    """Turn a failure to load a program into a usage error, or into an exit with FAILED."""
     try:
-        return Path(place).is_file()
-    except OSError:
-        return False
+        yield
+    except TargetNotFound as error:
+        raise refusal(str(error), parameter) from None
+    except TargetImportFailed as failure:
+        _report_failed_import(failure.place, failure.error)
+        raise typer.Exit(FAILED) from None
 
 
-def _is_there(path: Path, parameter: str) -> bool:
-    try:
-        return S_ISREG(path.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    # For example, a folder that this user may not enter.
-    except OSError as error:
-        raise refusal(
-            f"{safe(str(path))!r} cannot be looked at: {error.strerror}.", parameter
-        ) from None
-
-
-def _import_file(place: str, parameter: str) -> ModuleType:
-    path = Path(place)
-    if not _is_there(path, parameter):
-        raise refusal(f"there is no file {safe(place)!r} here.", parameter)
-    path = path.resolve()
-    if not path.stem.isidentifier():
-        raise refusal(
-            f"{safe(place)!r} cannot be imported: its name is not a Python name.", parameter
-        )
-    known = sys.modules.get(path.stem)
-    if known is not None:
-        if getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == path:
-            return known
-        raise refusal(
-            f"{safe(place)!r} has the name of a module that is loaded already, {path.stem}: rename the file.",
-            parameter,
-        )
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise refusal(f"{safe(place)!r} is not a Python file.", parameter)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        sys.modules.pop(path.stem, None)
-        _could_not_import(place, error)
-    return module
-
-
-def _import_module(place: str, parameter: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
-            raise refusal(
-                f"there is no module {safe(place)!r}. A file is named with its ending: {safe(place)}.py.",
-                parameter,
-            ) from None
-        _could_not_import(place, error)
-    except (Exception, SystemExit) as error:
-        _could_not_import(place, error)
-
-
-def _could_not_import(place: str, error: BaseException) -> NoReturn:
-    """Report a failed import and exit with FAILED.
+def _report_failed_import(place: str, error: BaseException) -> None:
+    """Print why a program could not be imported.
 
     The fault is in the user's code, so the traceback shows where. An OutlastError needs no
     traceback.
@@ -173,40 +111,17 @@ def _could_not_import(place: str, error: BaseException) -> NoReturn:
             print(safe(line), file=sys.stderr)
     if isinstance(error, SystemExit):
         say(
-            f'{place} ended itself while it was imported. Keep what starts a run under `if __name__ == "__main__":`.'
+            f"{place} ended itself while it was imported. "
+            'Keep what starts a run under `if __name__ == "__main__":`.'
         )
     else:
         say(f"{place} could not be imported: {type(error).__name__}: {error}")
         if isinstance(error, OutlastError):
             say(where_explained(error.explained_as))
-    raise typer.Exit(FAILED) from None
 
 
 def _is_ours(filename: str) -> bool:
-    return filename == __file__ or "importlib" in filename
-
-
-def _find(module: ModuleType, place: str, name: str) -> Workflow[..., Any]:
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, Workflow):
-        return found
-    workflows = {
-        value.name: (key, value)
-        for key, value in vars(module).items()
-        if isinstance(value, Workflow)
-    }
-    if name in workflows:
-        return workflows[name][1]
-    here = (
-        ", ".join(safe(key) for key, _ in workflows.values())
-        or "none: decorate a function with @workflow"
-    )
-    what = (
-        f"is not a workflow in {safe(place)}" if found is not None else f"is not in {safe(place)}"
-    )
-    raise refusal(f"{safe(name)!r} {what}. Workflows there: {here}.")
+    return filename == targets.__file__ or "importlib" in filename
 
 
 def refusal(message: str, parameter: str = "FILE:WORKFLOW") -> typer.BadParameter:

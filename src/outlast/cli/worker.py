@@ -13,6 +13,7 @@ from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import FAILED, OK, code_of
 from outlast.cli.options import StoreOption
 from outlast.cli.output import answering, tell
+from outlast.cli.self_kill import schedule_self_kill
 from outlast.cli.stores import shared
 from outlast.cli.worker_target import WorkerTarget, worker_target
 from outlast.codec.identifiers import check_name
@@ -21,7 +22,6 @@ from outlast.settings import Settings
 from outlast.settings.redaction import masked
 from outlast.shutdown.process_shutdown import end_now
 from outlast.telemetry.logs import LogForm, configure
-from outlast.tools.chaos.self_kill import schedule_self_kill
 
 log = logging.getLogger("outlast.worker")
 

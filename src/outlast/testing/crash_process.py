@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from outlast.api.outlast import Outlast
-from outlast.cli.target import load
+from outlast.api.targets import load_workflow
 from outlast.errors import StoreError
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
@@ -32,7 +32,7 @@ def main() -> None:
     answer = os.dup(1)
     os.dup2(2, 1)
     # Load as `outlast run` does, so that the file can import its neighbours.
-    workflow = load(target)
+    workflow = load_workflow(target)
     store: Store = (
         store_at(os.environ[ADDRESS], heartbeat=HEARTBEAT)
         if db == "-"

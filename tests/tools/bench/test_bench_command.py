@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,13 +22,13 @@ from bench_tools import (
     started,
 )
 
-from outlast.cli import bench as cli
 from outlast.settings import Settings
 from outlast.store.address import store_at
 from outlast.store.commands import Renew, Submit, Sweep
 from outlast.store.file.store import FileStore
 from outlast.store.protocol import Store
 from outlast.tools.bench import bench as benching
+from outlast.tools.bench import command as cli
 from outlast.tools.bench import guest as measuring
 from outlast.tools.bench import steps as stepping
 from outlast.tools.bench.figures import Recovery
@@ -323,9 +321,3 @@ def test_read_only_store_exits_with_75(postgres_server, capsys):
         code, _, err = here(capsys, f"{address}&options=-c%20default_transaction_read_only%3Don")
         assert code == 75, err
         assert "read-only" in err
-
-
-def test_bench_is_imported_lazily():
-    code = "import sys, outlast, outlast.cli.app; print([name for name in sys.modules if 'measuring' in name])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from chaos_tools import PROGRAMS, TRIAL_SECONDS, alarms, chaos, check_of, command, processes_of
 
-from outlast.cli import chaos as cli
 from outlast.cli import main
 from outlast.store.address import store_at
 from outlast.store.commands import Cancel, RegisterWorker, Submit
 from outlast.store.rows import RunQuery
 from outlast.testing.servers import redis_server
+from outlast.tools.chaos import command as cli
 from outlast.tools.chaos.store_setup import set_up_store
 from outlast.tools.chaos.view import Lines, Screen
 from support.processes import Program

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
-from typer.testing import CliRunner
 
-from outlast.cli.app import app as cli
+from outlast.cli import app as cli
 from outlast.errors import SettingsError
 from outlast.settings.load import load
 from outlast.tools.doctor.commands import COMMANDS, command_seconds
@@ -15,6 +13,7 @@ from outlast.tools.doctor.finding import Level
 from outlast.tools.doctor.manifests import read
 from outlast.tools.doctor.registry import IN_MANIFESTS, examine
 from outlast.tools.doctor.workload import seconds_of
+from support.cli import answer_of
 
 DEPLOYMENT = """
 apiVersion: apps/v1
@@ -397,13 +396,13 @@ def test_an_image_that_calls_outlast_is_known_by_what_it_is_given(tmp_path, args
     assert any(one.check == "grace" and one.level is Level.ERROR for one in found) is judged, found
 
 
-def test_files_in_which_there_is_nothing_to_judge_are_not_in_order(tmp_path):
+def test_files_in_which_there_is_nothing_to_judge_are_not_in_order(tmp_path, capsys):
     found = findings(tmp_path, "compose.yaml", "services: {front: {image: nginx}}")
     assert fired(found) == {("settings", "warning")}
     path = str(tmp_path / "compose.yaml")
-    assert CliRunner().invoke(cli, ["doctor", "--manifest", path]).exit_code == 0
-    assert CliRunner().invoke(cli, ["doctor", "--strict", "--manifest", path]).exit_code == 1
+    assert answer_of(["doctor", "--manifest", path], capsys).code == 0
+    assert answer_of(["doctor", "--strict", "--manifest", path], capsys).code == 1
 
 
 def test_the_commands_that_an_image_may_be_given_are_those_there_are():
-    assert set(get_command(cli).commands) == COMMANDS
+    assert set(cli.COMMANDS) == COMMANDS

@@ -2,8 +2,7 @@
 
 import sys
 
-from outlast.cli import main
-from outlast.tools.chaos import self_kill
+from outlast.cli import main, self_kill
 
 self_kill.FIRST_SECONDS = 0.3
 main(sys.argv[1:])

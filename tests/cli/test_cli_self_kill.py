@@ -4,14 +4,23 @@ import asyncio
 import random
 import statistics
 import threading
+from pathlib import Path
 
 import pytest
-from chaos_tools import PROGRAMS
 
 from outlast import Outlast
-from outlast.tools.chaos import self_kill
+from outlast.cli import self_kill
 from support.processes import Program, clean_environment
 from support.waiting import WAIT_SECONDS
+
+WORKER = Path(__file__).with_name("self_killing_worker.py")
+AGENT = """
+from outlast import workflow
+
+@workflow
+async def report() -> None:
+    pass
+"""
 
 
 def test_blow_never_falls_in_the_first_minute_and_comes_as_often_as_asked():
@@ -55,19 +64,11 @@ def test_draining_worker_does_not_strike_itself(monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "code", "said"), [("drain", 0, "drains itself"), ("kill", 137, "kills itself")]
 )
-def test_willing_worker_strikes_itself_and_logs_it(mode, code, said, tmp_path):
+def test_worker_with_chaos_settings_strikes_itself_and_logs_it(mode, code, said, tmp_path):
     env = clean_environment(OUTLAST_CHAOS_KILLS_PER_HOUR="1000000", OUTLAST_CHAOS_MODE=mode)
-    words = [
-        "worker",
-        PROGRAMS / "user_flows.py",
-        "--store",
-        f"sqlite:///{tmp_path}/o.db",
-        "--log",
-        "text",
-    ]
-    with Program.python(
-        PROGRAMS / "self_killing_worker.py", *words, folder=tmp_path, env=env
-    ) as worker:
+    (tmp_path / "agent.py").write_text(AGENT)
+    words = ["worker", "agent.py", "--store", f"sqlite:///{tmp_path}/o.db", "--log", "text"]
+    with Program.python(WORKER, *words, folder=tmp_path, env=env) as worker:
         assert worker.wait() == code, worker.describe()
     text = worker.output + worker.errors
     assert "strikes itself at random, 1e+06 times an hour" in text and said in text

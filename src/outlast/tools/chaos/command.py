@@ -74,7 +74,7 @@ class _Trial(TyperCommand):
     context_class = _OfChaos
 
 
-chaos_app = typer.Typer(
+chaos = typer.Typer(
     cls=_Group,
     rich_markup_mode=None,
     help="Kill workers by a plan and check what came of it; `outlast chaos verify` checks a store that is in use.",
@@ -82,7 +82,7 @@ chaos_app = typer.Typer(
 )
 
 
-@chaos_app.command(TRIAL, cls=_Trial, epilog=EPILOG, hidden=True)
+@chaos.command(TRIAL, cls=_Trial, epilog=EPILOG, hidden=True)
 def trial(
     module: Annotated[
         list[str] | None,
@@ -257,7 +257,7 @@ def trial(
         raise typer.Exit(FAILED)
 
 
-@chaos_app.command(epilog=EPILOG)
+@chaos.command(epilog=EPILOG)
 def verify(
     *,
     since: Annotated[
