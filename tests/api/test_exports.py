@@ -11,7 +11,7 @@ import outlast
 import outlast.errors
 import outlast.logs
 import outlast.sync
-from outlast.explain.named import Explained
+from outlast.errors.explained import Explained
 
 NAMES = [
     "Abandoned",

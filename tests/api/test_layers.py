@@ -34,15 +34,11 @@ LAYERS = (
 RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 
 NOT_YET = {
-    ("codec", "explain"),
     ("engine", "api"),
     ("engine", "http"),
     ("engine", "shutdown"),
-    ("errors", "codec"),
-    ("errors", "explain"),
     ("execution", "api"),
     ("execution", "engine"),
-    ("explain", "codec"),
     ("http", "api"),
     ("settings", "api"),
     ("settings", "engine"),

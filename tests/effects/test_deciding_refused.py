@@ -101,7 +101,7 @@ def test_parked_run_with_nothing_to_decide_says_so(world):
 
     world.die(first(), after=50)
     park(world, second())
-    with pytest.raises(UnknownEffect, match="It does on none"):
+    with pytest.raises(UnknownEffect, match="Effects that wait for one: none"):
         decide(world, "run", "pay", did_not=True)
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from outlast import RunParked, receive, step, workflow
-from outlast.explain.reasons import of_run
+from outlast.errors.reasons import of_run
 
 
 @step

@@ -154,7 +154,7 @@ def test_message_about_an_unfitting_result_is_well_formed(world):
     began(world)
     with pytest.raises(
         RunParked,
-        match=r"asked for a result of another type: '1' is not int\. The workflow changed since",
+        match=r"asked for a result of another type: '1' is not int\. The workflow has changed",
     ):
         world.run(flow(counted)())
 

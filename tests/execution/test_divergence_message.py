@@ -41,9 +41,9 @@ def test_it_names_the_command_that_resumes_the_run(world, id, quoted):
     world.store.reopen(id)
     with pytest.raises(RunParked) as parked:
         world.run(as_it_is(), id=id)
-    assert f"then `outlast resume {quoted}`." in str(parked.value)
+    assert f"then run `outlast resume {quoted}`." in str(parked.value)
     [diverged] = caught
-    assert f"then `outlast resume {quoted}`." in str(diverged)
+    assert f"then run `outlast resume {quoted}`." in str(diverged)
     assert diverged.line == f"{__file__}:{inspect.getsourcelines(as_it_is.fn)[1] + 3}"
     assert (diverged.recorded, diverged.asked) == (
         'step work#2({"label":"b"})',
@@ -69,4 +69,4 @@ def test_arguments_that_do_not_fit_any_more_name_it_too(world):
             await app.result("r-1", timeout=1e5)
         return str(parked.value)
 
-    assert "then `outlast resume r-1`." in world.do(wait)
+    assert "then run `outlast resume r-1`." in world.do(wait)

@@ -21,8 +21,8 @@ from outlast.errors import (
     OutlastError,
     StepTimeout,
     StoreUnavailable,
+    explained,
 )
-from outlast.explain import named
 from outlast.settings.checks import InvalidSettings
 from outlast.store.address import store_at
 from outlast.store.protocol import whole_journal
@@ -101,7 +101,7 @@ def test_catching_and_telling_apart_are_as_they_were():
         raise StepTimeout("late")
     assert not issubclass(Diverged, Exception)
     assert not issubclass(Evicted, OutlastError)
-    assert Diverged.__mro__[-3:] == (named.Explained, BaseException, object)
+    assert Diverged.__mro__[-3:] == (explained.Explained, BaseException, object)
 
 
 def test_a_copy_and_a_pickled_one_have_it_once():
@@ -145,7 +145,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
 
 
 def without_notes(monkeypatch) -> None:
-    monkeypatch.delattr(named.Explained, "__notes__")
+    monkeypatch.delattr(explained.Explained, "__notes__")
 
 
 CASES = [
@@ -243,4 +243,4 @@ def test_exported_errors_are_those_that_have_it():
         if isinstance(kind, type) and issubclass(kind, BaseException)
     ]
     assert kinds
-    assert all(issubclass(kind, named.Explained) for kind in kinds)
+    assert all(issubclass(kind, explained.Explained) for kind in kinds)

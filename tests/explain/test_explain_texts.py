@@ -13,7 +13,7 @@ import outlast
 from outlast.cli import exit_codes
 from outlast.cli.app import command_line
 from outlast.errors import OutlastError
-from outlast.explain.named import Explained
+from outlast.errors.explained import Explained
 from outlast.explain.pages import PAGES
 from outlast.explain.texts import PARTS, close, entries, find
 from outlast.shutdown.watchdog import _EndAsInit

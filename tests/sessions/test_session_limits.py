@@ -314,5 +314,5 @@ def test_unrecordable_value_error_names_the_field(world, value):
 
 
 def test_conflict_with_a_missing_session_says_so(world):
-    with pytest.raises(VersionConflict, match="is not there, so not at version 77"):
+    with pytest.raises(VersionConflict, match="does not exist, so it is not at version 77"):
         within(world, lambda s: s.set("a", 1, version=77))

@@ -13,8 +13,8 @@ from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.text import one_line, parse_json
-from outlast.codec.sentences import stopped
 from outlast.errors import OutlastError, UnknownRun, WrongStatus
+from outlast.errors.sentences import stopped
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow

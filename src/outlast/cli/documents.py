@@ -10,7 +10,7 @@ from outlast.api.info import EffectInfo
 from outlast.cli.text import iso
 from outlast.codec import plain
 from outlast.codec.cost import Cost
-from outlast.explain.reasons import of_run
+from outlast.errors.reasons import of_run
 from outlast.shutdown.report import DrainReport
 from outlast.store.commands import ITEM
 from outlast.store.fleet import names_of

@@ -23,8 +23,8 @@ from outlast.cli.options import DrainWhyOption, JsonOption, StoreOption, Timeout
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import existing
 from outlast.cli.text import safe, span
-from outlast.codec.sentences import stopped
 from outlast.errors import OutlastError, StoreUnavailable
+from outlast.errors.sentences import stopped
 from outlast.settings import Settings
 from outlast.store.commands import Refused, RequestDrain
 from outlast.store.fleet import Fleet, names_of

@@ -13,7 +13,7 @@ from outlast.cli.history import History
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.codec.cost import Cost
 from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
-from outlast.codec.sentences import stopped
+from outlast.errors.sentences import stopped
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effect_log import UNDO, EffectLog, EffectRecord
 from outlast.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 from outlast.cli.documents import value_of
 from outlast.cli.text import one_line, recorded_error, safe
-from outlast.codec.reasons import STUCK, UNKNOWN
+from outlast.errors.reasons import STUCK, UNKNOWN
 from outlast.settings.redaction import masked
 from outlast.store.commands import EACH, ITEM
 from outlast.store.fleet import Fleet

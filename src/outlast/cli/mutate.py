@@ -24,8 +24,8 @@ from outlast.cli.options import (
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting, patiently, reading
 from outlast.cli.text import one_line, parse_json
-from outlast.codec.sentences import stopped
 from outlast.errors import UnknownRun, WrongStatus
+from outlast.errors.sentences import stopped
 from outlast.store.commands import SESSION_MEMORY, Prune
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, RunRow

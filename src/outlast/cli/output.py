@@ -16,7 +16,7 @@ import typer
 from outlast.cli.exit_codes import INTERRUPTED, code_of
 from outlast.cli.text import one_line, readable
 from outlast.errors import Backpressure, OutlastError, UnknownEffect
-from outlast.explain.named import EXPLAIN
+from outlast.errors.explained import EXPLAIN
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -29,8 +29,8 @@ from outlast.cli.stores import is_missing, store_of
 from outlast.cli.target import call_of, load, recorded_call
 from outlast.cli.text import moment, recorded_error, short, span
 from outlast.codec.identifiers import check_id, new_ids
-from outlast.codec.sentences import stopped
 from outlast.errors import Conflict, OutlastError, StoreUnavailable, UnknownRun
+from outlast.errors.sentences import stopped
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, NEVER, RunRow

@@ -14,7 +14,7 @@ from outlast.cli.history import History
 from outlast.cli.output import console, where_explained
 from outlast.cli.table import STYLES, status_shown
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
-from outlast.codec.reasons import STUCK
+from outlast.errors.reasons import STUCK
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.run_cost import RunCost
 from outlast.store.commands import EACH, ITEM

@@ -25,7 +25,7 @@ from typing import Any
 
 from outlast.codec import plain
 from outlast.errors import StepFailed, Unrecordable
-from outlast.explain.named import EXPLAIN
+from outlast.errors.explained import EXPLAIN
 
 _PACKAGE = str(Path(__file__).parents[1])
 _PAGE = re.compile(rf"{EXPLAIN} \w+")

@@ -29,10 +29,10 @@ from typing import Any
 from outlast.api.context import current
 from outlast.api.effect import _NEEDED, KEY, Happened, SyncEffect
 from outlast.api.step import Awaits
-from outlast.codec.sentences import stopped
 from outlast.effects.atomic_dir import OWN, AtomicDir, Note
 from outlast.effects.directory import resolved
 from outlast.errors import OutlastError, StaleFence
+from outlast.errors.sentences import stopped
 
 DOC = """Write a file, whole: `write_file(path, text)` or `write_file(path, data=b"...")`, in an async workflow `await write_file.aio(...)`.
 

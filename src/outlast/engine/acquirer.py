@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outlast.api import determinism
-from outlast.codec.reasons import NO_JOURNAL
 from outlast.errors import StoreError, StoreUnavailable
+from outlast.errors.reasons import NO_JOURNAL
 from outlast.execution.children import Unneeded
 from outlast.execution.run_cost import CUT
 from outlast.execution.run_execution import RunExecution

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from outlast.api.info import RunInfo
 from outlast.errors import StoreUnavailable
-from outlast.explain.reasons import of_run
+from outlast.errors.reasons import of_run
 from outlast.store.commands import ITEM
 from outlast.store.rows import RunRow
 from outlast.telemetry.error_text import format_reason

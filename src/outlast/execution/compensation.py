@@ -13,8 +13,8 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from outlast.codec.sentences import stopped
 from outlast.errors import Unrecordable
+from outlast.errors.sentences import stopped
 from outlast.execution import children, effect_executor, release
 from outlast.execution.effect_call import EffectCall, check_known, find
 from outlast.execution.effect_log import UNDO, EffectRecord

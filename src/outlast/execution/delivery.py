@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.cost import UNITS_MAX
 from outlast.codec.exceptions import SEQ, decode_error
-from outlast.codec.reasons import STUCK
 from outlast.errors import Evicted, Unrecordable, VersionConflict
+from outlast.errors.reasons import STUCK
 from outlast.execution import cancellation, release, run_outcome
 from outlast.execution.journal import PLACED
 from outlast.execution.run_loop import RunTask

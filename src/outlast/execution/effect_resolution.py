@@ -12,8 +12,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import describe_error, encode_error
-from outlast.codec.sentences import stopped
 from outlast.errors import Unrecordable
+from outlast.errors.sentences import stopped
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, NOT_KNOWN, Happened, Outcome
 from outlast.execution.effect_log import Decision, EffectRecord
 from outlast.telemetry.error_text import format_error

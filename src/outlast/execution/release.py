@@ -10,8 +10,8 @@ import logging
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from outlast.codec.reasons import STUCK, UNKNOWN
 from outlast.errors import Evicted
+from outlast.errors.reasons import STUCK, UNKNOWN
 from outlast.execution.effect_log import UNDO
 from outlast.store.rows import NEVER
 from outlast.telemetry.error_text import cut

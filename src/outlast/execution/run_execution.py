@@ -15,8 +15,8 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.codec.exceptions import CANCELLED
-from outlast.codec.reasons import NO_JOURNAL
 from outlast.errors import Diverged, Evicted, LimitExceeded, NotInRun
+from outlast.errors.reasons import NO_JOURNAL
 from outlast.execution import (
     compensation,
     delivery,

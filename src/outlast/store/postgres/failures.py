@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import psycopg
 
-from outlast.codec.sentences import stopped
 from outlast.errors import (
     OutlastError,
     SettingsError,
@@ -18,6 +17,7 @@ from outlast.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+from outlast.errors.sentences import stopped
 from outlast.store.postgres.address import Address
 from outlast.store.postgres.connection import Late
 from outlast.store.protocol import BadValue, CommitUnknown

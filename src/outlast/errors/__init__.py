@@ -48,9 +48,9 @@ from __future__ import annotations
 
 from shlex import quote
 
-from outlast.codec.reasons import DIVERGED
-from outlast.codec.sentences import stopped
-from outlast.explain.named import Explained
+from outlast.errors.explained import Explained
+from outlast.errors.reasons import DIVERGED
+from outlast.errors.sentences import stopped
 
 
 class OutlastError(Explained, Exception):
@@ -81,7 +81,10 @@ class LimitExceeded(OutlastError):
     """A limit of the settings was exceeded. Nothing was written."""
 
     def __init__(self, limit: str, allowed: float, asked: float, what: str) -> None:
-        self.limit, self.allowed, self.asked, self.what = limit, allowed, asked, what
+        self.limit = limit
+        self.allowed = allowed
+        self.asked = asked
+        self.what = what
         super().__init__(limit, allowed, asked, what)
 
     def __str__(self) -> str:
@@ -103,12 +106,17 @@ class UnknownEffect(OutlastError, LookupError):
     """The run has no effect with this name that awaits a decision, or it has several."""
 
     def __init__(self, id: str, effect: str, there: list[str]) -> None:
-        self.id, self.effect, self.there = id, effect, there
+        self.id = id
+        self.effect = effect
+        self.there = there
         super().__init__(id, effect, there)
 
     def __str__(self) -> str:
-        there = f"It does on: {', '.join(self.there)}." if self.there else "It does on none."
-        return f"run {self.id!r} does not wait for a decision on just one effect {self.effect!r}. {there}"
+        there = ", ".join(self.there) or "none"
+        return (
+            f"run {self.id!r} does not wait for a decision on exactly one effect "
+            f"{self.effect!r}. Effects that wait for one: {there}."
+        )
 
 
 class UnknownRun(OutlastError, LookupError):
@@ -136,14 +144,17 @@ class Backpressure(OutlastError):
     """
 
     def __init__(self, queue: str, depth: int, limit: int) -> None:
-        self.queue, self.depth, self.limit = queue, depth, limit
+        self.queue = queue
+        self.depth = depth
+        self.limit = limit
         super().__init__(queue, depth, limit)
 
     def __str__(self) -> str:
         return (
-            f"queue {self.queue!r} is full: {self.depth:,} queued, at most {self.limit:,}. Nothing was written. Wait for room "
-            "(wait=seconds, --wait), start more workers, or raise the limit (`outlast limit`, or OUTLAST_QUEUE_DEPTH_MAX for "
-            "queues without one of their own)."
+            f"queue {self.queue!r} is full: {self.depth:,} queued, at most {self.limit:,}. "
+            "Nothing was written. Wait for room (wait=seconds, --wait), start more workers, or "
+            "raise the limit (`outlast limit`, or OUTLAST_QUEUE_DEPTH_MAX for queues without one "
+            "of their own)."
         )
 
 
@@ -165,14 +176,21 @@ class Conflict(OutlastError):
     """This id was started before, with another workflow or other arguments."""
 
     def __init__(self, id: str, recorded: str, asked: str) -> None:
-        self.id, self.recorded, self.asked = id, recorded, asked
+        self.id = id
+        self.recorded = recorded
+        self.asked = asked
         super().__init__(id, recorded, asked)
 
     def __str__(self) -> str:
         if self.recorded.partition("(")[0] == self.asked.partition("(")[0]:
-            hint = 'If the recorded run will do, join it: on_conflict="join", or `outlast submit --join`.'
+            hint = (
+                "To wait for the recorded run instead, join it: "
+                'on_conflict="join", or `outlast submit --join`.'
+            )
         else:
-            hint = "A workflow that was renamed keeps its runs under its old name: @workflow(name=...)."
+            hint = (
+                "If you renamed the workflow, keep its old name for its runs: @workflow(name=...)."
+            )
         return (
             f"run {self.id!r} was started as {self.recorded} and is now asked for as {self.asked}. "
             f"An id is an idempotency key: use another id for other work. {hint}"
@@ -186,15 +204,22 @@ class VersionConflict(OutlastError):
     """
 
     def __init__(self, session: str, expected: int, current: int) -> None:
-        self.session, self.expected, self.current = session, expected, current
+        self.session = session
+        self.expected = expected
+        self.current = current
         super().__init__(session, expected, current)
 
     def __str__(self) -> str:
         if not self.current:
-            return f"session {self.session!r} is not there, so not at version {self.expected}: it has expired, was cleared, or never was. Nothing was written."
+            return (
+                f"session {self.session!r} does not exist, so it is not at version "
+                f"{self.expected}. It has expired, was cleared, or was never made. "
+                "Nothing was written."
+            )
         return (
-            f"session {self.session!r} is at version {self.current}, not {self.expected}: somebody has changed it since. Nothing was "
-            "written. Read it again, and change what is there now."
+            f"session {self.session!r} is at version {self.current}, not {self.expected}: it has "
+            "changed since. Nothing was written. Read it again, and apply your change to the new "
+            "version."
         )
 
 
@@ -209,14 +234,16 @@ class StaleFence(OutlastError):
     """
 
     def __init__(self, resource: str, fence: int, newest: int | None = None) -> None:
-        self.resource, self.fence, self.newest = resource, fence, newest
+        self.resource = resource
+        self.fence = fence
+        self.newest = newest
         super().__init__(resource, fence, newest)
 
     def __str__(self) -> str:
-        younger = "a younger one" if self.newest is None else f"fence {self.newest}"
+        younger = "a newer fence" if self.newest is None else f"fence {self.newest}"
         return (
-            f"{self.resource!r} was written under {younger}, and fence {self.fence} is older. This writer was overtaken: "
-            "stop, and do not try again under this claim."
+            f"{self.resource!r} was written under {younger}, and fence {self.fence} is older. "
+            "Another worker has taken over: stop, and do not try again under this claim."
         )
 
 
@@ -227,7 +254,9 @@ class StepFailed(OutlastError):
     """
 
     def __init__(self, type_name: str, message: str, traceback_text: str = "") -> None:
-        self.type_name, self.message, self.traceback_text = type_name, message, traceback_text
+        self.type_name = type_name
+        self.message = message
+        self.traceback_text = traceback_text
         super().__init__(type_name, message, traceback_text)
 
     def __str__(self) -> str:
@@ -257,7 +286,8 @@ class RunError(OutlastError):
     """A run ended, or stands still, without a result."""
 
     def __init__(self, id: str, reason: str = "") -> None:
-        self.id, self.reason = id, reason
+        self.id = id
+        self.reason = reason
         super().__init__(id, reason)
 
     def __str__(self) -> str:
@@ -295,8 +325,8 @@ class Abandoned(RunError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.id!r} was abandoned: nobody took it for {self.seconds:,.1f} seconds, and its effects were undone. "
-            f"Start it again with `outlast retry {self.id}`."
+            f"run {self.id!r} was abandoned: nobody took it for {self.seconds:,.1f} seconds, "
+            f"and its effects were undone. Start it again with `outlast retry {self.id}`."
         )
 
 
@@ -370,7 +400,8 @@ class Diverged(Explained, BaseException):
     def __init__(
         self, recorded: str, asked: str, *, run: str | None = None, line: str | None = None
     ) -> None:
-        self.recorded, self.asked = recorded, asked
+        self.recorded = recorded
+        self.asked = asked
         self.run = run
         """The id of the run."""
         self.line = line
@@ -380,7 +411,7 @@ class Diverged(Explained, BaseException):
     def __str__(self) -> str:
         return (
             f"{stopped(f'{DIVERGED}{self.recorded}, the code asked for {self.asked}')} "
-            "The workflow changed since, or does something that differs from life to life (a clock, chance, "
-            "the order of a set). Bring the old code back or mend it, "
-            f"then `outlast resume {'ID' if self.run is None else quote(self.run)}`."
+            "The workflow has changed, or its code is not deterministic (a clock, a random "
+            "number, the order of a set). Restore the old code or fix the new one, then run "
+            f"`outlast resume {'ID' if self.run is None else quote(self.run)}`."
         )
