@@ -7,6 +7,7 @@ import pytest
 import outlast
 from outlast import BadName, Draining, Evicted, NotInRun, OutlastError, sleep, step, workflow
 from outlast.api.unit import Unit, unit
+from outlast.execution.state import EndReason
 from outlast.sync import sleep as sync_sleep
 from outlast.testing import App
 
@@ -215,7 +216,7 @@ def test_eviction_in_the_middle_of_it_counts_neither(world):
         await app.start(orders(), id="run")
         await asyncio.sleep(1)
         engine = app._open
-        engine.executions["run"].evict(Evicted("test"))
+        engine.executions["run"].stop(EndReason.released("test"))
         await asyncio.sleep(0.001)
         seen.append((engine.units.committed, engine.units.rolled_back))
 

@@ -16,11 +16,11 @@ from bank import (
 )
 
 from outlast import (
-    Evicted,
     RunParked,
     unit,
     workflow,
 )
+from outlast.execution.state import EndReason
 from outlast.store.commands import Claim, RegisterWorker, Sweep
 
 
@@ -132,7 +132,7 @@ def test_outcome_of_a_lost_run_is_logged_as_an_error(world, caplog):
         await app.start(paying("rent", 5.0), id="run")
         await asyncio.sleep(1)
         steal(world, app)
-        app._engine.executions["run"].evict(lost())
+        app._engine.executions["run"].stop(EndReason.lost("another worker has it"))
         await asyncio.sleep(10)
 
     with caplog.at_level(logging.ERROR):
@@ -155,12 +155,6 @@ def test_outcome_that_the_store_refuses_is_logged_as_an_error(world, caplog):
         world.do(main)
     assert "it may have been done twice" in caplog.text
     assert world.kinds() == ["intent", "death"]
-
-
-def lost() -> Evicted:
-    evicted = Evicted("another worker has it")
-    evicted.lost = True
-    return evicted
 
 
 def steal(world, app, id="run") -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from outlast import Diverged, RunParked, step, workflow
+from outlast import Diverged, NotInRun, RunParked, sleep, step, workflow
 
 acted: list[str] = []
 
@@ -106,6 +106,39 @@ def test_a_divergence_in_one_branch_starts_nothing_in_another(world):
     with pytest.raises(RunParked):
         world.run(flow(after)())
     assert acted == []
+
+
+@pytest.mark.parametrize("caught", [False, True], ids=["raised", "caught"])
+def test_divergence_wins_over_a_refused_call(world, caught):
+    async def forbidden() -> list[str]:
+        try:
+            await asyncio.to_thread(print)
+        except NotInRun:
+            if not caught:
+                raise
+        return []
+
+    began(world)
+    with pytest.raises(RunParked, match="a refused call"):
+        world.run(flow(forbidden)())
+    assert acted == []
+    assert world.status() == "parked"
+
+
+def test_refused_call_after_the_recorded_ones_fails_the_run(world):
+    async def forbidden() -> list[str]:
+        await a("1")
+        await b("2")
+        await asyncio.to_thread(print)
+        return []
+
+    async def two() -> list[str]:
+        return [await a("1"), await b("2"), str(await sleep(100))]
+
+    began(world, two)
+    with pytest.raises(NotInRun):
+        world.run(flow(forbidden)())
+    assert world.status() == "failed"
 
 
 def test_a_result_that_no_longer_fits_its_annotation_is_a_divergence_not_a_failure(world):

@@ -171,7 +171,7 @@ def test_a_replaying_run_starts_nothing(world):
         await app.start(long(), id="run")
         while "run" not in app._open.executions:
             await asyncio.sleep(0)
-        assert app._open.executions["run"].replaying
+        assert app._open.executions["run"].is_replaying
         return await app.drain("test")
 
     report = world.do(main)

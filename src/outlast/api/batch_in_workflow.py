@@ -11,7 +11,7 @@ from outlast.api.step import Awaits, Step
 from outlast.codec.codecs import codec_for
 from outlast.errors import Draining, Evicted, LeaseLost, StoreError
 from outlast.execution.call_site import child_id
-from outlast.execution.run_outcome import lost, refusal
+from outlast.execution.state import EndReason
 from outlast.execution.step_execution import BODY
 
 if TYPE_CHECKING:
@@ -157,10 +157,10 @@ def map(
             # An interruption is not a failure.
             raise Evicted(f"drain: {engine.shutdown.reason}") from draining
         except LeaseLost as gone:
-            execution.evict(lost(str(gone)))
+            execution.stop(EndReason.lost(str(gone)))
             raise Evicted(str(gone)) from gone
         except StoreError as error:
-            execution.evict(refusal(error))
+            execution.stop(EndReason.write_failed(error))
             raise Evicted(str(error)) from error
 
     step: Step[[], dict[str, Any]] = Step(body, name=f"map:{id}" if id else "map")

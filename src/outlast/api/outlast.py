@@ -53,8 +53,8 @@ from outlast.errors import (
 )
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
-from outlast.execution.run_outcome import RunOutcome
 from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.state import RunOutcome
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD
 from outlast.settings import Settings

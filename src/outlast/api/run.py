@@ -12,7 +12,7 @@ from outlast.codec.codecs import PLAIN
 from outlast.codec.exceptions import UNREADABLE, decode_error
 from outlast.engine.engine import Engine
 from outlast.errors import RunCancelled, RunDead, RunFailed, RunParked, StepFailed, UnknownRun
-from outlast.execution.run_outcome import RunOutcome
+from outlast.execution.state import OutcomeKind, RunOutcome
 
 R = TypeVar("R")
 
@@ -60,9 +60,9 @@ def _decoded(text: str) -> BaseException:
 
 def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
     """Return the result of a run that ended, or raise the exception that says how it ended."""
-    if end.status == "done":
+    if end.kind is OutcomeKind.DONE:
         return codec.decode(end.value) if end.value is not None else None
-    if end.status == "failed":
+    if end.kind is OutcomeKind.FAILED:
         error = _decoded(end.error) if end.error else RunFailed(id)
         if isinstance(error, StepFailed):
             raise RunFailed(id, str(error), error.traceback_text) from error.__cause__
@@ -75,14 +75,16 @@ def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
             f"This is how run {id!r} ended, from its journal. After fixing the cause, run: outlast retry {quote(id)}"
         )
         raise error
-    if end.status == "parked":
+    if end.kind is OutcomeKind.PARKED:
         # The reason says what to do.
         raise RunParked(id, end.reason or "")
     ended = (
         RunDead(id, end.reason or "")
-        if end.status == "dead"
+        if end.kind is OutcomeKind.DEAD
         else RunCancelled(id, end.reason or "")
     )
-    wanted = "Once the cause is mended" if end.status == "dead" else "To have it all the same"
+    wanted = (
+        "Once the cause is mended" if end.kind is OutcomeKind.DEAD else "To have it all the same"
+    )
     ended.add_note(f"{wanted}: outlast retry {quote(id)}, then the same call again.")
     raise ended

@@ -105,7 +105,7 @@ class Unit:
             self._token = None
             self._unset()
         self._engine = None
-        replayed = _execution() is not None and execution is not None and execution.replaying
+        replayed = _execution() is not None and execution is not None and execution.is_replaying
         if self._is_left(error) or replayed:
             return
         with _counting:

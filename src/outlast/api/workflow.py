@@ -107,7 +107,7 @@ class Call(Coroutine[Any, Any, R_co]):
                     )
                 )
             execution, call_site = loop.execution, self._call_site
-            self._coro = execution.outcome(call_site, partial(children.launch, call=self))
+            self._coro = execution.wait_for_outcome(call_site, partial(children.launch, call=self))
         return self._coro
 
     def __repr__(self) -> str:

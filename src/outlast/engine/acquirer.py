@@ -236,7 +236,7 @@ class RunAcquirer:
     async def _begin_after(
         self, earlier: RunExecution, row: RunRow, workflow: Workflow[..., Any]
     ) -> None:
-        await asyncio.wait([earlier.end])
+        await asyncio.wait([earlier.ending.finished])
         await self.begin_claimed([row._replace(lives=max(2, row.lives))], workflow)
 
     def _forget(self, row: RunRow, workflow: Workflow[..., Any]) -> None:

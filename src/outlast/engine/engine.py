@@ -38,7 +38,6 @@ from outlast.engine.takeover import Takeover
 from outlast.errors import (
     Draining,
     DuplicateName,
-    Evicted,
     LimitExceeded,
     StoreError,
     StoreUnavailable,
@@ -46,8 +45,8 @@ from outlast.errors import (
 from outlast.execution import cancellation
 from outlast.execution.durations import Durations
 from outlast.execution.run_execution import RunExecution
-from outlast.execution.run_outcome import RunOutcome, lost
 from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.state import EndReason, OutcomeKind, RunOutcome
 from outlast.execution.threads import Pool
 from outlast.execution.unit_scope import Units
 from outlast.settings import Settings
@@ -227,8 +226,10 @@ class Engine:
             draining = Renew(self.worker.id, self.settings.lease, draining=True)
             self.writer.enqueue(draining, lambda *_: None)
         for execution in list(self.executions.values()):
-            execution.evict(Evicted(why))
-        ends: list[asyncio.Future[Any]] = [execution.end for execution in self.executions.values()]
+            execution.stop(EndReason.released(why))
+        ends: list[asyncio.Future[Any]] = [
+            execution.ending.finished for execution in self.executions.values()
+        ]
         if ends:
             await asyncio.wait(ends, timeout=self.shutdown.close_seconds * 2)
         await self._close_consumers()
@@ -495,7 +496,7 @@ class Engine:
                 return
             await asyncio.sleep(0.02)
 
-    def on_execution_ended(self, execution: RunExecution) -> None:
+    def on_execution_ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
         """Clean up after a run execution, and take its run over again if it is still wanted.
 
         A run that was started here and has not ended is wanted, unless this process drains.
@@ -506,53 +507,46 @@ class Engine:
         self.release_slot(execution)
         if execution.id not in self.hung:
             self.in_flight.drop(execution.fence)
-        if execution.claimed and execution.concluded:
-            self._log_end(execution)
-        self.meters.execution(execution.workflow.name, execution.how_it_ended)
+        if outcome.kind is OutcomeKind.PARKED:
+            self.hooks.tell("parked", execution.id)
+        elif outcome.became_dead:
+            self.hooks.tell("dead", execution.id)
+        if execution.claimed and outcome.kind is not OutcomeKind.HUNG:
+            self._log_end(execution, outcome)
+        self.meters.execution(execution.workflow.name, outcome.label)
         if execution.span is not None:
-            execution.span.end(execution)
+            execution.span.end(execution.end_reason, outcome)
         if self.shutdown.begun:
-            self.drain.on_execution_ended(execution)
+            self.drain.on_execution_ended(execution, outcome)
         # Its parent may have waited for it, or its queue may have room now.
         self.wake_claimers()
-        over = execution.end_reason
-        wanted = not execution.claimed and execution.idle is None and not self.shutdown.begun
-        if (
-            wanted
-            and isinstance(over, Evicted)
-            and over.cause is None
-            and execution.settlement is None
-        ):
+        if outcome.is_wanted_back and not execution.claimed and not self.shutdown.begun:
             self.takeover.start(execution.row, execution.workflow)
 
-    def _log_end(self, execution: RunExecution) -> None:
-        verdict, facts = execution.settlement, self.log_fields(execution.row)
-        if verdict is not None and verdict.status == "failed":
+    def _log_end(self, execution: RunExecution, outcome: RunOutcome) -> None:
+        facts = self.log_fields(execution.row)
+        if outcome.kind is OutcomeKind.FAILED:
             error = (
-                format_recorded(verdict.error, self.log_values)
-                if verdict.error
+                format_recorded(outcome.error, self.log_values)
+                if outcome.error
                 else "it does not say why"
             )
-            step = execution.raised.get(verdict.failed_at or 0)
+            step = execution.raised.get(outcome.failed_at or 0)
             log.warning(
                 "run %s failed: %s",
                 execution.id,
                 error,
                 extra={**facts, "step": step, "status": "failed"},
             )
-        elif verdict is not None:
-            log.info(
-                "run %s is %s",
-                execution.id,
-                verdict.status,
-                extra={**facts, "status": verdict.status},
-            )
-        elif execution.how_it_ended != "parked":
+        elif outcome.kind in (OutcomeKind.DONE, OutcomeKind.CANCELLED):
+            status = outcome.kind.value
+            log.info("run %s is %s", execution.id, status, extra={**facts, "status": status})
+        elif outcome.kind is not OutcomeKind.PARKED:
             # The hooks log a parked run.
             log.info(
                 "run %s is released: %s",
                 execution.id,
-                execution.end_reason,
+                outcome.reason,
                 extra={**facts, "status": "released"},
             )
 
@@ -612,14 +606,11 @@ class Engine:
                 )
             execution = self.executions.get(id)
             if execution is not None:
-                end = await asyncio.shield(execution.end)
-                if end.status != "evicted":
-                    return end
-                if (
-                    isinstance(execution.end_reason, Evicted)
-                    and execution.end_reason.cause is not None
-                ):
-                    raise execution.end_reason.cause
+                outcome = await asyncio.shield(execution.ending.finished)
+                if outcome.is_status:
+                    return outcome
+                if outcome.cause is not None:
+                    raise outcome.cause
                 if self.shutdown.closing:
                     raise StoreUnavailable(
                         f"Outlast was closed while run {id!r} was under way; it is resumable."
@@ -631,11 +622,10 @@ class Engine:
             seen = self.notifier.count
             row = await self.read(self.store.run, id)
             if row is None:
-                return RunOutcome(
-                    "failed", error=encode_error(LookupError(f"run {id} is gone"), 1000)
-                )
+                error = encode_error(LookupError(f"run {id} is gone"), 1000)
+                return RunOutcome(OutcomeKind.FAILED, error=error)
             if row.status in ENDED or row.status == "parked":
-                return RunOutcome(row.status, row.value, row.error, row.reason)
+                return RunOutcome(OutcomeKind(row.status), row.value, row.error, row.reason)
             await self.notifier.wait(min(self.settings.poll, self._poll_seconds(id)), seen)
 
     def _poll_seconds(self, id: str) -> float:
@@ -704,7 +694,7 @@ class Engine:
         self.meters.lease_lost()
         for execution in list(self.executions.values()):
             if execution.row.worker == worker:
-                execution.evict(lost("its worker was taken for dead"))
+                execution.stop(EndReason.lost("its worker was taken for dead"))
         for consumer in self.consumers:
             consumer.lost(worker)
         for fence, row in list(self.in_flight.held.items()):

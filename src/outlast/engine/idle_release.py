@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from outlast.errors import Evicted
 from outlast.execution.release import what_it_waits_for
+from outlast.execution.state import EndReason
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
@@ -37,8 +37,7 @@ class IdleReleaser:
             if rest is None or rest.due <= soon:
                 continue
             if execution.idle_since == rest.entry + 1:
-                execution.idle = rest
-                execution.evict(Evicted("it waits"))
+                execution.stop(EndReason.waiting(rest))
             execution.idle_since = rest.entry + 1
         self.watch()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from outlast.engine.log_backoff import LogBackoff
 from outlast.errors import StoreError
 from outlast.execution import cancellation
+from outlast.execution.state import ExecutionState
 from outlast.store.commands import SetWaiting
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class RequestPoller:
             log.warning("could not look for messages: %s", error)
             # The mailbox may still have messages from the start of the execution.
             messages = []
-        if execution.end_reason is not None or execution.replaying:
+        if execution.state is not ExecutionState.LIVE:
             return
         execution.mailbox.arrived(messages)
         if execution.mailbox.waiting:

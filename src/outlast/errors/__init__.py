@@ -382,12 +382,6 @@ class Evicted(Explained, BaseException):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        self.lost = False
-        """This process no longer holds the run, so it cannot release it."""
-        self.cause: BaseException | None = None
-        """The store's error, if that ended the execution."""
-        self.parked = False
-        """The run waits for a person."""
         super().__init__(reason)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from outlast.execution.state import ExecutionState
 from outlast.store.commands import Record
 from outlast.store.rows import Entry
 
@@ -23,7 +24,7 @@ def check(execution: RunExecution, cancel: str | None = None) -> None:
     if execution.undoing:
         return
     why = cancel if cancel is not None else execution.row.cancel
-    if why is not None and execution.replaying:
+    if why is not None and execution.state is ExecutionState.REPLAYING:
         execution.row = execution.row._replace(cancel=why)
     elif why is not None:
         request(execution, {"why": why})

@@ -19,7 +19,7 @@ from outlast.codec.exceptions import CANCELLED, encode_error
 from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
 from outlast.execution import release
 from outlast.execution.call_site import CallSite, child_id
-from outlast.execution.run_outcome import RunOutcome, refusal
+from outlast.execution.state import EndReason, OutcomeKind, RunOutcome
 from outlast.store.commands import Retry, UndoChild
 from outlast.store.rows import ENDED, RunRow
 
@@ -64,7 +64,7 @@ async def _follow(execution: RunExecution, call_site: CallSite, call: Call[Any],
         # The child was not started. The parent's next execution starts it.
         return
     except StoreError as error:
-        execution.evict(refusal(error))
+        execution.stop(EndReason.write_failed(error))
         return
     except Exception as error:
         if execution.record(
@@ -75,15 +75,16 @@ async def _follow(execution: RunExecution, call_site: CallSite, call: Call[Any],
             )
         return
     error_text = end.error
-    if end.status == "cancelled":
+    if end.kind is OutcomeKind.CANCELLED:
         cancelled = encode_error(RunCancelled(id, end.reason or ""), text_max)
         error_text = CANCELLED if call_site.cancelled else cancelled
-    elif end.status == "dead":
+    elif end.kind is OutcomeKind.DEAD:
         error_text = encode_error(RunDead(id, end.reason or ""), text_max)
     if execution.record(
         "child", call_site.key, call_site.args, end.value, error_text, asked=call_site.cancelled
     ):
-        ended = end.status if end.status in ("done", "cancelled") else "failed"
+        is_plain = end.kind in (OutcomeKind.DONE, OutcomeKind.CANCELLED)
+        ended = end.kind.value if is_plain else "failed"
         execution.engine.meters.step(execution.workflow.name, call.workflow.name, "child", ended)
 
 
@@ -107,7 +108,7 @@ async def _end(
             # The child was released. Its parent waits for it and is released too.
             await execution.host.create_future()
             raise
-        if end.status != "parked":
+        if end.kind is not OutcomeKind.PARKED:
             return end
         # The parent waits as long as its child is parked.
         await engine.while_parked(id)
@@ -149,7 +150,7 @@ def _launch(
         except (asyncio.CancelledError, Draining):
             return
         except StoreError as error:
-            execution.evict(refusal(error))
+            execution.stop(EndReason.write_failed(error))
             return
         except Exception as error:
             log.error(

@@ -91,7 +91,7 @@ async def _end_children(execution: RunExecution) -> None:
     They come first because they are the newest.
     """
     call_site = execution.reserve_call_at("child", CHILDREN, None)
-    await _outcome(execution, execution.outcome(call_site, children.launch_end_all))
+    await _outcome(execution, execution.wait_for_outcome(call_site, children.launch_end_all))
 
 
 def _was_open(effect_record: EffectRecord, undoing: int) -> bool:
@@ -117,7 +117,7 @@ async def _is_on_record(execution: RunExecution, effect_record: EffectRecord | N
         return False
     call_site = execution.reserve_call_at("step", effect_record.place, effect_record.closed.args)
     call_site.effect_call = EffectCall.answered(effect_record)
-    await _outcome(execution, execution.outcome(call_site, effect_executor.launch))
+    await _outcome(execution, execution.wait_for_outcome(call_site, effect_executor.launch))
     return True
 
 
@@ -140,7 +140,9 @@ async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> N
         call_site = execution.reserve_call_at("child", UNDO + effect_record.place, None)
         await _outcome(
             execution,
-            execution.outcome(call_site, partial(children.launch_undo, of=effect_record.place)),
+            execution.wait_for_outcome(
+                call_site, partial(children.launch_undo, of=effect_record.place)
+            ),
         )
         return
     begun = execution.journal.effect_log.get(UNDO + effect_record.place)

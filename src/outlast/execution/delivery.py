@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.cost import UNITS_MAX
 from outlast.codec.exceptions import SEQ, decode_error
-from outlast.errors import Evicted, Unrecordable, VersionConflict
+from outlast.errors import Unrecordable, VersionConflict
 from outlast.errors.reasons import STUCK
-from outlast.execution import cancellation, release, run_outcome
+from outlast.execution import cancellation, ending
 from outlast.execution.journal import PLACED
 from outlast.execution.run_loop import RunTask
+from outlast.execution.state import EndKind, EndReason, ExecutionState
 from outlast.execution.unit_scope import UNIT
 from outlast.store.commands import Record
 from outlast.store.rows import Entry
@@ -42,14 +43,11 @@ def deliver_pending(execution: RunExecution) -> None:
             raise execution.diverge(
                 "a workflow that waits", f"more than {CALLBACKS_MAX:,} callbacks without waiting"
             )
-        if (
-            execution.refused is not None
-            and execution.main is not None
-            and execution.settlement is None
-        ):
-            _finish(execution, execution.main)
+        if execution.main is None:
             return
-        if execution.end_reason is not None or execution.main is None:
+        if execution.end_reason is not None:
+            if execution.end_reason.kind is EndKind.REFUSED:
+                _finish(execution, execution.main)
             return
         if execution.main.done():
             _finish(execution, execution.main)
@@ -63,7 +61,7 @@ def deliver_pending(execution: RunExecution) -> None:
             return
         _deliver(execution, execution.pending.popleft())
         delivered += 1
-    if execution.replaying:
+    if execution.state is ExecutionState.REPLAYING:
         _catch_up(execution)
     elif not (
         execution.step_executions
@@ -129,7 +127,7 @@ def _answer(execution: RunExecution, entry: Entry | Record) -> None:
         raise execution.diverge(describe(entry), _asked(execution))
     if call_site.effect_call is not None:
         call_site.text = entry.value
-    if execution.replaying and entry.kind == "step":
+    if execution.state is ExecutionState.REPLAYING and entry.kind == "step":
         execution.replayed += 1
     if call_site.cancelled and not entry.asked and call_site.effect_call is None:
         # The call had ended, but the cancellation came first.
@@ -170,7 +168,7 @@ def _catch_up(execution: RunExecution) -> None:
     Timers that came due in the meantime fire first, since they may cancel calls that would start
     now.
     """
-    execution.replaying = False
+    execution.go_live()
     _count_saved(execution)
     for key in execution.timers.overdue():
         execution.timers.fire(key)
@@ -222,15 +220,16 @@ def _finish(execution: RunExecution, main: RunTask) -> None:
     raised parks the run.
     """
     if execution.undoing and not main.cancelled() and main.exception() is not None:
-        execution.end_reason = release.parked(
+        why = (
             f"{STUCK}it cannot be undone ({main.exception()!r}). "
             f"Fix that, then run `outlast retry {quote(execution.id)}`."
         )
+        execution.finish_workflow(EndReason.parked(why))
         return
     asked = (
         f"the end of {execution.workflow.name}"
-        if execution.refused is None
-        else f"a refused call: {execution.refused}"
+        if execution.end_reason is None
+        else f"a refused call: {execution.end_reason.cause}"
     )
     left = [
         entry for key, entry in execution.journal.placed.items() if key not in execution.call_sites
@@ -240,10 +239,10 @@ def _finish(execution: RunExecution, main: RunTask) -> None:
     for entry in execution.pending:
         if entry.kind == "intent" and entry.key not in execution.call_sites:
             raise execution.diverge(describe(entry), asked)
-    if execution.replaying:
+    if execution.state is ExecutionState.REPLAYING:
         _count_saved(execution)
-    execution.settlement = run_outcome.build_settlement(execution, main)
-    execution.end_reason = Evicted("the run has ended")
+    settlement = ending.build_settlement(execution, main)
+    execution.finish_workflow(EndReason.returned(), settlement)
 
 
 def describe(entry: Any) -> str:

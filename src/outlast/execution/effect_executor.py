@@ -21,6 +21,7 @@ from outlast.errors import Diverged, Evicted, LimitExceeded, StepFailed, StepTim
 from outlast.execution import effect_resolution, release
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, EffectCall, Outcome, check_known
 from outlast.execution.effect_log import UNDO, EffectRecord
+from outlast.execution.state import EndReason
 from outlast.execution.step_execution import BODY, StepExecution, delay_before, say_values
 from outlast.execution.unit_scope import UNIT, join, units_around
 from outlast.telemetry.error_text import format_recorded
@@ -86,11 +87,10 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
         outcome = await EffectExecutor(body, call_site, effect_call).execute()
     except asyncio.CancelledError:
         if execution.end_reason is None and body.leaving is None:
-            execution.evict(
-                Evicted("its effect was cancelled from outside, as at the end of the program")
-            )
+            why = "its effect was cancelled from outside, as at the end of the program"
+            execution.stop(EndReason.released(why))
     except (SystemExit, KeyboardInterrupt):
-        execution.evict(Evicted("its program ended in the middle of an effect"))
+        execution.stop(EndReason.released("its program ended in the middle of an effect"))
         raise
     except (Evicted, Diverged):
         log.debug(
@@ -268,7 +268,7 @@ class EffectExecutor:
             try:
                 key = await self._intend()
                 if self.execution.end_reason is not None:
-                    raise self.execution.end_reason
+                    raise self.execution.end_reason.error
             except (asyncio.CancelledError, Evicted, Diverged):
                 if self.effect_record is not None and self.effect_record.intent > last_intent:
                     # The effect did not act, so its intent needs no resolution.
@@ -328,7 +328,7 @@ class EffectExecutor:
                 return key
             # The effect did not act after this intent.
             said["again"] = True
-        execution.evict(Evicted("the store takes too long to record an intent"))
+        execution.stop(EndReason.released("the store takes too long to record an intent"))
         return key
 
     async def _act(self, key: str) -> Outcome | None:
@@ -447,7 +447,7 @@ class EffectExecutor:
             return Outcome(error=text)
         self._record_attempt(text, did_not=did_not)
         if self.execution.end_reason is not None:
-            raise self.execution.end_reason
+            raise self.execution.end_reason.error
         return None
 
     def _record_attempt(self, error: str | None, *, did_not: bool) -> None:

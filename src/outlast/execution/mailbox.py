@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from outlast.execution.state import ExecutionState
 from outlast.store.rows import Message
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Mailbox:
         """Wait for the next message of this name. Return it with the number of its entry."""
         box = self._boxes.setdefault(name, asyncio.Queue())
         self._wanted[name] += 1
-        if not self._execution.replaying:
+        if self._execution.state is not ExecutionState.REPLAYING:
             self._execution.engine.request_poller.poll_messages(self._execution)
         try:
             return await box.get()

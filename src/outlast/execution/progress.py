@@ -125,7 +125,7 @@ class Progress(Generic[T]):
 
     def _check(self) -> None:
         if self._execution.end_reason is not None:
-            raise self._execution.end_reason
+            raise self._execution.end_reason.error
         if self._error is not None:
             error, self._error = self._error, None
             raise error

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from outlast.errors import Evicted
 from outlast.errors.reasons import STUCK, UNKNOWN
 from outlast.execution.effect_log import UNDO
+from outlast.execution.state import EndReason, ExecutionState, IdleState
 from outlast.store.rows import NEVER
 from outlast.telemetry.error_text import cut
 
@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from outlast.execution.run_execution import RunExecution
 
 log = logging.getLogger("outlast.replay")
-
-
-class IdleState(NamedTuple):
-    """What a run waits for while nothing of it is in flight."""
-
-    due: float
-    names: tuple[str, ...]
-    children: tuple[str, ...]
-    entry: int
-    """The number of the run's last entry."""
-    seen: int
-    """The number of the last message that the run knows."""
 
 
 def leave(execution: RunExecution, why: str) -> None:
@@ -56,8 +44,10 @@ def leave(execution: RunExecution, why: str) -> None:
             # There may be no worker that takes the children. The process that restarts the parent
             # must get it at once.
             rest = rest._replace(due=execution.now())
-        execution.idle = rest
-        execution.evict(Evicted("it waits" if execution.idle is not None else f"drain: {why}"))
+        if rest is not None:
+            execution.stop(EndReason.waiting(rest))
+        else:
+            execution.stop(EndReason.released(f"drain: {why}"))
 
 
 def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) -> IdleState | None:
@@ -67,8 +57,7 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
     `children_too` releases them as well.
     """
     busy = (
-        execution.end_reason is not None
-        or execution.replaying
+        execution.state is not ExecutionState.LIVE
         or execution.writing
         or execution.pending
         or execution.deferred_calls
@@ -134,9 +123,10 @@ def park_if_idle(execution: RunExecution) -> None:
     )
     # During a drain, another execution makes the deferred calls.
     deferred = execution.deferred_calls and not execution.engine.shutdown.begun
-    written = not (execution.writing or execution.pending or deferred or execution.replaying)
-    if execution.end_reason is None and written and not under_way and execution.unknown:
-        execution.evict(parked(_what_is_unknown(execution)))
+    written = not (execution.writing or execution.pending or deferred)
+    is_live = execution.state is ExecutionState.LIVE
+    if is_live and written and not under_way and execution.unknown:
+        execution.stop(EndReason.parked(_what_is_unknown(execution)))
 
 
 def _what_is_unknown(execution: RunExecution) -> str:
@@ -185,12 +175,4 @@ def release(execution: RunExecution, why: str, delay: float) -> None:
     Another worker may take it over after `delay` seconds.
     """
     log.warning("run %s is given back: %s", execution.id, why, extra=execution.log_fields())
-    execution.delay = delay
-    execution.evict(Evicted(why))
-
-
-def parked(why: str) -> Evicted:
-    """Return the eviction for a run that waits for a person."""
-    evicted = Evicted(why)
-    evicted.parked = True
-    return evicted
+    execution.stop(EndReason.released(why, delay))

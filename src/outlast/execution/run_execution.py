@@ -15,25 +15,26 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.codec.exceptions import CANCELLED
-from outlast.errors import Diverged, Evicted, LimitExceeded, NotInRun
+from outlast.errors import Diverged, LimitExceeded, NotInRun
 from outlast.errors.reasons import NO_JOURNAL
 from outlast.execution import (
     compensation,
     delivery,
     effect_executor,
+    ending,
     release,
-    run_outcome,
     session_calls,
 )
 from outlast.execution.call_site import CallSite
 from outlast.execution.delivery import describe
 from outlast.execution.effect_log import KINDS as DEALT
+from outlast.execution.ending import Ending
 from outlast.execution.journal import DELIVERED, Journal
 from outlast.execution.mailbox import Mailbox
 from outlast.execution.run_cost import RunCost, run_cost_of
 from outlast.execution.run_loop import RunLoop, RunTask
-from outlast.execution.run_outcome import RunOutcome
 from outlast.execution.source_lines import calling_line, users_line
+from outlast.execution.state import EndKind, EndReason, ExecutionState, RunOutcome
 from outlast.execution.threads import SyncWorkflowThread
 from outlast.execution.timers import Timers
 from outlast.execution.unit_scope import UNIT, UnitScope
@@ -93,8 +94,6 @@ class RunExecution:
         """The number of steps in flight that were called by other steps."""
         self.units = 0
         """The number of units the workflow is in. A drain waits for them."""
-        self.concluded = False
-        """True once the run's outcome is written, or if this execution no longer owns the run."""
         self.checkpointed = False
         """True once a drain has asked a step of this run to stop."""
         self.threads: set[asyncio.Future[Any]] = set()
@@ -102,23 +101,19 @@ class RunExecution:
         cancelled or timed out."""
         self.orphan_threads: list[asyncio.Future[Any]] = []
         """Threads that effects started and no longer wait for."""
-        self.had_children = self.children_left = False
-        """`had_children`: the run has called children. `children_left`: some of them have not
-        ended, or have effects to compensate."""
-        self.replaying = True
-        self.end_reason: BaseException | None = None
-        """Why this execution ended. Once it is set, nothing is recorded and every call raises
-        it."""
-        self.refused: NotInRun | None = None
-        """The forbidden call that the workflow's own code made. The run fails with it."""
+        self.had_children = False
+        """True if the run has called children."""
+        self.state = ExecutionState.REPLAYING
+        """Where this execution is. Only `_enter` changes it."""
+        self.end_reason: EndReason | None = None
+        """Why this execution stops. Once it is set, nothing is recorded and every call raises
+        its error."""
         self.cancelling: str | None = None
         self.thread: SyncWorkflowThread | None = None
-        self.end: asyncio.Future[RunOutcome] = self.host.create_future()
+        self.ending = Ending(self.host)
         self.wall = self.time = row.started or row.created
         self.unknown: dict[str, str] = {}
         """Effects whose outcome only a person can decide, by key, with the reason."""
-        self.delay: float | None = None
-        """The delay in seconds after a release, when another worker must take the run over."""
         self.gap = 0.0
         """Seconds between an end or parking and the retry or resume. The run's timers do not
         advance during them."""
@@ -137,16 +132,11 @@ class RunExecution:
         self.timed_out = False
         self.deadline: asyncio.TimerHandle | None = None
         self.main: RunTask | None = None
-        self.settlement: Settle | None = None
-        """The run's settlement, set once its workflow has returned or raised."""
-        self.ending = False
         self.claimed = False
         """True if the run was claimed from a queue. It then occupies a slot of this worker."""
         self.suspect = row.is_suspect
         """True if the run's last workers died before it recorded anything. The run executes in
         isolation until it records something."""
-        self.idle: release.IdleState | None = None
-        """What the run waits for. Set if this execution ends because the run only waits."""
         self.idle_since = 0
         """One more than the number of the last entry when the run was last seen idle. 0 if it
         never was."""
@@ -158,15 +148,73 @@ class RunExecution:
         """What cut off the previous execution: a death or an interruption."""
         self.replayed = 0
         """The number of recorded step results that this execution has reused."""
-        self.is_to_be_undone = False
-        """True if this execution ended with a verdict on the run, but the run must be
-        compensated first."""
+
+    # -- states
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether this execution replays or is live, so that its calls do not raise."""
+        return self.state <= ExecutionState.LIVE
+
+    @property
+    def is_replaying(self) -> bool:
+        return self.state is ExecutionState.REPLAYING
+
+    def _enter(self, state: ExecutionState) -> None:
+        self.state = state
+
+    def go_live(self) -> None:
+        """Start to execute calls: the journal is replayed."""
+        self._enter(ExecutionState.LIVE)
+
+    def stop(self, reason: EndReason) -> None:
+        """Stop this execution, not the run. Later calls do nothing: the first reason stays."""
+        if self.end_reason is None:
+            self._stop(reason)
+            # Do not wind down here. This may be a task of the host loop, and only callbacks pump
+            # the run loop.
+            self.host.call_soon(ending.wind_down, self)
+
+    def finish_workflow(self, reason: EndReason, settlement: Settle | None = None) -> None:
+        """Stop after the workflow has returned, raised or made a refused call.
+
+        Called while entries are delivered, so the caller winds down.
+        """
+        self.ending.settlement = settlement
+        self._stop(reason)
+
+    def _stop(self, reason: EndReason) -> None:
+        self.end_reason = reason
+        if self.state < ExecutionState.STOPPING:
+            self._enter(ExecutionState.STOPPING)
+
+    def begin_ending(self) -> bool:
+        """Return True once per execution, for the caller that winds it down."""
+        if self.state >= ExecutionState.ENDING:
+            return False
+        self._enter(ExecutionState.ENDING)
+        return True
+
+    def hang(self) -> None:
+        """Mark that the app closed while code of the run still executes."""
+        self._enter(ExecutionState.HUNG)
+
+    def finish(self, outcome: RunOutcome) -> None:
+        """End this execution and report what became of the run."""
+        if self.state is not ExecutionState.HUNG:
+            self._enter(ExecutionState.ENDED)
+        self.ending.finished.set_result(outcome)
+        self.engine.on_execution_ended(self, outcome)
+
+    def finish_late(self) -> None:
+        """End a hung execution: its code has ended."""
+        self._enter(ExecutionState.ENDED)
 
     # -- starting
 
     def start(self) -> None:
         if self.end_reason is not None:
-            # The run was evicted before its first turn.
+            # The run was released before its first turn.
             return
         self.span = self.engine.spans.of(self)
         if self.undoing:
@@ -175,10 +223,11 @@ class RunExecution:
         try:
             args, kwargs = self.workflow.signature.decode(self.row.args)
         except Exception as error:
-            self.end_reason = Diverged(
+            diverged = Diverged(
                 f"the arguments {self.row.args}", f"{self.workflow.name}: {error}", run=self.id
             )
-            run_outcome.wind_down(self)
+            self._stop(EndReason.diverged(diverged))
+            ending.wind_down(self)
             return
         if self.workflow.is_async:
             coro = self.workflow.fn(*args, **kwargs)
@@ -208,7 +257,7 @@ class RunExecution:
         Every call of the workflow starts with this check.
         """
         if self.end_reason is not None:
-            raise self.end_reason
+            raise self.end_reason.error
         if self.cancelling is not None and not while_cancelling:
             raise asyncio.CancelledError(self.cancelling)
 
@@ -231,7 +280,7 @@ class RunExecution:
         made more than `journal_entries_max` calls.
         """
         if self.end_reason is not None:
-            raise self.end_reason
+            raise self.end_reason.error
         self.calls_made += 1
         if self.calls_made > self.engine.settings.journal_entries_max:
             limit, what = (
@@ -251,11 +300,11 @@ class RunExecution:
         self, call_site: CallSite, launch: Callable[[RunExecution, CallSite], None]
     ) -> Coroutine[Any, Any, Any]:
         """Return the coroutine for a reserved call site. Awaiting it launches the call."""
-        coro = call_site.coro = self.outcome(call_site, launch)
+        coro = call_site.coro = self.wait_for_outcome(call_site, launch)
         coro.__qualname__ = call_site.key  # type: ignore[attr-defined]
         return coro
 
-    async def outcome(
+    async def wait_for_outcome(
         self, call_site: CallSite, launch: Callable[[RunExecution, CallSite], None]
     ) -> Any:
         """Wait for the entry that answers a call site, and return or raise its outcome.
@@ -274,7 +323,7 @@ class RunExecution:
                 # Break the reference cycle: the future holds the call site.
                 call_site.future = None
             if self.end_reason is not None:
-                raise self.end_reason
+                raise self.end_reason.error
         if call_site.cancelled and call_site.effect_call is not None:
             self.loop.call_soon(
                 _cancel_again, asyncio.current_task(self.loop), call_site.messages[-1]
@@ -292,12 +341,12 @@ class RunExecution:
             call_site.watchers.append(watcher)
             await watcher
             if self.end_reason is not None:
-                raise self.end_reason
+                raise self.end_reason.error
 
     def _begin(self, call_site: CallSite) -> None:
         if call_site.key in self.journal.placed:
             return
-        if self.replaying or not self.may_start(UNIT.get()):
+        if self.state is ExecutionState.REPLAYING or not self.may_start(UNIT.get()):
             call_site.context = copy_context()
             self.deferred_calls.append(call_site)
         else:
@@ -369,9 +418,7 @@ class RunExecution:
         outcome as long as this execution can release the run. `within` builds the command that
         contains the entry.
         """
-        if self.end_reason is not None and (
-            not late or self.concluded or getattr(self.end_reason, "lost", False)
-        ):
+        if self.end_reason is not None and not (late and self._may_record_late()):
             return 0
         seq = self.seq = self.seq + 1
         at = self.last_at = max(self.last_at, at_least, self.now())
@@ -400,6 +447,10 @@ class RunExecution:
             self.engine.writer.enqueue(within(record), self._changed)
         return seq
 
+    def _may_record_late(self) -> bool:
+        assert self.end_reason is not None
+        return self.state < ExecutionState.ENDED and self.end_reason.kind is not EndKind.LOST
+
     def save(self, command: SaveProgress, done: Callable[[Any], None]) -> None:
         """Submit a step's progress, and pass the store's answer to `done`."""
 
@@ -407,7 +458,7 @@ class RunExecution:
             self.writing -= 1
             done(outcome)
             if self.end_reason is None and outcome is not None:
-                self.evict(run_outcome.refusal(outcome))
+                self.stop(EndReason.write_failed(outcome))
                 return
             self._got_somewhere()
             if self.engine.shutdown.begun:
@@ -420,7 +471,7 @@ class RunExecution:
         """Record an entry that is not delivered, and wait until it is durable. For step bodies."""
         seq = self.record(kind, key, **fields)
         if self.end_reason is not None:
-            raise self.end_reason
+            raise self.end_reason.error
         waiter = self._waiters[seq] = self.host.create_future()
         await waiter
 
@@ -443,7 +494,7 @@ class RunExecution:
         if self.end_reason is not None:
             return
         if outcome is not None:
-            self.evict(run_outcome.refusal(outcome))
+            self.stop(EndReason.write_failed(outcome))
             return
         if command.kind in PROGRESS:
             self._got_somewhere()
@@ -496,7 +547,8 @@ class RunExecution:
         try:
             delivery.deliver_pending(self)
         except Diverged as diverged:
-            self.end_reason = self.end_reason or diverged
+            if self.end_reason is None:
+                self._stop(EndReason.diverged(diverged))
         except Exception as error:
             # An entry cannot be read. Nothing more may happen to the run.
             log.error(
@@ -505,12 +557,11 @@ class RunExecution:
                 exc_info=self.engine.redact_exception(error),
                 extra=self.log_fields(),
             )
-            if not isinstance(self.end_reason, Diverged):
-                self.end_reason = _Unreadable(repr(error), "the next entry")
+            self._diverge(_Unreadable(repr(error), "the next entry"))
         finally:
             self._advancing = False
         if self.end_reason is not None:
-            run_outcome.wind_down(self)
+            ending.wind_down(self)
             return
         if self.unknown:
             self.host.call_soon(release.park_if_idle, self)
@@ -547,23 +598,6 @@ class RunExecution:
 
     # -- ending
 
-    @property
-    def how_it_ended(self) -> str:
-        """Return how this execution ended.
-
-        One of done, failed, cancelled, parked, undoing, waiting, released and lost.
-        """
-        over = self.end_reason if isinstance(self.end_reason, Evicted) else None
-        if self.is_to_be_undone:
-            return "undoing"
-        if not self.concluded or (over is not None and over.lost):
-            return "lost"
-        if self.settlement is not None:
-            return self.settlement.status
-        if isinstance(self.end_reason, Diverged) or (over is not None and over.parked):
-            return "parked"
-        return "waiting" if self.idle is not None else "released"
-
     def stop_clocks(self) -> None:
         """Stop all timers and deliveries, and fail the pending waiters with the end reason."""
         self._advancing = True
@@ -572,17 +606,23 @@ class RunExecution:
             self.deadline.cancel()
         for waiter in self._waiters.values():
             if not waiter.done() and self.end_reason is not None:
-                waiter.set_exception(self.end_reason)
+                waiter.set_exception(self.end_reason.error)
 
     def diverge(self, recorded: str, asked: str) -> Diverged:
         """End this execution as diverged, and return the exception.
 
         Nothing more is recorded, even if the workflow's code catches it.
         """
-        if not isinstance(self.end_reason, Diverged):
-            line = users_line(self.workflow.fn.__module__, self._callers())
-            self.end_reason = Diverged(recorded, asked, run=self.id, line=line)
-        return self.end_reason
+        line = users_line(self.workflow.fn.__module__, self._callers())
+        return self._diverge(Diverged(recorded, asked, run=self.id, line=line))
+
+    def _diverge(self, diverged: Diverged) -> Diverged:
+        """Make a divergence the end reason, instead of any other reason but an earlier one."""
+        reason = self.end_reason
+        if reason is not None and isinstance(reason.error, Diverged):
+            return reason.error
+        self._stop(EndReason.diverged(diverged))
+        return diverged
 
     def _callers(self) -> Iterator[asyncio.Task[Any]]:
         """Yield the workflow's current task, its chain of creators, and the main task."""
@@ -604,20 +644,11 @@ class RunExecution:
         if line is not None:
             error.args = (f"{error} The call is at {line}.",)
         if self.end_reason is None:
-            self.refused = error
-            self.end_reason = Evicted(f"the run was stopped: {error}")
+            self._stop(EndReason.refused(error))
             with suppress(RuntimeError):
                 # The host loop may be closed.
                 self.host.call_soon_threadsafe(self.advance)
         return error
-
-    def evict(self, why: BaseException) -> None:
-        """End this execution, not the run. Later calls have no effect: the first reason stays."""
-        if self.end_reason is None:
-            self.end_reason = why
-            # Do not wind down here. This may be a task of the host loop, and only callbacks pump
-            # the run loop.
-            self.host.call_soon(run_outcome.wind_down, self)
 
 
 class _Unreadable(Diverged):

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from outlast.codec.exceptions import encode_error
 from outlast.codec.signature import canonical, shortened
-from outlast.errors import Evicted, LimitExceeded, StoreError, VersionConflict
+from outlast.errors import LimitExceeded, StoreError, VersionConflict
 from outlast.execution.call_site import CallSite
-from outlast.execution.run_outcome import refusal
+from outlast.execution.state import EndReason
 from outlast.store.commands import (
     VERSION,
     Append,
@@ -245,11 +245,10 @@ async def _follow(
     try:
         await work(execution, call_site)
     except asyncio.CancelledError:
-        execution.evict(
-            Evicted("a session call of it was cancelled from outside, as at the end of the program")
-        )
+        why = "a session call of it was cancelled from outside, as at the end of the program"
+        execution.stop(EndReason.released(why))
     except StoreError as error:
-        execution.evict(refusal(error))
+        execution.stop(EndReason.write_failed(error))
     except Exception as error:
         text = encode_error(error, execution.engine.settings.error_text_max)
         execution.record("session", call_site.key, call_site.args, error=text)

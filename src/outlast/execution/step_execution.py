@@ -17,6 +17,7 @@ from outlast.codec.exceptions import CANCELLED, encode_error
 from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
 from outlast.execution.call_site import CallSite
 from outlast.execution.effect_log import UNDO
+from outlast.execution.state import EndReason
 from outlast.execution.unit_scope import UNIT
 from outlast.telemetry.error_text import cut, format_error, format_recorded
 
@@ -336,9 +337,8 @@ async def _perform(
         elif body.leaving is not None:
             return
         elif task is not None and task.cancelling():
-            execution.evict(
-                Evicted("its step was cancelled from outside, as at the end of the program")
-            )
+            why = "its step was cancelled from outside, as at the end of the program"
+            execution.stop(EndReason.released(why))
             return
         else:
             # The body raised a CancelledError that nothing had requested.
@@ -352,7 +352,7 @@ async def _perform(
         error = encode_error(refused, text_max)
     except (SystemExit, KeyboardInterrupt):
         # The program ends. The next execution repeats the step.
-        execution.evict(Evicted("its program ended in the middle of a step"))
+        execution.stop(EndReason.released("its program ended in the middle of a step"))
         raise
     except BaseException as raised:
         error = encode_error(raised, text_max)
@@ -571,7 +571,7 @@ async def inner(body: StepExecution, step: StepBase[..., Any], args: Any, kwargs
     """
     execution = body.execution
     if execution.end_reason is not None:
-        raise execution.end_reason
+        raise execution.end_reason.error
     execution.engine.shutdown.check_nested(UNIT.get(), stopping=body.outer.leaving is not None)
     fingerprint = step.signature.fingerprint(args, kwargs)
     call = f"{step.name}({fingerprint})"

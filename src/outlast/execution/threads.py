@@ -100,7 +100,7 @@ class SyncWorkflowThread:
         """
         self.check()
         if self._execution.end_reason is not None:
-            raise self._execution.end_reason
+            raise self._execution.end_reason.error
         request = self._open = _Request(make)
         self._post(request)
         value, error = request.reply.get()
@@ -155,19 +155,21 @@ class SyncWorkflowThread:
             self._execution.host.call_soon_threadsafe(self._arrive, request)
         except RuntimeError as closed:
             # The host loop is closed. This execution ended with it.
-            raise self._execution.end_reason or NotInRun(
-                "the program's event loop is closed."
+            reason = self._execution.end_reason
+            raise (
+                NotInRun("the program's event loop is closed.") if reason is None else reason.error
             ) from closed
 
     def _arrive(self, request: _Request) -> None:
         self.busy = False
-        if self._execution.end_reason is None and self._asked is not None:
+        reason = self._execution.end_reason
+        if reason is None and self._asked is not None:
             self._execution.loop.open = True
             self._asked.set_result(request)
             self._execution.loop.open = False
             self._execution.advance()
         else:
-            request.reply.put((None, self._execution.end_reason))
+            request.reply.put((None, None if reason is None else reason.error))
 
 
 class Executor(ThreadPoolExecutor):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from outlast.execution.state import ExecutionState
 from outlast.store.rows import NEVER
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Timers:
     def set(self, key: str, handle: asyncio.TimerHandle) -> None:
         self._set[key] = handle
         self._keys[id(handle)] = key
-        if not self._execution.replaying:
+        if self._execution.state is not ExecutionState.REPLAYING:
             self._arm(key)
 
     def drop(self, handle: asyncio.TimerHandle) -> None:

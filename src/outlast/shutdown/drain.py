@@ -30,9 +30,10 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.cost import NOTHING, UNITS_MAX
 from outlast.engine.active_scopes import ActiveScope
-from outlast.errors import Diverged, Evicted, StoreError
+from outlast.errors import StoreError
 from outlast.execution.detached import spawn_detached
 from outlast.execution.release import leave
+from outlast.execution.state import EndReason, OutcomeKind, RunOutcome
 from outlast.settings.checks import EXIT_SECONDS
 from outlast.shutdown.forecast import completion_probability
 from outlast.shutdown.report import DrainReport, Remaining
@@ -283,26 +284,22 @@ class Drain:
             except RuntimeError:
                 log.debug("the loop is closed: nobody waits")
 
-    def on_execution_ended(self, execution: RunExecution) -> None:
+    def on_execution_ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
         """Add the end of a run execution to the report.
 
         A run that this worker has lost is not counted.
         """
         report = self.report
-        evicted = execution.end_reason if isinstance(execution.end_reason, Evicted) else None
-        parked = isinstance(execution.end_reason, Diverged) or (
-            evicted is not None and evicted.parked
-        )
-        if not execution.concluded or (evicted is not None and evicted.lost):
+        if outcome.kind in (OutcomeKind.LOST, OutcomeKind.HUNG):
             log.debug(
                 "run %s is not this worker's to give back",
                 execution.id,
                 extra=execution.log_fields(),
             )
-        elif execution.settlement is not None or parked:
+        elif outcome.is_status:
             report.completed += 1
         else:
-            if execution.idle is not None:
+            if outcome.kind is OutcomeKind.WAITING:
                 report.waiting += 1
             elif execution.checkpointed:
                 report.checkpointed += 1
@@ -402,7 +399,7 @@ class Drain:
             execution.checkpointed = execution.checkpointed or any(
                 execution.step_executions.values()
             )
-            execution.evict(Evicted(f"drain: {self.signal.reason}"))
+            execution.stop(EndReason.released(f"drain: {self.signal.reason}"))
         report.seconds = self.signal.seconds
         report.began = datetime.fromtimestamp(engine.store.now() - report.seconds, UTC)
         self.layer = "exit"
@@ -458,7 +455,7 @@ class Drain:
         """Give runs a moment to be released after the drain, if the drain was expedited."""
         if self._expedited:
             ends: list[asyncio.Future[Any]] = [
-                execution.end for execution in self._engine.executions.values()
+                execution.ending.finished for execution in self._engine.executions.values()
             ]
             if ends:
                 await asyncio.wait(ends, timeout=HURRY_SECONDS)

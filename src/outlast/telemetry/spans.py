@@ -20,7 +20,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.codec.exceptions import CANCELLED, parts_of_error
-from outlast.errors import Diverged, Evicted, RunParked
+from outlast.errors import Evicted, RunParked
+from outlast.execution.state import EndKind, EndReason, OutcomeKind, RunOutcome
 from outlast.telemetry.error_text import format_error
 
 if TYPE_CHECKING:
@@ -249,10 +250,9 @@ class ExecutionSpan:
             error = type(raised).__qualname__
         _end(span, end or "interrupted", error)
 
-    def end(self, execution: RunExecution) -> None:
+    def end(self, reason: EndReason | None, outcome: RunOutcome) -> None:
         """End the span of the execution."""
-        how = execution.how_it_ended
-        _safely(_end, self._span, how, _error_of(execution, how))
+        _safely(_end, self._span, outcome.label, _error_of(reason, outcome))
 
 
 def _safely(make: Callable[..., T], *args: Any) -> T | None:
@@ -275,19 +275,22 @@ def _facts(execution: RunExecution, row: RunRow) -> dict[str, Any]:
     return facts if execution.cause is None else {**facts, "outlast.cause": execution.cause}
 
 
-def _error_of(execution: RunExecution, how: str) -> str | None:
+def _error_of(reason: EndReason | None, outcome: RunOutcome) -> str | None:
     """Return the type of the error that ended the execution, or None.
 
     For a parked run that is the error its waiters get, and for a lost one the cause of the loss.
     """
-    over = execution.end_reason
-    if how == "parked" and not isinstance(over, Diverged):
-        return format_error(RunParked(execution.id, ""), 0)
-    if execution.settlement is not None:
-        return _type_of(execution.settlement.error)
-    if over is None or how not in ("parked", "lost"):
-        return None
-    return format_error((over.cause or over) if isinstance(over, Evicted) else over, 0)
+    if outcome.kind is OutcomeKind.PARKED:
+        if reason is not None and reason.kind is EndKind.DIVERGED:
+            return format_error(reason.error, 0)
+        return format_error(RunParked("", ""), 0)
+    if outcome.error is not None:
+        return _type_of(outcome.error)
+    if outcome.kind is OutcomeKind.HUNG and reason is not None:
+        return format_error(reason.error, 0)
+    if outcome.kind is OutcomeKind.LOST:
+        return format_error(outcome.cause or Evicted(""), 0)
+    return None
 
 
 def _end(span: Span, end: str, error: str | None) -> None:

@@ -29,6 +29,7 @@ from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
 from outlast.api.workflow import Call
 from outlast.execution.detached import tasks_of
+from outlast.execution.state import EndKind, EndReason
 from outlast.settings.options import SettingsOptions
 from outlast.store.commands import Command, Record
 from outlast.store.protocol import Store
@@ -469,7 +470,7 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
     engine = app._engine
     if engine is not None:
         for execution in engine.executions.values():
-            execution.end_reason = execution.end_reason or Crash()
+            execution.stop(EndReason(EndKind.LOST, Crash()))
             tasks += execution.loop.tasks
     if isinstance(loop, VirtualLoop):
         loop.forget()

@@ -186,7 +186,8 @@ async def _difference(
     def differs(code: str, journal: str, line: str | None) -> Difference:
         return Difference(row.id, row.workflow, code, journal, line or _first_line(workflow))
 
-    over = None if execution is None else execution.end_reason
+    reason = None if execution is None else execution.end_reason
+    over = None if reason is None else reason.error
     if isinstance(over, Diverged):
         return differs(over.asked, over.recorded, over.line)
     if bodies.asked:

@@ -10,13 +10,14 @@ import asyncio
 import json
 import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import SEQ, encode_error
-from outlast.errors import Diverged, Evicted, LimitExceeded, RunTimeout, StoreError, Unrecordable
+from outlast.errors import LimitExceeded, RunTimeout, StoreError, Unrecordable
 from outlast.execution.detached import spawn_detached
 from outlast.execution.source_lines import is_of_program, shown
-from outlast.store.commands import CANCEL, FENCE, Refused, Release, Settle, Undo, verdict
+from outlast.execution.state import EndKind, EndReason, OutcomeKind, RunOutcome
+from outlast.store.commands import CANCEL, Refused, Release, Settle, Undo, verdict
 from outlast.store.rows import ENDED
 
 if TYPE_CHECKING:
@@ -30,16 +31,20 @@ ROUNDS = 10
 """How often tasks that survive a cancellation are cancelled again."""
 
 
-class RunOutcome(NamedTuple):
-    """How an execution ended.
+class Ending:
+    """Hold how an execution ends: the run's settlement, and what became of the run."""
 
-    `status` is the run's status, or "evicted" if the run continues elsewhere.
-    """
+    __slots__ = ("finished", "settlement")
 
-    status: str
-    value: str | None = None
-    error: str | None = None
-    reason: str | None = None
+    def __init__(self, host: asyncio.AbstractEventLoop) -> None:
+        self.settlement: Settle | None = None
+        """The command that settles the run, once its workflow has returned or raised."""
+        self.finished: asyncio.Future[RunOutcome] = host.create_future()
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """Return what became of the run, or None while this execution has not ended."""
+        return self.finished.result() if self.finished.done() else None
 
 
 def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
@@ -48,7 +53,8 @@ def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
         said = json.loads(execution.row.undoing)
         return Settle(execution.pk, execution.fence, **said)
     text_max = execution.engine.settings.error_text_max
-    error: BaseException | None = execution.refused
+    reason = execution.end_reason
+    error: BaseException | None = None if reason is None else reason.cause
     if error is None:
         try:
             error = main.exception()
@@ -85,15 +91,15 @@ def wind_down(execution: RunExecution) -> None:
     Later calls do nothing. Afterwards no entry is delivered or recorded, except the late outcomes
     of effects.
     """
-    assert execution.end_reason is not None
-    if execution.ending:
+    reason, settlement = execution.end_reason, execution.ending.settlement
+    assert reason is not None
+    if not execution.begin_ending():
         return
-    execution.ending = True
     execution.stop_clocks()
     _warn_of_running_tasks(execution)
     _end_tasks(execution)
     if execution.thread is not None:
-        execution.thread.evict(execution.end_reason)
+        execution.thread.evict(reason.error)
     for task, body in execution.step_executions.items():
         if body is None or not body.shielded:
             task.cancel()
@@ -103,11 +109,7 @@ def wind_down(execution: RunExecution) -> None:
         if call_site.coro is not None:
             # The call was never awaited. Python's own warning would name a line of Outlast.
             call_site.coro.close()
-        if (
-            call_site.kind == "child"
-            and call_site.stop is not None
-            and execution.settlement is not None
-        ):
+        if call_site.kind == "child" and call_site.stop is not None and settlement is not None:
             # A child that the workflow does not await ends with its parent.
             call_site.stop()
     execution.engine.track_task(spawn_detached(execution.host, _conclude(execution)))
@@ -119,9 +121,8 @@ def _say_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
     For a run that failed, log only effects. An exception may have come between the call and its
     `await`.
     """
-    if execution.settlement is None or (
-        execution.settlement.status != "done" and call_site.effect_call is None
-    ):
+    settlement = execution.ending.settlement
+    if settlement is None or (settlement.status != "done" and call_site.effect_call is None):
         return
     kind = "effect" if call_site.effect_call is not None else call_site.kind
     line = "" if call_site.line is None else f" at {shown(call_site.line)}"
@@ -148,7 +149,8 @@ def _warn_of_running_tasks(execution: RunExecution) -> None:
     The workflow did not wait for them. Tasks that the workflow has cancelled do not count, nor do
     tasks that a library created for itself.
     """
-    if execution.settlement is None or execution.settlement.status != "done" or execution.undoing:
+    settlement = execution.ending.settlement
+    if settlement is None or settlement.status != "done" or execution.undoing:
         return
     module = execution.workflow.fn.__module__
     running = [
@@ -200,54 +202,67 @@ def _end_tasks(execution: RunExecution) -> None:
 
 
 async def _conclude(execution: RunExecution) -> None:
-    """Settle, park or release the run once its step bodies have stopped."""
-    end = RunOutcome("evicted", reason=str(execution.end_reason))
+    """Settle, park or release the run once its steps have stopped, and report its outcome."""
     try:
         await _stopped(execution)
-        if (
-            execution.had_children
-            and execution.settlement is not None
-            and execution.settlement.status != "done"
-            and not execution.undoing
-        ):
-            await _look_at_children(execution)
-        last = _last_command(execution)
-        if last is None:
-            execution.concluded = execution.id not in execution.engine.hung
-            if not execution.concluded:
-                execution.engine.run_after_close(_afterwards(execution))
-        else:
-            # Nothing of the run executes any more. What the worker claims now is written after the
-            # run's end.
-            execution.engine.release_slot(execution)
-            try:
-                outcome = await execution.engine.writer.execute(last)
-                if isinstance(outcome, Refused) and outcome.why == CANCEL:
-                    last = await _cancelled(execution, outcome.detail)
-                    outcome = await execution.engine.writer.execute(last)
-            except StoreError as error:
-                outcome = error
-            execution.concluded = not isinstance(outcome, StoreError)
-            if isinstance(outcome, (Refused, StoreError)):
-                # This process no longer owns the run, or the store does not answer.
-                execution.end_reason, execution.settlement = refusal(outcome), None
-                end = RunOutcome("evicted", reason=str(execution.end_reason))
-            elif isinstance(last, Undo):
-                execution.end_reason, execution.settlement = (
-                    Evicted("what it has done is being undone"),
-                    None,
-                )
-                execution.is_to_be_undone = True
-            elif isinstance(last, Settle):
-                end = RunOutcome(last.status, last.value, last.error, last.reason)
-                if last.status == "parked":
-                    execution.engine.hooks.tell("parked", execution.id)
-            elif outcome == "dead":
-                execution.engine.hooks.tell("dead", execution.id)
-    finally:
-        execution.engine.on_execution_ended(execution)
-        if not execution.end.done():
-            execution.end.set_result(end)
+        outcome = await _write_outcome(execution)
+    except (Exception, asyncio.CancelledError) as error:
+        cause = error if isinstance(error, Exception) else None
+        execution.finish(
+            RunOutcome(OutcomeKind.LOST, reason=str(execution.end_reason), cause=cause)
+        )
+        raise
+    execution.finish(outcome)
+
+
+async def _write_outcome(execution: RunExecution) -> RunOutcome:
+    """Write the run's last command and return what became of the run."""
+    engine, reason, settlement = (
+        execution.engine,
+        execution.end_reason,
+        execution.ending.settlement,
+    )
+    assert reason is not None
+    if reason.kind is EndKind.LOST:
+        return _lost(reason)
+    children_left = False
+    if _may_leave_children(execution):
+        try:
+            children_left = await _has_unfinished_children(execution)
+        except StoreError as error:
+            return _lost(EndReason.write_failed(error))
+    if execution.step_executions or _threads(execution):
+        # The run still executes here. No other worker may get it yet.
+        execution.hang()
+        engine.hung.add(execution.id)
+        engine.run_after_close(_finish_late(execution, children_left=children_left))
+        error_text = None if settlement is None else settlement.error
+        return RunOutcome(OutcomeKind.HUNG, error=error_text, reason=str(reason))
+    last = _last_command(execution, children_left=children_left)
+    # Nothing of the run executes any more. What the worker claims now is written after the run's
+    # end.
+    engine.release_slot(execution)
+    answer: Any
+    try:
+        answer = await engine.writer.execute(last)
+        if isinstance(answer, Refused) and answer.why == CANCEL:
+            last = await _cancelled(execution, answer.detail)
+            answer = await engine.writer.execute(last)
+    except StoreError as error:
+        answer = error
+    if isinstance(answer, (Refused, StoreError)):
+        # This process no longer owns the run, or the store does not answer.
+        return _lost(EndReason.write_failed(answer))
+    if isinstance(last, Settle):
+        return RunOutcome.settled(last)
+    if isinstance(last, Undo):
+        return RunOutcome(OutcomeKind.UNDOING, reason="what it has done is being undone")
+    kind = OutcomeKind.WAITING if reason.kind is EndKind.WAITING else OutcomeKind.RELEASED
+    return RunOutcome(kind, reason=str(reason), became_dead=answer == "dead")
+
+
+def _lost(reason: EndReason) -> RunOutcome:
+    return RunOutcome(OutcomeKind.LOST, reason=str(reason), cause=reason.cause)
 
 
 async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
@@ -260,35 +275,35 @@ async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
     failed_at = (
         execution.cancel_seq if execution.cancel_seq is not None else min(asked, default=None)
     )
-    execution.end_reason = Evicted("the run has ended")
-    execution.settlement = Settle(
-        execution.pk, execution.fence, "cancelled", reason=why, failed_at=failed_at
+    if await execution.engine.read(execution.engine.store.has_dealt, execution.id):
+        text = verdict("cancelled", reason=why, failed_at=failed_at)
+        return Undo(execution.pk, execution.fence, text)
+    return Settle(execution.pk, execution.fence, "cancelled", reason=why, failed_at=failed_at)
+
+
+def _may_leave_children(execution: RunExecution) -> bool:
+    settlement = execution.ending.settlement
+    return (
+        execution.had_children
+        and settlement is not None
+        and settlement.status != "done"
+        and not execution.undoing
     )
-    if not await execution.engine.read(execution.engine.store.has_dealt, execution.id):
-        return execution.settlement
-    text = verdict("cancelled", reason=why, failed_at=failed_at)
-    return Undo(execution.pk, execution.fence, text)
 
 
-async def _look_at_children(execution: RunExecution) -> None:
-    """Set `children_left` if a child has not ended or has effects.
-
-    Their parent is about to fail or be cancelled.
-    """
+async def _has_unfinished_children(execution: RunExecution) -> bool:
+    """Return whether a child of a failed or cancelled run has not ended or has effects."""
     engine = execution.engine
-    try:
-        async with aclosing(engine.children_of(execution.id)) as children:
-            async for row in children:
-                ended = row.status in ENDED and row.undoing is None
-                undone = row.status in ("failed", "cancelled")
-                if not ended or (not undone and await engine.read(engine.store.has_dealt, row.id)):
-                    execution.children_left = True
-                    return
-    except StoreError as error:
-        execution.end_reason, execution.settlement = refusal(error), None
+    async with aclosing(engine.children_of(execution.id)) as children:
+        async for row in children:
+            ended = row.status in ENDED and row.undoing is None
+            undone = row.status in ("failed", "cancelled")
+            if not ended or (not undone and await engine.read(engine.store.has_dealt, row.id)):
+                return True
+    return False
 
 
-async def _afterwards(execution: RunExecution) -> None:
+async def _finish_late(execution: RunExecution, *, children_left: bool) -> None:
     """Write the run's last command once its effects and threads have ended after close.
 
     The engine closed while they still executed. The run is released only if they end while the
@@ -300,11 +315,10 @@ async def _afterwards(execution: RunExecution) -> None:
         execution.step_executions = {
             task: body for task, body in execution.step_executions.items() if not task.done()
         }
-    last = _last_command(execution)
     try:
-        if last is not None:
-            await engine.writer.execute(last)
+        await engine.writer.execute(_last_command(execution, children_left=children_left))
     finally:
+        execution.finish_late()
         # If the store did not accept the command, deregistering the worker releases the run.
         engine.in_flight.drop(execution.fence)
         engine.on_hung_work_ended(execution.id)
@@ -343,83 +357,48 @@ def _threads(execution: RunExecution) -> list[asyncio.Future[Any]]:
         if execution.thread is not None and not execution.thread.ended.done()
         else []
     )
-    if execution.settlement is None:
+    if execution.ending.settlement is None:
         return [*execution.threads, *own]
     strays = execution.orphan_threads if execution.journal.effect_log.opened else []
     return [*(thread for thread in strays if not thread.done()), *own]
 
 
-def _last_command(execution: RunExecution) -> Settle | Release | Undo | None:
-    if isinstance(execution.end_reason, Evicted) and execution.end_reason.lost:
-        return None
-    if execution.step_executions or _threads(execution):
-        # The run still executes here. No other worker may get it yet.
-        execution.engine.hung.add(execution.id)
-        return None
-    if execution.settlement is not None:
-        effect_log = execution.journal.effect_log
-        to_undo = execution.settlement.status != "done" and (
-            effect_log.undoable or execution.children_left
-        )
+def _last_command(execution: RunExecution, *, children_left: bool) -> Settle | Release | Undo:
+    pk, fence, reason = execution.pk, execution.fence, execution.end_reason
+    settlement, effect_log = execution.ending.settlement, execution.journal.effect_log
+    assert reason is not None
+    if settlement is not None:
+        to_undo = settlement.status != "done" and (effect_log.undoable or children_left)
         if not execution.undoing and (effect_log.opened or to_undo):
-            end = execution.settlement
-            text = verdict(end.status, end.value, end.error, end.reason, end.failed_at)
-            return Undo(execution.pk, execution.fence, text)
-        return execution.settlement
-    if isinstance(execution.end_reason, Diverged):
-        return Settle(
-            execution.pk,
-            execution.fence,
-            "parked",
-            reason=str(execution.end_reason),
-            unless_cancelled=True,
-        )
-    if isinstance(execution.end_reason, Evicted) and execution.end_reason.parked:
-        return Settle(execution.pk, execution.fence, "parked", reason=str(execution.end_reason))
-    if execution.delay is not None:
+            return Undo(
+                pk,
+                fence,
+                verdict(
+                    settlement.status,
+                    settlement.value,
+                    settlement.error,
+                    settlement.reason,
+                    settlement.failed_at,
+                ),
+            )
+        return settlement
+    if reason.kind in (EndKind.DIVERGED, EndKind.PARKED):
+        unless_cancelled = reason.kind is EndKind.DIVERGED
+        return Settle(pk, fence, "parked", reason=str(reason), unless_cancelled=unless_cancelled)
+    if reason.delay is not None:
+        return Release(pk, fence, str(reason), delay=reason.delay, interrupted=False)
+    if reason.wait is not None:
         return Release(
-            execution.pk,
-            execution.fence,
-            str(execution.end_reason),
-            delay=execution.delay,
-            interrupted=False,
-        )
-    if execution.idle is not None:
-        due, names, children, _, seen = execution.idle
-        reason = str(execution.end_reason)
-        return Release(
-            execution.pk,
-            execution.fence,
-            reason,
+            pk,
+            fence,
+            str(reason),
             waiting=True,
-            due=due,
-            waits=names,
-            seen=seen,
-            children=children,
+            due=reason.wait.due,
+            waits=reason.wait.names,
+            seen=reason.wait.seen,
+            children=reason.wait.children,
         )
-    return Release(execution.pk, execution.fence, str(execution.end_reason))
-
-
-def refusal(outcome: Any) -> Evicted:
-    """Return the eviction for a run that this process has lost.
-
-    Either another worker has it, or the store did not accept an entry.
-    """
-    if isinstance(outcome, Refused) and outcome.why == FENCE:
-        return lost("another worker has the run now: this one was taken for dead")
-    if isinstance(outcome, StoreError):
-        return lost(f"the store did not take an entry: {outcome}", outcome)
-    return lost(f"the store refused an entry: {outcome}")
-
-
-def lost(reason: str, cause: StoreError | None = None) -> Evicted:
-    """Return an eviction that leaves nothing to release.
-
-    With a cause, the run is not requested again.
-    """
-    evicted = Evicted(reason)
-    evicted.lost, evicted.cause = True, cause
-    return evicted
+    return Release(pk, fence, str(reason))
 
 
 def _origin(error: BaseException) -> int | None:
