@@ -58,13 +58,17 @@ def decide(
         typer.Option(
             "--intent",
             metavar="N",
-            help="The intent that is meant, as `outlast show` numbers it. Needed where it was tried again since somebody last decided.",
+            help="The intent that is meant, as `outlast show` numbers it. Needed where it was "
+            "tried again since somebody last decided.",
         ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what came of an effect of a parked run, so that the run goes on. One of --happened, --did-not and --compensate."""
+    """Decide the outcome of an effect of a parked run, so that the run continues.
+
+    Give one of --happened, --did-not and --compensate.
+    """
     said = _said(happened, did_not, compensate, result)
 
     async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:

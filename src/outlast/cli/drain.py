@@ -113,9 +113,10 @@ def drain(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the worker of this host to drain: it takes nothing more, lets its steps end, gives its runs back, and exits with 0.
+    """Ask a worker of this host to drain: it claims nothing more, releases its runs and exits.
 
-    A worker that drains already is not asked again; --wait waits for it too.
+    Its running steps may end first, and it exits with 0. A worker that drains already is not asked
+    again; --wait waits for it too.
     """
     if worker is not None and every:
         raise typer.BadParameter("--worker and --all exclude each other.", param_hint="--worker")
@@ -172,7 +173,8 @@ def _choose(store: Store, worker: str | None, *, every: bool, address: str | Non
         return Choice(candidates, on_record=bool(claiming))
     if len(fresh) > 1:
         raise typer.BadParameter(
-            f"{len(fresh)} workers of this host could be meant: {_listed(fresh)}. Name one with --worker ID, or say --all.",
+            f"{len(fresh)} workers of this host could be meant: {_listed(fresh)}. Name one with "
+            "--worker ID, or say --all.",
             param_hint="--worker",
         )
     return Choice(fresh, on_record=bool(claiming))
@@ -184,7 +186,8 @@ def _named(store: Store, fleet: Fleet, worker: str) -> Choice:
     ]
     if len(found) > 1:
         raise typer.BadParameter(
-            f"{len(found)} workers begin with {safe(worker)!r}: {_listed(found)}. Write more of it.",
+            f"{len(found)} workers begin with {safe(worker)!r}: {_listed(found)}. "
+            "Write more of the id.",
             param_hint="--worker",
         )
     if found:
@@ -210,7 +213,8 @@ def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
         said.append(f"on other hosts: {_listed(elsewhere, hosts=True)}; {ask} asks one of them")
     elif not dead:
         said.append(
-            "nobody has this store open; if a worker runs here, --store or OUTLAST_STORE must name its store"
+            "nobody has this store open; if a worker runs here, --store or OUTLAST_STORE must name "
+            "its store"
         )
     return (
         ". ".join(
@@ -299,16 +303,25 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
         reason = f": {asked.drain.reason}" if asked.drain is not None and asked.drain.reason else ""
         return stopped(f"{who} drains already{reason}")
     if asked.state == "drained" and asked.drain is not None:
-        return f"{outcome(asked.drain)} Its process goes on: it is somebody's own program, and not `outlast worker`."
+        return (
+            f"{outcome(asked.drain)} Its process goes on: it is somebody's own program, and not "
+            "`outlast worker`."
+        )
     if asked.state == "waiting":
         if asked.drain is None and not choice.on_record:
-            return f"{who} was asked and has not begun to drain: does it consume a queue? A program that only submits does not hear of it."
+            return (
+                f"{who} was asked and has not begun to drain: does it consume a queue? A "
+                "program that only submits does not hear of it."
+            )
         stands = (
             "has not begun to drain: is its event loop blocked?"
             if asked.drain is None
             else "still drains."
         )
-        return f"{who} is not gone after {span(timeout or 0.0)}: it {stands} The request stays; `outlast drain --wait` waits on."
+        return (
+            f"{who} is not gone after {span(timeout or 0.0)}: it {stands} The request stays; "
+            "`outlast drain --wait` waits on."
+        )
     said = (
         f"{who} is gone, and left no drain report." if asked.drain is None else outcome(asked.drain)
     )

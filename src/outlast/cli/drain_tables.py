@@ -20,11 +20,22 @@ REASON_LENGTH = 40
 COST_LENGTH = 40
 
 DRAINS = (
-    Column("BEGAN"), Column("WORKER"), Column("HOST"), Column("STATE"), Column("TOOK", right=True),
-    Column("COMPLETED", right=True), Column("RELEASED", right=True), Column("WAITING", right=True),
-    Column("CHECKPOINTED", right=True), Column("GIVEN BACK", right=True), Column("LEFT", right=True),
-    Column("RECOVERED", right=True), Column("P95", right=True), Column("COST"), Column("REASON"),
-)  # fmt: skip
+    Column("BEGAN"),
+    Column("WORKER"),
+    Column("HOST"),
+    Column("STATE"),
+    Column("TOOK", right=True),
+    Column("COMPLETED", right=True),
+    Column("RELEASED", right=True),
+    Column("WAITING", right=True),
+    Column("CHECKPOINTED", right=True),
+    Column("GIVEN BACK", right=True),
+    Column("LEFT", right=True),
+    Column("RECOVERED", right=True),
+    Column("P95", right=True),
+    Column("COST"),
+    Column("REASON"),
+)
 
 
 def drain_lines(drains: Sequence[DrainRow], state: Callable[[DrainRow], str]) -> list[Text]:

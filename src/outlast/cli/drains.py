@@ -56,7 +56,7 @@ def drains(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the last drains, newest first: how long each took, what became of what was under way, how soon it was taken up again."""
+    """List the last drains, newest first: duration, outcome of the runs, time to recovery."""
     with answering(as_json):
         if worker is None:
             view = View(
@@ -88,7 +88,10 @@ def outcome(row: DrainRow) -> str:
             f"worker {row.worker} was gone before it could report: {parts or 'nothing was left'}."
         )
     if row.ended is None:
-        return f"worker {row.worker} left no drain report; it drained because of {row.reason or 'a request'}."
+        return (
+            f"worker {row.worker} left no drain report; it drained because of "
+            f"{row.reason or 'a request'}."
+        )
     took = "" if report.seconds is None else f" in {span(report.seconds)}"
     return f"worker {row.worker} drained{took}: {parts or 'nothing was under way'}."
 

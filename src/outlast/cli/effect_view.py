@@ -20,8 +20,13 @@ from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
 
 EFFECTS = (
-    Column("EFFECT"), Column("STATE"), Column("WHEN", right=True), Column("KEY"), Column("RESULT"), Column("UNDO")
-)  # fmt: skip
+    Column("EFFECT"),
+    Column("STATE"),
+    Column("WHEN", right=True),
+    Column("KEY"),
+    Column("RESULT"),
+    Column("UNDO"),
+)
 IN_UNITS = (*EFFECTS, Column("UNIT"))
 """The columns when at least one effect was called in a unit."""
 STATES = {
@@ -240,7 +245,10 @@ def to_decide(history: History, store: str | None, room: int | None) -> Iterator
             return command("decide", row.id, place, *words, *number, store=store)
 
         since = f", since {moment(one.at)}" if one.at else ""
-        yield f"{safe(one.place)} (intent {one.intent}, key {safe(one.key)}{since}), with {recorded(one.arguments, room)}:"
+        yield (
+            f"{safe(one.place)} (intent {one.intent}, key {safe(one.key)}{since}), with "
+            f"{recorded(one.arguments, room)}:"
+        )
         if one.place.startswith(UNDO):
             yield f"  It was done, by hand or after all:  {say('--happened', 'null')}"
             yield f"  It was not, and is to be tried again:  {say('--did-not')}"
@@ -274,9 +282,15 @@ def still_open(history: History, now: float) -> Iterator[str]:
         how_long = f"timeout {one.timeout:g} s + margin {margin:g} s"
         then = "it is verified, done again if it is idempotent, or put before a person"
         if now < until:
-            yield f"{safe(one.place)} is open: its act may be under way until {moment(until)} ({how_long}); then {then}."
+            yield (
+                f"{safe(one.place)} is open: its act may be under way until {moment(until)} "
+                f"({how_long}); then {then}."
+            )
         else:
-            yield f"{safe(one.place)} is open: its act may have been under way until {moment(until)} ({how_long}). Now {then}."
+            yield (
+                f"{safe(one.place)} is open: its act may have been under way until "
+                f"{moment(until)} ({how_long}). Now {then}."
+            )
 
 
 def standing(history: History) -> Iterator[str]:

@@ -27,13 +27,15 @@ INTERRUPTED = process_shutdown.INTERRUPTED
 
 MEANINGS = {
     OK: "done",
-    FAILED: "the run failed or is a dead letter, a check found something wrong, or another error of Outlast",
+    FAILED: "the run failed or is a dead letter, a check found something wrong, or another error "
+    "of Outlast",
     USAGE: "the command line, a setting or the store's address is wrong",
     UNKNOWN_RUN: "no run, or no session, has this id",
     WRONG_STATUS: "the run is not in a status that allows this",
     PARKED: "the run is parked: it waits for a person",
     CANCELLED: "the run was cancelled",
-    TRY_AGAIN: "interrupted, the queue is full, or the store is unavailable: the same command again goes on",
+    TRY_AGAIN: "interrupted, the queue is full, or the store is unavailable: the same command "
+    "again goes on",
     INTERRUPTED: "interrupted by SIGINT (Ctrl-C); the same command again goes on",
 }
 

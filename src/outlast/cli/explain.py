@@ -53,7 +53,10 @@ def explain(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what an error, an alert, an exit code, the reason of a parked run or a check of the doctor means, and what to do. Without a name, list them all."""
+    """Explain an error, an alert, an exit code, a reason for parking or a check.
+
+    Each explanation says what it means and what to do. Without a name, list them all.
+    """
     with answering(as_json):
         if write is not None:
             _write(write, name, as_json)

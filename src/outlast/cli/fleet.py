@@ -36,7 +36,7 @@ class Queues(NamedTuple):
 def workers(
     watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """List who is alive: every process that has the store open, and what it takes and holds."""
+    """List every process that has the store open, with its queues and what it holds."""
     with answering(as_json):
         shown(
             store,
@@ -51,7 +51,7 @@ def workers(
 def queues(
     watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the queues: what is in them, how old it is, how much comes and goes, and what nobody takes."""
+    """List the queues: depth, age, throughput, and runs that no worker claims."""
     with answering(as_json):
         shown(
             store,
@@ -88,9 +88,9 @@ def limit(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set a queue's own limits, for every claim and submission after it. What is not named stays as it is.
+    """Set a queue's own limits for all further claims and submissions.
 
-    Without any option they are only shown.
+    Limits without an option stay as they are. Without any option, show the limits.
     """
     for name, given, none in (
         ("depth", depth, no_depth),
@@ -119,7 +119,8 @@ def limit(
             document({"queue": queue, "depth": depth_max, "concurrency": concurrency_max})
         else:
             say(
-                f"queue {queue}: depth {_or_none(depth_max)}, concurrency {_or_none(concurrency_max)}."
+                f"queue {queue}: depth {_or_none(depth_max)}, concurrency "
+                f"{_or_none(concurrency_max)}."
             )
 
 

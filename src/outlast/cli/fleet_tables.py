@@ -18,16 +18,31 @@ ENDED_STALLS_MAX = 5
 """How many stalls of ended workers are shown, latest first."""
 
 WORKERS = (
-    Column("WORKER"), Column("STATE"), Column("HOST"), Column("PID", right=True), Column("SINCE", right=True),
-    Column("RENEWED", right=True), Column("LEASE LEFT", right=True), Column("SLOTS", right=True),
-    Column("WORKFLOWS", right=True), Column("QUEUES"),
-)  # fmt: skip
+    Column("WORKER"),
+    Column("STATE"),
+    Column("HOST"),
+    Column("PID", right=True),
+    Column("SINCE", right=True),
+    Column("RENEWED", right=True),
+    Column("LEASE LEFT", right=True),
+    Column("SLOTS", right=True),
+    Column("WORKFLOWS", right=True),
+    Column("QUEUES"),
+)
 QUEUES = (
-    Column("QUEUE"), Column("READY", right=True), Column("DELAYED", right=True), Column("RUNNING", right=True), Column("WAITING", right=True),
-    Column("PARKED", right=True), Column("DEAD", right=True), Column("OLDEST", right=True),
-    Column("IN/MIN", right=True), Column("OUT/MIN", right=True), Column("DEPTH MAX", right=True),
+    Column("QUEUE"),
+    Column("READY", right=True),
+    Column("DELAYED", right=True),
+    Column("RUNNING", right=True),
+    Column("WAITING", right=True),
+    Column("PARKED", right=True),
+    Column("DEAD", right=True),
+    Column("OLDEST", right=True),
+    Column("IN/MIN", right=True),
+    Column("OUT/MIN", right=True),
+    Column("DEPTH MAX", right=True),
     Column("CONCURRENCY MAX", right=True),
-)  # fmt: skip
+)
 
 
 def worker_lines(fleet: Fleet) -> list[Text]:
@@ -62,8 +77,10 @@ def _stall_lines(fleet: Fleet) -> list[Text]:
 
 def _stall(one: Stall, now: float, ended: str) -> Text:
     return Text(
-        f"worker {safe(one.worker)}{ended}: {safe(one.step)} blocked its event loop {_times(one.times)}, "
-        f"the last time for {one.seconds:.1f} s, {span(max(0.0, now - one.at))} ago, at {safe(one.line)}. "
+        f"worker {safe(one.worker)}{ended}: {safe(one.step)} blocked its event loop "
+        f"{_times(one.times)}, "
+        f"the last time for {one.seconds:.1f} s, {span(max(0.0, now - one.at))} ago, at "
+        f"{safe(one.line)}. "
         "Write the step as `def` instead of `async def`.",
         BAD,
     )
@@ -104,7 +121,8 @@ def queue_lines(
     ]
     lines += [
         Text(
-            f"{safe(queue)}: runs of {safe(name)} are ready, and no living worker that takes from this queue knows it.",
+            f"{safe(queue)}: runs of {safe(name)} are ready, and no living worker that takes from "
+            "this queue knows it.",
             BAD,
         )
         for queue, names in unknown.items()

@@ -89,7 +89,8 @@ def runs(
     if StatusName.UNDOING in (status or ()):
         if len(set(status or ())) > 1:
             raise typer.BadParameter(
-                "undoing goes with no other one; of these, --undoing lists those that are being undone.",
+                "undoing goes with no other one; of these, --undoing lists those that are being "
+                "undone.",
                 param_hint="--status",
             )
         status, undoing = None, True
@@ -151,7 +152,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what happened to a run or an item, its effects, what it waits for now, and what it has cost."""
+    """Show the history of a run or an item: its effects, waits and cost."""
     with answering(as_json), reading(store) as opened, legible(f"run {id!r}"):
         row = opened.run(checked_id(id))
         if row is None:

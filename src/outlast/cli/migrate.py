@@ -21,15 +21,17 @@ def migrate(
         bool,
         typer.Option(
             "--sql",
-            help="Print the statements for psql instead, for one who may execute them. Nothing is connected to.",
+            help="Print the statements for psql instead, for one who may execute them. Nothing is "
+            "connected to.",
         ),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a store's schema to the version of this Outlast. Workers may go on meanwhile, and two at once are harmless.
+    """Migrate a store's schema to the version of this Outlast.
 
-    A worker or a program that opens it does that too, unless a Postgres address says migrate=no.
+    Workers may keep running meanwhile, and two migrations at once are harmless. A worker or a
+    program that opens the store migrates it too, unless a Postgres address says migrate=no.
     """
     with answering(as_json):
         found = shared(store)

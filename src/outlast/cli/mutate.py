@@ -38,10 +38,12 @@ def cancel(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask runs to end: each is told why, its `finally` blocks execute, no new step starts, and its effects are undone.
+    """Cancel runs: no new step starts, and their effects are compensated.
 
-    A run that cannot be replayed, because its code changed, ends too: its effects are undone from its journal. A dead letter, an item and a run that never started or is parked are cancelled at once; if there is something to undo, when that is
-    done. What is being undone already ends by itself.
+    Each run gets the reason, and its `finally` blocks execute. A run that cannot be replayed
+    because its code changed ends too: its effects are compensated from its journal. A dead letter,
+    an item, and a run that never started or is parked are cancelled at once, or once their
+    compensations are done. A run that is already being compensated ends by itself.
     """
 
     async def act(app: Outlast, opened: Store, id: str) -> RunRow:
@@ -59,10 +61,12 @@ def cancel(
 
 
 def retry(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Queue failed, cancelled or dead runs again, each from the step that ended it, or from the first effect that was undone; or dead items.
+    """Queue failed, cancelled or dead runs again, or dead items.
 
-    A run that is stuck while it is undone: what could not be undone is tried again. A child is retried by its parent: alone it is
-    refused once the parent has ended, is being undone, or has recorded the child's end.
+    A run continues from the step that ended it, or from the first compensated effect. If a
+    compensation is stuck, it is tried again. A child run is retried by its parent: retrying it
+    alone is refused once the parent has ended, is being compensated, or has recorded the child's
+    end.
     """
 
     async def act(app: Outlast, opened: Store, id: str) -> RunRow:
@@ -106,7 +110,7 @@ def send(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send a message to a run, durable when this returns; it is received now or later."""
+    """Send a message to a run. It is durable when this command returns."""
     try:
         parsed = parse_json(value) if value is not None else None
     except (ValueError, RecursionError) as error:
@@ -138,9 +142,10 @@ def prune(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete runs that ended longer ago than this, with their journals and messages; and sessions that have expired.
+    """Delete runs that ended longer ago than this, and expired sessions.
 
-    Dead letters stay: `outlast cancel` undoes what they did, `outlast retry` tries again, `--dead` forgets them.
+    Journals and messages go with their runs. Dead letters stay: `outlast cancel` compensates them,
+    `outlast retry` tries again, and `--dead` deletes them.
     """
 
     with answering(as_json):
@@ -165,7 +170,10 @@ def _cancelled(acted: Acted, store: str | None) -> str:
         return f"{noun(row)} {row.id} is {row.status}."
     if row.undoing is not None:
         then = taken_up(row, fleet, store, to="have it undone")
-        return f"run {row.id} has effects: it is being undone, and ends as {stopped(becomes(row))} {then}"
+        return (
+            f"run {row.id} has effects: it is being undone, and ends as {stopped(becomes(row))} "
+            f"{then}"
+        )
     if _is_held(acted):
         return f"{noun(row)} {row.id} was asked to end; the process that executes it ends it."
     then = taken_up(row, fleet, store, to="end it")
@@ -187,7 +195,10 @@ def _queue_again(
         undoing = (
             f", and is being undone, to end as {becomes(row)}" if row.undoing is not None else ""
         )
-        return f"{stopped(f'{noun(row)} {row.id} is queued again{undoing}')} {taken_up(row, fleet, store)}"
+        return (
+            f"{stopped(f'{noun(row)} {row.id} is queued again{undoing}')} "
+            f"{taken_up(row, fleet, store)}"
+        )
 
     do_to(ids, Deed(act, lambda acted: {"run": run_document(acted.row)}, sentence), store, as_json)
 
@@ -199,7 +210,8 @@ def _refuse_undoing(row: RunRow, store: str | None) -> None:
         f" It is stuck: {command('retry', row.id, store=store)}." if row.status == "parked" else ""
     )
     raise WrongStatus(
-        f"run {row.id!r} is being undone already, to end as {stopped(becomes(row))} {command('show', row.id, store=store)} shows how far it is.{stuck}"
+        f"run {row.id!r} is being undone already, to end as {stopped(becomes(row))} "
+        f"{command('show', row.id, store=store)} shows how far it is.{stuck}"
     )
 
 
@@ -212,7 +224,8 @@ def _refuse_parked(row: RunRow, store: str | None) -> None:
         else ""
     )
     raise WrongStatus(
-        f"run {row.id!r} is parked, and has not ended: it is not retried but goes on, by {command('resume', row.id, store=store)}.{decide}"
+        f"run {row.id!r} is parked, and has not ended: it is not retried but goes on, by "
+        f"{command('resume', row.id, store=store)}.{decide}"
     )
 
 
@@ -241,7 +254,10 @@ def _kept(count: int, store: str | None, *, forgetting: bool) -> str:
     letters = f"{count} dead letter{'' if count == 1 else 's'}"
     there = f"kept {letters} as old as that: {command('runs', '--status', 'dead', store=store)}."
     if forgetting:
-        return f"{there} What they did is not undone yet: {command('retry', 'ID', store=store)} goes on with that."
+        return (
+            f"{there} What they did is not undone yet: {command('retry', 'ID', store=store)} "
+            "goes on with that."
+        )
     cancel, retry = command("cancel", "ID", store=store), command("retry", "ID", store=store)
     return f"{there} {cancel} undoes what one did, {retry} tries again, and --dead forgets them."
 

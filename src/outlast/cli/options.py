@@ -42,7 +42,8 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="ADDRESS",
-        help="The store. Else OUTLAST_STORE, DATABASE_URL, REDIS_URL, …; else sqlite:///outlast.db.",
+        help="The store. By default OUTLAST_STORE, DATABASE_URL, REDIS_URL, …; "
+        "else sqlite:///outlast.db.",
     ),
 ]
 JsonOption = Annotated[
@@ -126,7 +127,8 @@ RolloutBudget = Annotated[
         "--rollout-budget",
         parser=_seconds,
         metavar="SECONDS",
-        help="With --manifest: a roll-out that may take longer than 1800, 30m, 2h is told. Else an hour.",
+        help="With --manifest: a roll-out that may take longer than 1800, 30m, 2h is told. Else an "
+        "hour.",
     ),
 ]
 EndedBefore = Annotated[

@@ -120,7 +120,10 @@ def _unknown_effect(error: UnknownEffect) -> str:
     """Word an UnknownEffect with the commands of the command line."""
     there = ", ".join(error.there)
     if len(error.there) > 1:
-        return f"several effects of run {error.id!r} wait for a decision, and {error.effect!r} is not the place of one. Name one by its place: {there}."
+        return (
+            f"several effects of run {error.id!r} wait for a decision, and {error.effect!r} is "
+            f"not the place of one. Name one by its place: {there}."
+        )
     does = (
         f"This one does: {there}"
         if there

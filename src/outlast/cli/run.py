@@ -67,10 +67,11 @@ def run(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Execute a workflow here. The same --id again goes on where it stopped, or gives the result it had.
+    """Execute a workflow here, or continue the run with the same --id.
 
-    Its result is printed as JSON on stdout; what the program itself prints goes to stderr. With the id of a run that
-    exists and no arguments, the recorded arguments are taken.
+    The result is printed as JSON on stdout; what the program itself prints goes to stderr. A run
+    that has ended gives its recorded result. With the id of an existing run and no arguments, the
+    recorded arguments are used.
     """
     with answering(as_json):
         settings = Settings.load({"store": store})
@@ -205,16 +206,28 @@ def _how_it_ended(row: RunRow, store: str | None) -> str:
         return command(name, row.id, store=store)
 
     if waits_for_a_person(row):
-        return f"run {row.id} is parked: {stopped(short(short_reason(row), 2_000))} What to decide, and how: {hint('show')}."
+        return (
+            f"run {row.id} is parked: {stopped(short(short_reason(row), 2_000))} What to "
+            f"decide, and how: {hint('show')}."
+        )
     reason = f": {short(row.reason, 2_000).rstrip('. ')}" if row.reason else ""
     again = "then the same command again"
     if row.status == "parked":
-        return f"run {row.id} is parked{reason}. Look: {hint('show')}. To go on: {hint('resume')}, {again}."
+        return (
+            f"run {row.id} is parked{reason}. Look: {hint('show')}. To go on: {hint('resume')}, "
+            f"{again}."
+        )
     if row.status == "cancelled":
         return (
             f"run {row.id} was cancelled{reason}. To run it all the same: {hint('retry')}, {again}."
         )
     if row.status == "dead":
-        return f"run {row.id} is a dead letter{reason}. Look: {hint('show')}. Once mended: {hint('retry')}, {again}."
+        return (
+            f"run {row.id} is a dead letter{reason}. Look: {hint('show')}. Once mended: "
+            f"{hint('retry')}, {again}."
+        )
     error = recorded_error(row.error, 2_000) if row.error else "it does not say why"
-    return f"run {row.id} failed: {stopped(error)} Look: {hint('show')}. Once mended: {hint('retry')}, {again}."
+    return (
+        f"run {row.id} failed: {stopped(error)} Look: {hint('show')}. Once mended: "
+        f"{hint('retry')}, {again}."
+    )

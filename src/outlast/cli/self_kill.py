@@ -48,8 +48,10 @@ def schedule_self_kill(
     seconds = seconds_until(dice, settings.chaos_kills_per_hour)
     log.warning(
         "this worker strikes itself at random, %g times an hour (%s): OUTLAST_CHAOS_KILLS_PER_HOUR",
-        settings.chaos_kills_per_hour, settings.chaos_mode, extra={"event": "chaos"},
-    )  # fmt: skip
+        settings.chaos_kills_per_hour,
+        settings.chaos_mode,
+        extra={"event": "chaos"},
+    )
     loop = asyncio.get_running_loop()
     # Use a thread: a blocked event loop must not prevent the kill.
     timer = threading.Timer(seconds, lambda: _strike(app, loop, kill=kill, end=end or _die))

@@ -38,7 +38,10 @@ class UnknownSession(UnknownRun):
 
     def __str__(self) -> str:
         option = " --checkpoints" if self.space == CHECKPOINT else ""
-        return f"no {self.space} has the id {self.id!r}, or it has expired. `outlast sessions{option}` lists those there are."
+        return (
+            f"no {self.space} has the id {self.id!r}, or it has expired. `outlast "
+            f"sessions{option}` lists those there are."
+        )
 
 
 def sessions(
@@ -68,7 +71,7 @@ def sessions(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List sessions, those changed last first; or show or delete one."""
+    """List sessions, last changed first, or show or delete one."""
     if id is None and delete:
         raise typer.BadParameter("it needs the ID of the session to delete.", param_hint="--delete")
     if id is not None and prefix:
@@ -96,8 +99,12 @@ def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
     from outlast.cli.grid import Cell, Column, grid, unreadable
 
     columns = (
-        Column("ID"), Column("VERSION", right=True), Column("UPDATED", right=True), Column("EXPIRES", right=True), Column("FIELDS"),
-    )  # fmt: skip
+        Column("ID"),
+        Column("VERSION", right=True),
+        Column("UPDATED", right=True),
+        Column("EXPIRES", right=True),
+        Column("FIELDS"),
+    )
 
     def cells(row: SessionRow) -> list[Cell]:
         return [

@@ -35,7 +35,8 @@ def shared(address: str | None) -> Store:
     """Return the store as `store_of` does. Raise NoStore if other processes cannot see it."""
     if load({"store": address}).settings.store.startswith("memory:"):
         raise NoStore(
-            "memory: lives and ends with the process that opened it: there is nothing to see from here."
+            "memory: lives and ends with the process that opened it: there is nothing to see from "
+            "here."
         )
     return store_of(address)
 

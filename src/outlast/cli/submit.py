@@ -64,11 +64,11 @@ def submit(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Queue a run; a worker that knows its workflow executes it. Its id is printed once it is durable.
+    """Queue a run for the workers, and print its id once it is durable.
 
-    An Outlast object named `app` in the module brings its store and its settings, as it does for a worker. The same --id
-    again is harmless; with other arguments it is an error, unless --join is given. A full queue is an error too (75), with
-    --wait only if there was no room for so long.
+    An Outlast object named `app` in the module brings its store and its settings, as it does for a
+    worker. Repeating the same --id is harmless; with other arguments it is an error, unless --join
+    is given. A full queue is an error too (75), with --wait only after that many seconds.
     """
     if not math.isfinite(delay):
         raise typer.BadParameter("it must be finite.", param_hint="--delay")

@@ -132,7 +132,8 @@ def _lines(history: History, room: int | None) -> Iterator[Text]:
         what, style = _happened(entry, history, room, began)
         void = entry.seq in history.void
         line = Text(
-            f"  {'+' + span(entry.at - began):>12}  {entry.seq:>{seq_width}}  {safe(entry.kind):<12}  "
+            f"  {'+' + span(entry.at - began):>12}  {entry.seq:>{seq_width}}  "
+            f"{safe(entry.kind):<12}  "
         )
         line.append(key + " " * max(0, width - cell_len(key)))
         line.append(f"  {what}", style)
@@ -230,11 +231,15 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
     at = f" (entry {row.failed_at})" if row.failed_at is not None else ""
     child = row.parent is not None and row.undoing is None and row.workflow != EACH
     retried = row.parent if child and row.parent is not None else row.id
-    retry = f"After fixing the cause: {command('retry', retried, store=store)}{' (its parent)' if child else ''}."
+    retry = (
+        "After fixing the cause: "
+        f"{command('retry', retried, store=store)}{' (its parent)' if child else ''}."
+    )
     if row.status == "done":
         yield f"Done: {recorded(row.value, room)}"
     elif row.status == "failed":
-        yield f"Failed{at}: {recorded_error(row.error, None if room is None else 4 * room) if row.error else reason}"
+        length = None if room is None else 4 * room
+        yield f"Failed{at}: {recorded_error(row.error, length) if row.error else reason}"
         yield retry
     elif row.status == "dead":
         yield f"A dead letter: {reason}"
@@ -244,14 +249,20 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
     elif row.status == "parked":
         yield f"Parked: {short_reason(row)}"
         if waits_for_a_person(row) and not (row.reason or "").startswith(STUCK):
-            yield f"Somebody has to decide. To have verify asked anew, if it has one: {command('resume', row.id, store=store)}."
+            yield (
+                "Somebody has to decide. To have verify asked anew, if it has one: "
+                f"{command('resume', row.id, store=store)}."
+            )
         # A unit's failed compensation stops a run that has not ended.
         else:
             again = "retry" if row.undoing is not None else "resume"
             yield f"After fixing the cause: {command(again, row.id, store=store)}."
     elif row.status == "running":
         if row.worker in fleet.dead:
-            yield f"Its process died. {safe(taken_up(row, fleet, store, to='go on from what is recorded'))}"
+            yield (
+                "Its process died. "
+                f"{safe(taken_up(row, fleet, store, to='go on from what is recorded'))}"
+            )
         else:
             yield "Under way."
     else:
@@ -282,7 +293,10 @@ def _costs(account: RunCost) -> Iterator[str]:
     if account.spent:
         yield f"Spent {account.spent}."
     if account.saved:
-        yield f"Saved {account.saved}: on record at its deaths and interruptions, and not spent again."
+        yield (
+            f"Saved {account.saved}: on record at its deaths and interruptions, and not spent "
+            "again."
+        )
 
 
 def _ago(seconds: float) -> str:

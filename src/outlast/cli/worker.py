@@ -33,7 +33,8 @@ def worker(
         list[str],
         typer.Argument(
             metavar="MODULE[:APP]",
-            help="Files or modules whose workflows to execute; after a colon, the Outlast object to use (else `app`).",
+            help="Files or modules whose workflows to execute; after a colon, the Outlast object "
+            "to use (else `app`).",
         ),
     ],
     *,
@@ -60,10 +61,12 @@ def worker(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Claim runs from queues and execute them, until SIGTERM (exits with 0) or SIGINT (130; a second one leaves at once).
+    """Claim runs from queues and execute them, until SIGTERM or SIGINT.
 
-    Steps under way then have OUTLAST_GRACE seconds to end, no new one starts, and the runs go on in another worker. An Outlast object named `app` in a module, or
-    the one named after the colon, brings its store, its settings, its lifespan and its hooks; --store goes before its store.
+    It exits with 0 after SIGTERM and with 130 after SIGINT; a second SIGINT ends it at once.
+    Running steps then have OUTLAST_GRACE seconds to end, no new step starts, and another worker
+    continues the runs. An Outlast object named `app` in a module, or the one named after the colon,
+    brings its store, settings, lifespan and hooks; --store takes precedence over its store.
     """
     with answering(as_json=False):
         settings = Settings.load({"store": store})
@@ -140,10 +143,14 @@ async def _until_told(app: Outlast, place: WorkerTarget) -> None:
         log.info(
             "working",
             extra={
-                "event": "working", "worker": app._open.worker.id, "queues": app._open.worker.queues,
-                "workflows": names, "concurrency": app.settings.concurrency, "store": _place(app),
+                "event": "working",
+                "worker": app._open.worker.id,
+                "queues": app._open.worker.queues,
+                "workflows": names,
+                "concurrency": app.settings.concurrency,
+                "store": _place(app),
             },
-        )  # fmt: skip
+        )
         striking = schedule_self_kill(app) if app.settings.chaos_kills_per_hour else None
         try:
             await _drain_or_loss(app)

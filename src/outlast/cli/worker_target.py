@@ -44,8 +44,10 @@ def worker_target(targets: Sequence[str]) -> WorkerTarget:
     if not workflows and (app is None or app._lifecycle.lifespan is None):
         where = ", ".join(safe(target) for target in targets)
         raise refusal(
-            f"there is nothing to work on in {where}: no workflow (decorate a function with @workflow), and no Outlast "
-            f"object with workflows or a lifespan that consumes a queue (call it {APP!r}, or name it: MODULE:NAME).",
+            f"there is nothing to work on in {where}: no workflow (decorate a function with "
+            "@workflow), and no Outlast "
+            f"object with workflows or a lifespan that consumes a queue (call it {APP!r}, or name "
+            "it: MODULE:NAME).",
             PARAMETER,
         )
     return WorkerTarget(list(workflows.values()), app)
@@ -80,14 +82,16 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> Outlast | None:
         return found
     if isinstance(found, SyncOutlast):
         raise refusal(
-            f"{safe(name or APP)!r} in {safe(place)} is an Outlast of outlast.sync: a worker needs one of outlast.",
+            f"{safe(name or APP)!r} in {safe(place)} is an Outlast of outlast.sync: a worker needs "
+            "one of outlast.",
             PARAMETER,
         )
     if name is None:
         return None
     if isinstance(found, Workflow):
         raise refusal(
-            f"{safe(name)!r} is a workflow. A worker takes all of a module: `outlast worker {safe(place)}`.",
+            f"{safe(name)!r} is a workflow. A worker takes all of a module: `outlast worker "
+            f"{safe(place)}`.",
             PARAMETER,
         )
     here = (
@@ -112,7 +116,8 @@ def _add(workflows: dict[str, Workflow[..., Any]], workflow: Workflow[..., Any])
     known = workflows.setdefault(workflow.name, workflow)
     if known.fn is not workflow.fn:
         raise refusal(
-            f"two workflows have the name {safe(workflow.name)!r}, one of {safe(known.fn.__module__)} and one of "
+            f"two workflows have the name {safe(workflow.name)!r}, one of "
+            f"{safe(known.fn.__module__)} and one of "
             f"{safe(workflow.fn.__module__)}. Name one: @workflow(name=...).",
             PARAMETER,
         )
@@ -122,7 +127,8 @@ def _only(apps: dict[str, Outlast]) -> Outlast | None:
     chosen = list({id(app): app for app in apps.values()}.values())
     if len(chosen) > 1:
         raise refusal(
-            f"a worker has one Outlast object, and there are {len(chosen)}: in {', '.join(map(safe, apps))}. Start one "
+            f"a worker has one Outlast object, and there are {len(chosen)}: in "
+            f"{', '.join(map(safe, apps))}. Start one "
             "worker for each.",
             PARAMETER,
         )

@@ -72,12 +72,14 @@ def check(settings: Settings) -> None:
     _check_grace(settings)
     if settings.signals > 1:
         raise InvalidSettings(
-            f"signals={settings.signals} must be 1 (SIGTERM and SIGINT begin a drain) or 0 (no handler).",
+            f"signals={settings.signals} must be 1 (SIGTERM and SIGINT begin a drain) or 0 (no "
+            "handler).",
             "signals",
         )
     if settings.chaos_mode not in CHAOS_MODES:
         raise InvalidSettings(
-            f"chaos_mode={settings.chaos_mode!r} must be {', '.join(CHAOS_MODES[:-1])} or {CHAOS_MODES[-1]}.",
+            f"chaos_mode={settings.chaos_mode!r} must be {', '.join(CHAOS_MODES[:-1])} or "
+            f"{CHAOS_MODES[-1]}.",
             "chaos_mode",
         )
     if settings.metrics > 1:
@@ -86,15 +88,18 @@ def check(settings: Settings) -> None:
         )
     if settings.new_share >= 1:
         raise InvalidSettings(
-            f"new_share={settings.new_share} must be less than 1: returned runs would never be claimed.",
+            f"new_share={settings.new_share} must be less than 1: returned runs would never be "
+            "claimed.",
             "new_share",
         )
     if settings.death_backoff > settings.death_backoff_max:
         raise InvalidSettings(
-            f"death_backoff={settings.death_backoff} is more than death_backoff_max={settings.death_backoff_max}, which is "
+            f"death_backoff={settings.death_backoff} is more than "
+            f"death_backoff_max={settings.death_backoff_max}, which is "
             "where its doubling ends. Raise death_backoff_max too.",
-            "death_backoff", "death_backoff_max",
-        )  # fmt: skip
+            "death_backoff",
+            "death_backoff_max",
+        )
 
 
 def _check_one(name: str, kind: str, value: Any) -> None:
@@ -141,25 +146,30 @@ def _check_signs_of_life(settings: Settings) -> None:
     for name in ("heartbeat", "poll"):
         if getattr(settings, name) < LOOK_SECONDS_MIN:
             raise InvalidSettings(
-                f"{name}={getattr(settings, name)} must be at least {LOOK_SECONDS_MIN} seconds: this process would do nothing "
+                f"{name}={getattr(settings, name)} must be at least {LOOK_SECONDS_MIN} seconds: "
+                "this process would do nothing "
                 "but look at its store.",
                 name,
             )
     if settings.heartbeat * 4 > settings.lease:
         raise InvalidSettings(
-            f"lease={settings.lease} must be at least four heartbeats ({settings.heartbeat} s each): "
+            f"lease={settings.lease} must be at least four heartbeats ({settings.heartbeat} s "
+            "each): "
             "a worker that is only slow would be taken for dead. Raise lease, or lower heartbeat.",
-            "lease", "heartbeat",
-        )  # fmt: skip
+            "lease",
+            "heartbeat",
+        )
     if settings.stall_max < STALL_MIN:
         raise InvalidSettings(
-            f"stall_max={settings.stall_max} must be at least {STALL_MIN} seconds: an event loop that works would be taken to "
+            f"stall_max={settings.stall_max} must be at least {STALL_MIN} seconds: an event loop "
+            "that works would be taken to "
             "stand still.",
             "stall_max",
         )
     if 0 < settings.stall_warn < STALL_MIN:
         raise InvalidSettings(
-            f"stall_warn={settings.stall_warn} must be at least {STALL_MIN} seconds, or 0 to watch nothing.",
+            f"stall_warn={settings.stall_warn} must be at least {STALL_MIN} seconds, or 0 to watch "
+            "nothing.",
             "stall_warn",
         )
 
@@ -168,15 +178,20 @@ def _check_grace(settings: Settings) -> None:
     grace, checkpoint, leave = settings.grace, settings.checkpoint_reserve, settings.exit_reserve
     if grace < GRACE_MIN:
         raise InvalidSettings(
-            f"grace={grace} must be at least {GRACE_MIN:g} second: in less, no step could end or save anything. Give this process "
+            f"grace={grace} must be at least {GRACE_MIN:g} second: in less, no step could end or "
+            "save anything. Give this process "
             "longer, and its surroundings longer still (terminationGracePeriodSeconds).",
             "grace",
         )
     gone = exit_seconds(grace)
     if checkpoint + leave + gone > grace:
         raise InvalidSettings(
-            f"grace={grace} is shorter than what is reserved of it: checkpoint_reserve={checkpoint}, exit_reserve={leave} and "
-            f"{gone:g} s for the process to be gone. Raise grace to {checkpoint + leave + EXIT_SECONDS:g} or more, or lower the "
+            f"grace={grace} is shorter than what is reserved of it: "
+            f"checkpoint_reserve={checkpoint}, exit_reserve={leave} and "
+            f"{gone:g} s for the process to be gone. Raise grace to "
+            f"{checkpoint + leave + EXIT_SECONDS:g} or more, or lower the "
             "reserves; left out, each is at most a quarter of grace.",
-            "grace", "checkpoint_reserve", "exit_reserve",
-        )  # fmt: skip
+            "grace",
+            "checkpoint_reserve",
+            "exit_reserve",
+        )

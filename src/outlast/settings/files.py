@@ -37,7 +37,8 @@ def of_files(
         if pointer is not None and pointer.text:
             if variable in variables and variables[variable].text:
                 raise SettingsError(
-                    f"{variables[variable].origin} and {pointer.origin} are both set. Remove one of them."
+                    f"{variables[variable].origin} and {pointer.origin} are both set. Remove one "
+                    "of them."
                 )
             origin = Origin(Kind.SECRET_FILE, pointer.text, str(pointer.origin))
             found[name] = RawValue(
@@ -67,7 +68,8 @@ def _folder(variables: Mapping[str, RawValue]) -> Path | None:
     except OSError as error:
         why = error.strerror or str(error)
     raise SettingsError(
-        f"{said.origin} names {folder}: {why}. Name the folder of the secrets' files, or set it to nothing."
+        f"{said.origin} names {folder}: {why}. Name the folder of the secrets' files, or set it to "
+        "nothing."
     )
 
 
@@ -114,7 +116,8 @@ def _content(path: Path, why: str) -> str:
     try:
         if path.exists() and not path.is_file():
             raise SettingsError(
-                f"{path} is no plain file; {why}. It is read more than once, so a pipe cannot serve."
+                f"{path} is no plain file; {why}. It is read more than once, so a pipe cannot "
+                "serve."
             )
         with path.open("rb") as file:
             content = file.read(SIZE_MAX + 1)

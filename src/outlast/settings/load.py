@@ -67,9 +67,11 @@ class Loaded(NamedTuple):
         origin = self.origins["store"]
         if origin.kind is Kind.FOREIGN:
             log.warning(
-                "the store is %s, by %s, since none is named for Outlast: set OUTLAST_STORE to choose",
-                masked(self.settings.store), origin,
-            )  # fmt: skip
+                "the store is %s, by %s, since none is named for Outlast: set OUTLAST_STORE to "
+                "choose",
+                masked(self.settings.store),
+                origin,
+            )
         return self.settings.store
 
 

@@ -14,14 +14,17 @@ ADDRESSES = {"store"}
 """Settings that may contain a password."""
 
 _SECRET_PART = re.compile(
-    r"(?P<name>(?<![^?&\s])(?:\w*(?:password|passwd|pwd|secret|token|api_?key)|[\w.-]*%[\w.%-]*)\s*=\s*)"
+    r"(?P<name>(?<![^?&\s])"
+    r"(?:\w*(?:password|passwd|pwd|secret|token|api_?key)|[\w.-]*%[\w.%-]*)\s*=\s*)"
     r"(?P<value>'[^']*'?|\"[^\"]*\"?|[^&\s]*)",
     re.IGNORECASE,
 )
 """It also matches an option whose name contains %: the only reason to write one so is to hide it.
 """
 _PARTS = re.compile(
-    r"(?P<scheme>[a-z][\w+.-]*:(?=//)|(?:postgres(?:ql)?(?:\+\w+)?|rediss?|unix|sqlite|file|memory):|)(?P<slashes>/*)(?P<rest>.*)",
+    r"(?P<scheme>[a-z][\w+.-]*:(?=//)"
+    r"|(?:postgres(?:ql)?(?:\+\w+)?|rediss?|unix|sqlite|file|memory):|)"
+    r"(?P<slashes>/*)(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")

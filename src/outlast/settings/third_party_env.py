@@ -21,8 +21,9 @@ _DRIVER = re.compile(r"(postgres(?:ql)?)\+\w+(://.*)", re.IGNORECASE | re.DOTALL
 _REDIS = re.compile(r"(?:redis|rediss|unix)://", re.IGNORECASE)
 _HOST = re.compile(r"[\w.:\[\]%-]+")
 _LIBPQ = re.compile(
-    "application_name|channel_binding|client_encoding|connect_timeout|dbname|fallback_application_name|gss.*|host|hostaddr|"
-    "keepalives.*|krbsrvname|load_balance_hosts|options|passfile|password|port|require_auth|requirepeer|service|ssl.+|"
+    "application_name|channel_binding|client_encoding|connect_timeout|dbname|"
+    "fallback_application_name|gss.*|host|hostaddr|keepalives.*|krbsrvname|load_balance_hosts|"
+    "options|passfile|password|port|require_auth|requirepeer|service|ssl.+|"
     "target_session_attrs|tcp_user_timeout|user"
 )
 
@@ -44,7 +45,8 @@ def store_of(environ: Mapping[str, str]) -> RawValue | None:
             continue
         if OURS.exists() and not _is_ours(address):
             raise SettingsError(
-                f"two stores could be meant: {OURS} in this folder, and {masked(address)} by {name}. Say which: "
+                f"two stores could be meant: {OURS} in this folder, and {masked(address)} by "
+                f"{name}. Say which: "
                 f"OUTLAST_STORE=sqlite:///{OURS}, or OUTLAST_STORE with the other address."
             )
         return RawValue(address, Origin(Kind.FOREIGN, name))
@@ -113,7 +115,8 @@ def _redis_host(environ: Mapping[str, str]) -> str | None:
         return None
     if not _HOST.fullmatch(host):
         raise SettingsError(
-            "REDIS_HOST is not the name of a host: it has a character that none can have. An address belongs in REDIS_URL; or name "
+            "REDIS_HOST is not the name of a host: it has a character that none can have. An "
+            "address belongs in REDIS_URL; or name "
             "the store: OUTLAST_STORE=redis://…"
         )
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
@@ -140,7 +143,8 @@ def _number(environ: Mapping[str, str], name: str, default: str, most: int) -> i
     digits = linked[1] if linked else text
     if not re.fullmatch(r"\d{1,9}", digits, re.ASCII) or int(digits) > most:
         raise SettingsError(
-            f"{name}={masked(text)!r} is no number from 0 to {most}. Mend it, or name the store: OUTLAST_STORE=redis://…"
+            f"{name}={masked(text)!r} is no number from 0 to {most}. Mend it, or name the store: "
+            "OUTLAST_STORE=redis://…"
         )
     return int(digits)
 

@@ -66,13 +66,15 @@ def of_env_file(
                 return None, {}
             if path.exists():
                 raise SettingsError(
-                    f"{ENV_FILE} names {path}, which is no plain file: it is read more than once, so a pipe cannot serve."
+                    f"{ENV_FILE} names {path}, which is no plain file: it is read more than once, "
+                    "so a pipe cannot serve."
                 )
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         how = f"{ENV_FILE} names it" if chosen else "it is read where it is there"
         raise SettingsError(
-            f"{path} cannot be read ({error.strerror or error}); {how}. Mend it, or set {ENV_FILE} to another file, or to nothing."
+            f"{path} cannot be read ({error.strerror or error}); {how}. Mend it, or set {ENV_FILE} "
+            "to another file, or to nothing."
         ) from None
     except UnicodeDecodeError:
         raise SettingsError(
@@ -98,7 +100,7 @@ def _refuse_pointers(found: Mapping[str, RawValue], path: Path) -> None:
 def trust_advice(path: Path | str) -> str:
     """Return what to do about a setting that an unnamed .env file may not have."""
     return (
-        f"Outlast found this {path} in the working folder, and a cloned folder may bring one along. "
+        f"Outlast found this {path} in the working folder, and a cloned folder may contain one. "
         f"If you trust it, set {ENV_FILE}={path}; if not, remove it, or set {ENV_FILE} to nothing."
     )
 
@@ -153,7 +155,8 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, RawValue]:
             raise SettingsError(f"{name} in {path} has no value: write {name}=…")
         if (reference := _REFERENCE.search(value)) is not None:
             raise SettingsError(
-                f"{name} in {path} refers to {reference[0]}}}. Outlast expands no variables in this file: "
+                f"{name} in {path} refers to {reference[0]}}}. Outlast expands no variables in "
+                "this file: "
                 f"write the value out, or set {name} in the environment."
             )
         found[name] = RawValue(value, Origin(Kind.ENV_FILE, name, str(path)))

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli import app as cli
 from outlast.errors import SettingsError
 from outlast.settings.load import load
-from outlast.tools.doctor.commands import COMMANDS, command_seconds
+from outlast.tools.doctor.commands import command_seconds
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Level
 from outlast.tools.doctor.manifests import read
@@ -402,7 +401,3 @@ def test_files_in_which_there_is_nothing_to_judge_are_not_in_order(tmp_path, cap
     path = str(tmp_path / "compose.yaml")
     assert answer_of(["doctor", "--manifest", path], capsys).code == 0
     assert answer_of(["doctor", "--strict", "--manifest", path], capsys).code == 1
-
-
-def test_the_commands_that_an_image_may_be_given_are_those_there_are():
-    assert set(cli.COMMANDS) == COMMANDS

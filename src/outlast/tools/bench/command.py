@@ -38,10 +38,12 @@ def bench(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a store that is there: a durable commit, steps of one run and of a hundred at once, how soon another worker takes over after a kill -9; and what limits it.
+    """Measure an existing store, and say what limits it.
 
-    It works in a queue of its own, outlast.bench, which no other worker claims from, and deletes its runs when it ends, also at Ctrl-C. But it
-    is a load like any other: whoever works in the store meanwhile shares it.
+    It measures a durable commit, the steps of one run and of a hundred concurrent runs, and how
+    soon another worker takes over after a kill -9. It works in a queue of its own, outlast.bench,
+    which no other worker claims from, and deletes its runs when it ends, also after Ctrl-C. It is a
+    load like any other: other users of the store share it.
     """
     with answering(as_json), _told_to_end():
         loaded = load({"store": store})
@@ -52,7 +54,8 @@ def bench(
         # Whatever Outlast would warn about appears in the report.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
         say(
-            f"measuring {masked(loaded.settings.store)} for about {seconds + RECOVERY_SECONDS:.0f} s"
+            f"measuring {masked(loaded.settings.store)} for about {seconds + RECOVERY_SECONDS:.0f} "
+            "s"
         )
         figures = measured(loaded, seconds)
         if as_json:

@@ -63,9 +63,16 @@ class Steps:
 
     def document(self) -> dict[str, Any]:
         return {
-            "runs": self.runs, "steps": self.count, "seconds": self.seconds, "steps_per_second": self.per_second, **self.latency.document(),
-            "cpu_seconds_per_step": self.cpu_each, "cores_used": self.cores_used, "cores_waited_for": self.cores_waited_for, "steps_per_commit": self.per_commit,
-        }  # fmt: skip
+            "runs": self.runs,
+            "steps": self.count,
+            "seconds": self.seconds,
+            "steps_per_second": self.per_second,
+            **self.latency.document(),
+            "cpu_seconds_per_step": self.cpu_each,
+            "cores_used": self.cores_used,
+            "cores_waited_for": self.cores_waited_for,
+            "steps_per_commit": self.per_commit,
+        }
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,11 @@ class Figures:
 
     def document(self) -> dict[str, Any]:
         return {
-            "store": self.store, "seconds": self.seconds, "commit": {"commits": self.commit.count, **self.commit.document()},
-            "lone": self.lone.document(), "hundred": self.hundred.document(), "recovery": self.recovery.document(),
+            "store": self.store,
+            "seconds": self.seconds,
+            "commit": {"commits": self.commit.count, **self.commit.document()},
+            "lone": self.lone.document(),
+            "hundred": self.hundred.document(),
+            "recovery": self.recovery.document(),
             "limits": [limit.document() for limit in self.limits],
-        }  # fmt: skip
+        }

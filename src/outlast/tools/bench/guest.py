@@ -81,7 +81,8 @@ class Guest:
         left = self._sweep_until_gone(lambda row: (row.started, row.id) < (mine.started, mine.id))
         if left:
             raise OneAtATime(
-                f"another bench is in this store, process {left[0].pid} on {left[0].host}: one at a time, or neither's figures would mean anything. "
+                f"another bench is in this store, process {left[0].pid} on {left[0].host}: one at "
+                "a time, or neither's figures would mean anything. "
                 f"If it is gone, it is struck off after {left[0].lease:g} s at the most."
             )
 

@@ -37,11 +37,18 @@ def _of_lone(kind: str, address: str, commit: Spread, lone: Steps) -> Limit:
             if commit.p50 <= lone.latency.p50
             else "no longer than the smallest commit took by itself a moment before"
         )
-        text = f"A lone run is limited by the commit: a step takes {step}, {alone}. What helps: {_quicker(kind, address)}; or {share}."
+        text = (
+            f"A lone run is limited by the commit: a step takes {step}, {alone}. What helps: "
+            f"{_quicker(kind, address)}; or {share}."
+        )
         return Limit("lone", "commit", text)
     if _is_cpu(kind, lone):
         return Limit("lone", "cpu", f"A lone run is limited by {_cpu(lone)}. What helps: {share}.")
-    text = f"A lone run waits for {_waits_for(kind)}: of the {step} of a step the smallest commit is {ms(commit.p50)}, and this process used {lone.cores_used:.0%} of a core. What helps: {_quicker(kind, address)}; or {share}."
+    text = (
+        f"A lone run waits for {_waits_for(kind)}: of the {step} of a step the smallest commit "
+        f"is {ms(commit.p50)}, and this process used {lone.cores_used:.0%} of a core. What "
+        f"helps: {_quicker(kind, address)}; or {share}."
+    )
     return Limit("lone", "store", text)
 
 
@@ -49,7 +56,12 @@ def _of_hundred(kind: str, many: Steps) -> Limit:
     begin = f"{many.runs} runs at once"
     if _is_cpu(kind, many):
         return Limit("hundred", "cpu", f"{begin} are limited by {_cpu(many)}. {_more(kind, many)}")
-    text = f"{begin} wait for {_waits_for(kind)}: this process used {many.cores_used:.0%} of a core, and {many.per_commit:.0f} steps shared a commit, {many.commits / many.seconds:,.0f} of these a second. What helps: {_QUICKER[kind]}; or still more runs at once."
+    text = (
+        f"{begin} wait for {_waits_for(kind)}: this process used {many.cores_used:.0%} of a "
+        f"core, and {many.per_commit:.0f} steps shared a commit, "
+        f"{many.commits / many.seconds:,.0f} of these a second. What helps: {_QUICKER[kind]}; "
+        "or still more runs at once."
+    )
     return Limit("hundred", "store", text)
 
 
@@ -60,9 +72,15 @@ def _is_cpu(kind: str, steps: Steps) -> bool:
 
 def _cpu(steps: Steps) -> str:
     if steps.cores_used >= BUSY or steps.cores_waited_for < 0.1:
-        return f"the CPU of this process: {steps.cores_used:.0%} of a core, {ms(steps.cpu_each)} a step"
+        return (
+            f"the CPU of this process: {steps.cores_used:.0%} of a core, {ms(steps.cpu_each)} a "
+            "step"
+        )
     wanted = steps.cores_used + steps.cores_waited_for
-    return f"the CPUs of this machine: this process got {steps.cores_used:.0%} of a core and could have used {wanted:.0%}, but others had them"
+    return (
+        f"the CPUs of this machine: this process got {steps.cores_used:.0%} of a core and could "
+        f"have used {wanted:.0%}, but others had them"
+    )
 
 
 def _more(kind: str, steps: Steps) -> str:
@@ -76,7 +94,10 @@ def _more(kind: str, steps: Steps) -> str:
 
 def _quicker(kind: str, address: str) -> str:
     if kind == "sqlite" and "synchronous=normal" not in address.lower():
-        return f"{_QUICKER[kind]}, or synchronous=normal in the address, which may lose the last moments before a power loss"
+        return (
+            f"{_QUICKER[kind]}, or synchronous=normal in the address, which may lose the last "
+            "moments before a power loss"
+        )
     return _QUICKER[kind]
 
 

@@ -53,7 +53,16 @@ def recovery(guest: Guest, address: str) -> Recovery:
         folder = Path(name)
         ledger = folder / "ledger"
         ledger.touch()
-        command = ("worker", "outlast.tools.bench.flows", "--queue", QUEUE, "--concurrency", "1", "--log", "json")  # fmt: skip
+        command = (
+            "worker",
+            "outlast.tools.bench.flows",
+            "--queue",
+            QUEUE,
+            "--concurrency",
+            "1",
+            "--log",
+            "json",
+        )
         fleet = Fleet(2, command, _environ(address, ledger), folder, followed=False)
         try:
             return Recovery(tuple(_kills(guest, fleet, ledger)))

@@ -73,8 +73,13 @@ async def lone_and_hundred(address: str, seconds: tuple[float, float]) -> tuple[
     On cancellation, the app releases the runs in flight.
     """
     settings: dict[str, Any] = {
-        "concurrency": LANES, "ramp": 0.0, "signals": 0, "http": "", "queue_depth_max": 1_000_000, "journal_entries_max": 1_000_000,
-    }  # fmt: skip
+        "concurrency": LANES,
+        "ramp": 0.0,
+        "signals": 0,
+        "http": "",
+        "queue_depth_max": 1_000_000,
+        "journal_entries_max": 1_000_000,
+    }
     pulses: dict[str, Pulse] = {}
     flow = _stepping(pulses)
     async with Outlast(address, worker=True, queues=[QUEUE], workflows=[flow], **settings) as app:
@@ -126,11 +131,17 @@ async def _at_once(
         await asyncio.wait(tasks)
     if not pulse.gaps:
         raise TooShort(
-            f"no run did two steps in {seconds + PATIENCE_SECONDS:g} s: give it longer, with --seconds."
+            f"no run did two steps in {seconds + PATIENCE_SECONDS:g} s: give it longer, with "
+            "--seconds."
         )
     return Steps(
-        runs, end.steps - begin.steps, end.time - begin.time, end.cpu.since(begin.cpu), end.commits - begin.commits, Spread.of(pulse.gaps)
-    )  # fmt: skip
+        runs,
+        end.steps - begin.steps,
+        end.time - begin.time,
+        end.cpu.since(begin.cpu),
+        end.commits - begin.commits,
+        Spread.of(pulse.gaps),
+    )
 
 
 async def _lane(
@@ -143,7 +154,8 @@ async def _lane(
             await run.result()
         except LookupError as error:
             raise Disturbed(
-                f"{error}: this bench was taken for dead, or paused, and another one has cleared it away. Measure again."
+                f"{error}: this bench was taken for dead, or paused, and another one has cleared "
+                "it away. Measure again."
             ) from None
         pulse.rest(lane)
 

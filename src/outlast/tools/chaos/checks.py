@@ -44,10 +44,19 @@ def check(store: Store, scope: Scope) -> Verdict:
     _drains(store, scope, found)
     _fences(found)
     looked_at = {
-        "runs": found.runs, "items": found.items, "entries": found.entries, "passed_over": found.passed_over, "restless": found.restless,
-        "deaths": found.deaths, "interruptions": found.interruptions,
-        **({"ledger_lines": sum(scope.summary.counts.values())} if scope.summary is not None else {}),
-    }  # fmt: skip
+        "runs": found.runs,
+        "items": found.items,
+        "entries": found.entries,
+        "passed_over": found.passed_over,
+        "restless": found.restless,
+        "deaths": found.deaths,
+        "interruptions": found.interruptions,
+        **(
+            {"ledger_lines": sum(scope.summary.counts.values())}
+            if scope.summary is not None
+            else {}
+        ),
+    }
     return Verdict(list(found.checks.values()), looked_at)
 
 
@@ -165,7 +174,8 @@ def _ended(
             ended.violate(f"{row.id} {wrong}")
     elif scope.over:
         ended.violate(
-            f"{row.id} is {row.status}: {row.lives} lives, {row.deaths} deaths, due {row.due - store.now():+.1f} s, {row.reason or ''}"
+            f"{row.id} is {row.status}: {row.lives} lives, {row.deaths} deaths, due "
+            f"{row.due - store.now():+.1f} s, {row.reason or ''}"
         )
     else:
         under_way(store, scope, found, there, row)
@@ -197,7 +207,8 @@ def _undone(store: Store, found: Findings, row: RunRow, audit: JournalAudit) -> 
     found.abandoned += row.status == "failed" and "Abandoned" in (row.error or "")
     for effect_record in audit.effect_log.opened:
         compensated.violate(
-            f"{row.id} is {row.status}, and nobody knows whether {effect_record.place} happened (entry {effect_record.intent})"
+            f"{row.id} is {row.status}, and nobody knows whether {effect_record.place} happened "
+            f"(entry {effect_record.intent})"
         )
     to_undo = audit.effect_log.undoable
     if row.status != "done":
@@ -212,7 +223,8 @@ def _undone(store: Store, found: Findings, row: RunRow, audit: JournalAudit) -> 
     for effect_record in to_undo:
         if not effect_record.by_hand:
             compensated.violate(
-                f"{row.id} {why}, and {effect_record.place} happened (entry {effect_record.first}) and was not undone"
+                f"{row.id} {why}, and {effect_record.place} happened (entry {effect_record.first}) "
+                "and was not undone"
             )
 
 
@@ -234,7 +246,8 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
     ):
         if summary.balance[key]:
             found["no action twice"].violate(
-                f"{row.id}: {key} is there by the ledger, and its place was intended again under another key"
+                f"{row.id}: {key} is there by the ledger, and its place was intended again under "
+                "another key"
             )
     for key in sorted(audit.outcomes):
         if summary.tells(key) and not summary.begun.get((row.id, key)):
@@ -251,7 +264,8 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
             continue
         if bool(effect_record.happened) != (effect_record.key in summary.done):
             lost.violate(
-                f"{row.id}: {effect_record.place} happened by the journal: {effect_record.happened}, by the ledger: {effect_record.key in summary.done}"
+                f"{row.id}: {effect_record.place} happened by the journal: "
+                f"{effect_record.happened}, by the ledger: {effect_record.key in summary.done}"
             )
         balance = 1 if effect_record.happened and effect_record.undone is None else 0
         if (
@@ -259,7 +273,8 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
             and summary.balance[effect_record.key] != balance
         ):
             stuck.violate(
-                f"{row.id}: {effect_record.place} is there {summary.balance[effect_record.key]} times by the ledger, and should be {balance} times"
+                f"{row.id}: {effect_record.place} is there {summary.balance[effect_record.key]} "
+                f"times by the ledger, and should be {balance} times"
             )
 
 
@@ -283,7 +298,8 @@ def _lives(scope: Scope, found: Findings, row: RunRow, audit: JournalAudit) -> N
         found.recoveries[end.kind].append(seconds)
         if seconds > scope.objective:
             found["recovery"].violate(
-                f"{row.id} went on {seconds:.1f} s after its {end.kind} (entry {end.seq}: {end.why})"
+                f"{row.id} went on {seconds:.1f} s after its {end.kind} (entry {end.seq}: "
+                f"{end.why})"
             )
     if scope.summary is not None:
         _redone(scope.summary, found["redone"], row, audit)
@@ -296,7 +312,8 @@ def _redone(summary: LedgerSummary, redone: Check, row: RunRow, audit: JournalAu
         later = [began for _, began in times if fence and began > fence]
         if later:
             redone.violate(
-                f"{row.id}: {key} began under fence {later[0]}, after its result was recorded under {fence}"
+                f"{row.id}: {key} began under fence {later[0]}, after its result was recorded "
+                f"under {fence}"
             )
         if len(times) != len(set(times)):
             redone.violate(f"{row.id}: {key} began twice in one attempt of one life: {times}")
@@ -328,7 +345,8 @@ def _outside(scope: Scope, found: Findings) -> None:
         twice.is_unknown("what was really done outside: there is no ledger")
         stale.is_unknown("whether somebody acted outside under an old fence: there is no ledger")
         redone.is_unknown(
-            "which steps were executed again: that a step begins is not recorded, and there is no ledger"
+            "which steps were executed again: that a step begins is not recorded, and there is no "
+            "ledger"
         )
         return
     for text in summary.twice:
@@ -353,15 +371,20 @@ def _recovery(scope: Scope, found: Findings) -> None:
     )
     recovery.looked_at = len(all_of_them)
     recovery.facts |= {
-        "objective": scope.objective, **percentiles(all_of_them),
-        **{kind: percentiles(values) for kind, values in found.recoveries.items()}, "not_timed": found.untimed,
-    }  # fmt: skip
+        "objective": scope.objective,
+        **percentiles(all_of_them),
+        **{kind: percentiles(values) for kind, values in found.recoveries.items()},
+        "not_timed": found.untimed,
+    }
     found["compensated"].facts |= {
-        "failed": found.statuses.get("failed", 0), "cancelled": found.statuses.get("cancelled", 0), "abandoned": found.abandoned,
-    }  # fmt: skip
+        "failed": found.statuses.get("failed", 0),
+        "cancelled": found.statuses.get("cancelled", 0),
+        "abandoned": found.abandoned,
+    }
     if found.untimed and not all_of_them:
         recovery.is_unknown(
-            f"how soon any of {found.untimed} lives that were lost went on: nothing on record tells when the next began"
+            f"how soon any of {found.untimed} lives that were lost went on: nothing on record "
+            "tells when the next began"
         )
     ended = found["ended"]
     ended.facts |= {"statuses": dict(sorted(found.statuses.items()))}
@@ -369,14 +392,16 @@ def _recovery(scope: Scope, found: Findings) -> None:
         ended.facts |= {"waiting_for_a_slot": found.backlog, "suspects_waiting": found.suspects}
         if found.nobody:
             ended.is_unknown(
-                f"{found.nobody} runs could go on since more than {scope.objective:g} s, and no living worker takes them (unknown workflow, or nobody is there)"
+                f"{found.nobody} runs could go on since more than {scope.objective:g} s, and no "
+                "living worker takes them (unknown workflow, or nobody is there)"
             )
 
 
 def _fences(found: Findings) -> None:
     if found.unfenced:
         found["no stale fence"].is_unknown(
-            f"of {found.unfenced} runs the store does not tell under which fence their entries were written"
+            f"of {found.unfenced} runs the store does not tell under which fence their entries "
+            "were written"
         )
 
 
@@ -397,7 +422,8 @@ def _drains(store: Store, scope: Scope, found: Findings) -> None:
         if row.ended is not None and report.cut_short:
             why = report.left[0].why if report.left else ""
             drains.violate(
-                f"worker {row.worker} on {row.host} was gone before its drain was over: {why}; it left {len(report.left)} runs"
+                f"worker {row.worker} on {row.host} was gone before its drain was over: {why}; it "
+                f"left {len(report.left)} runs"
             )
         elif row.ended is not None:
             seconds.append(row.ended - row.began)

@@ -77,7 +77,8 @@ class _Trial(TyperCommand):
 chaos = typer.Typer(
     cls=_Group,
     rich_markup_mode=None,
-    help="Kill workers by a plan and check what came of it; `outlast chaos verify` checks a store that is in use.",
+    help="Kill workers by a plan and check what came of it; `outlast chaos verify` checks a store "
+    "that is in use.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -175,7 +176,8 @@ def trial(
         ServerKind | None,
         typer.Option(
             "--server",
-            help="Start a server of its own for the store, and kill that too. Needs the package that carries it.",
+            help="Start a server of its own for the store, and kill that too. Needs the package "
+            "that carries it.",
         ),
     ] = None,
     shared: Annotated[
@@ -186,7 +188,8 @@ def trial(
         typer.Option(
             "--report",
             metavar="DIR",
-            help="Where report.json, report.html and the workers' logs go. Else a new folder in the temporary one.",
+            help="Where report.json, report.html and the workers' logs go. Else a new folder in "
+            "the temporary one.",
         ),
     ] = None,
     store: Annotated[
@@ -199,9 +202,11 @@ def trial(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start workers, submit work, kill workers by a plan, wait until every run has ended, and check what came of it.
+    """Start workers, submit work, kill workers by a plan, and check the outcome.
 
-    `outlast chaos verify` makes the same checks on a store that is in use. It kills only what it started. Exits with 0 if no check is violated, else with 1; without a MODULE also if one is not known.
+    The checks run once every run has ended. `outlast chaos verify` makes the same checks on a store
+    that is in use. It kills only workers that it started. Exits with 0 if no check is violated,
+    else with 1; without a MODULE also if the result of a check is unknown.
     """
     kinds = _kinds(blows, server)
     with answering(as_json):
@@ -219,10 +224,24 @@ def trial(
         work, modules = _work(chosen, module, submit, args)
         exclusive = store is not None and store.startswith("file:")
         options = Options(
-            seed=chosen, seconds=seconds, workers=workers or (1 if exclusive else 3), concurrency=concurrency, rate=rate, per_minute=kills_per_minute,
-            kinds=kinds, grace=grace, lease=lease, settle=settle, objective=objective, store=store, server=server, shared=shared,
-            modules=tuple(modules or DEMO), demo=not modules, submit=tuple(_calls(submit, args)),
-        )  # fmt: skip
+            seed=chosen,
+            seconds=seconds,
+            workers=workers or (1 if exclusive else 3),
+            concurrency=concurrency,
+            rate=rate,
+            per_minute=kills_per_minute,
+            kinds=kinds,
+            grace=grace,
+            lease=lease,
+            settle=settle,
+            objective=objective,
+            store=store,
+            server=server,
+            shared=shared,
+            modules=tuple(modules or DEMO),
+            demo=not modules,
+            submit=tuple(_calls(submit, args)),
+        )
         made = report is None or not report.exists()
         folder = _folder(report)
         # The experiment makes the store unavailable on purpose, and the view reports it.
@@ -286,9 +305,10 @@ def verify(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the checks of chaos on a store that is in use, after a rollout for instance. No run is changed, and nobody is disturbed.
+    """Make the checks of chaos on a store that is in use, for instance after a rollout.
 
-    What only an outside ledger can tell is said to be not known. Exits with 1 if a check is violated.
+    It changes no run and disturbs no worker. A check that only an outside ledger can answer is
+    reported as unknown. Exits with 1 if a check is violated.
     """
     from outlast.tools.chaos.checks import check
     from outlast.tools.chaos.findings import Scope
@@ -464,6 +484,7 @@ def _sum_up(found: dict[str, Any]) -> None:
     kinds = ", ".join(f"{count} {kind}" for kind, count in blows["by_kind"].items()) or "none"
     struck = sum(blows["processes"].values())
     print(
-        f"seed {found['seed']}: {blows['struck']} blows ({kinds}) on {struck} processes in {span(found['seconds'])}; {found['work']['acknowledged']} runs and items submitted",
+        f"seed {found['seed']}: {blows['struck']} blows ({kinds}) on {struck} processes in "
+        f"{span(found['seconds'])}; {found['work']['acknowledged']} runs and items submitted",
         flush=True,
     )

@@ -128,20 +128,27 @@ class Experiment:
         with set_up_store(options.store, options.server, self._folder) as where:
             if where.exclusive and options.workers != 1:
                 raise ChaosRefused(
-                    "a file: store is for one process at a time: give --workers 1, and chaos submits while no worker has it."
+                    "a file: store is for one process at a time: give --workers 1, and chaos "
+                    "submits while no worker has it."
                 )
             since = _made_ready(where, options, self._work)
             ahead = since - time.time()
             with self._ledger() as port:
                 load = LoadGenerator(
-                    where.address, self._work, rate=options.rate,
-                    under_way_max=UNDER_WAY * options.workers * options.concurrency, ledger=port,
-                )  # fmt: skip
+                    where.address,
+                    self._work,
+                    rate=options.rate,
+                    under_way_max=UNDER_WAY * options.workers * options.concurrency,
+                    ledger=port,
+                )
                 fleet = self._fleet(where, port)
                 faults = FaultInjector(
-                    fleet, options.grace, server=where.server, server_signal=where.server_signal,
+                    fleet,
+                    options.grace,
+                    server=where.server,
+                    server_signal=where.server_signal,
                     keeps_everybody_out=where.keeps_everybody_out(),
-                )  # fmt: skip
+                )
                 if where.exclusive:
                     fleet.before_start = lambda: _visit(load)
                 outcome = self._carried_through(where, since, ahead, load, fleet, faults)
@@ -190,8 +197,19 @@ class Experiment:
         own_checks(verdict, options, fleet, faults, load)
         verdict["no stale fence"].facts["lives_refused_by_the_store"] = claims.overtaken
         return Outcome(
-            options, where.store().place, began, seconds, settled, fleet, faults, load, claims, summary, verdict, len(planned),
-        )  # fmt: skip
+            options,
+            where.store().place,
+            began,
+            seconds,
+            settled,
+            fleet,
+            faults,
+            load,
+            claims,
+            summary,
+            verdict,
+            len(planned),
+        )
 
     # -- the parts of an experiment
 
@@ -215,9 +233,18 @@ class Experiment:
             return
         with (self._folder / "ledger.log").open("wb") as errors:
             process = subprocess.Popen(  # noqa: S603 - our own arguments
-                [sys.executable, "-m", "outlast.tools.chaos.ledger", str(os.getpid()), str(self._folder)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "outlast.tools.chaos.ledger",
+                    str(os.getpid()),
+                    str(self._folder),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
         with process:
             try:
                 assert process.stdout is not None
@@ -247,7 +274,8 @@ class Experiment:
     def _ledger_lives(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             raise ChaosFailed(
-                f"the ledger ended by itself with {process.returncode}, and what it did not hear of nobody knows: see {self._folder / 'ledger.log'}"
+                f"the ledger ended by itself with {process.returncode}, and what it did not hear "
+                f"of nobody knows: see {self._folder / 'ledger.log'}"
             )
 
     def _fleet(self, where: StoreSetup, port: int | None) -> Fleet:
@@ -351,10 +379,17 @@ class Experiment:
             return check(
                 store,
                 Scope(
-                    since=since, objective=self._options.objective, queues=self._work.queues, over=True, thorough=True, summary=summary,
-                    acknowledged=load.acknowledged, amiss=self._work.amiss, recovered=claims.recovered,
+                    since=since,
+                    objective=self._options.objective,
+                    queues=self._work.queues,
+                    over=True,
+                    thorough=True,
+                    summary=summary,
+                    acknowledged=load.acknowledged,
+                    amiss=self._work.amiss,
+                    recovered=claims.recovered,
                 ),
-            )  # fmt: skip
+            )
 
 
 def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, str]:
@@ -364,13 +399,27 @@ def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, st
     """
     long = options.seconds + options.settle + 600.0
     short: dict[str, Any] = {
-        "POLL": 0.5, "RAMP": 0.5, "LINGER": 0.3, "RETURNED_RATE": 10_000, "SUSPECT_PATIENCE": 0.1, "DEATH_BACKOFF": 0.05, "DEATH_BACKOFF_MAX": 0.5,
-        "EFFECT_MARGIN": 0.5, "VERIFY_ATTEMPTS": 50, "MAX_ATTEMPTS": 1000, "INTERRUPTIONS_MAX": 100_000,
-    }  # fmt: skip
+        "POLL": 0.5,
+        "RAMP": 0.5,
+        "LINGER": 0.3,
+        "RETURNED_RATE": 10_000,
+        "SUSPECT_PATIENCE": 0.1,
+        "DEATH_BACKOFF": 0.05,
+        "DEATH_BACKOFF_MAX": 0.5,
+        "EFFECT_MARGIN": 0.5,
+        "VERIFY_ATTEMPTS": 50,
+        "MAX_ATTEMPTS": 1000,
+        "INTERRUPTIONS_MAX": 100_000,
+    }
     own: dict[str, Any] = {
-        "LEASE": options.lease, "HEARTBEAT": min(0.2, options.lease / 8), "GRACE": options.grace, "ITEM_MEMORY": long, "HTTP": "",
-        "CHAOS_KILLS_PER_HOUR": 0, **({"ENV_FILE": ""} if options.demo else {}),
-    }  # fmt: skip
+        "LEASE": options.lease,
+        "HEARTBEAT": min(0.2, options.lease / 8),
+        "GRACE": options.grace,
+        "ITEM_MEMORY": long,
+        "HTTP": "",
+        "CHAOS_KILLS_PER_HOUR": 0,
+        **({"ENV_FILE": ""} if options.demo else {}),
+    }
     given = {
         name: value
         for name, value in environ.items()
@@ -403,12 +452,14 @@ def _made_ready(where: StoreSetup, options: Options, work: Work) -> float:
                 f"{len(others)} workers live" if others else f"there is work to do ({left[0].id})"
             )
             raise ChaosRefused(
-                f"{what} in the store at {store.place}. Chaos kills only what it starts, but its load and its sweeps are everybody's: give it a store of "
+                f"{what} in the store at {store.place}. Chaos kills only what it starts, but its "
+                "load and its sweeps are everybody's: give it a store of "
                 "its own, or --shared if this is meant."
             )
         if any(store.runs(RunQuery(queue=queue, limit=1)) for queue in work.queues):
             raise ChaosRefused(
-                f"seed {options.seed} was tried in the store at {store.place} before, and its runs are there: what is submitted again under the same ids is "
+                f"seed {options.seed} was tried in the store at {store.place} before, and its runs "
+                "are there: what is submitted again under the same ids is "
                 "not executed again. Take another --seed, or another store."
             )
         return now
@@ -443,7 +494,8 @@ def own_checks(
         ended.violate(text)
     if not load.acknowledged or load.unsure:
         ended.violate(
-            f"of {load.tried} submissions {load.unsure} were never acknowledged: {load.away or 'no reason was given'}"
+            f"of {load.tried} submissions {load.unsure} were never acknowledged: "
+            f"{load.away or 'no reason was given'}"
         )
     if not faults.injected and (planned := len(options.plan())):
         verdict["recovery"].violate(

@@ -81,9 +81,13 @@ class FaultInjector:
 
     def inject(self, fault: Fault) -> None:
         begin: dict[str, Callable[[Fault], Iterator[None]]] = {
-            "term": self._term, "kill": self._kill, "stop": self._stop, "rolling": self._rolling, "fleet": self._fleet,
+            "term": self._term,
+            "kill": self._kill,
+            "stop": self._stop,
+            "rolling": self._rolling,
+            "fleet": self._fleet,
             "server": self._server_goes,
-        }  # fmt: skip
+        }
         self._under_way.append(begin[fault.kind](fault))
 
     def go_on(self) -> None:
@@ -230,7 +234,8 @@ class FaultInjector:
             seconds = time.monotonic() - began - (self._stalled - stalled)
             if seconds > self.grace + LATE_SECONDS and not member.gone:
                 self.too_late.append(
-                    f"worker {member.number} (process {member.pid}) was there {seconds:.1f} s after SIGTERM, with a grace of {self.grace:g} s: {member.tail()}"
+                    f"worker {member.number} (process {member.pid}) was there {seconds:.1f} s "
+                    f"after SIGTERM, with a grace of {self.grace:g} s: {member.tail()}"
                 )
                 self.fleet.kill(member)
                 return

@@ -12,11 +12,14 @@ from outlast.tools.chaos.ledger_summary import LedgerSummary
 from outlast.tools.chaos.verdict import Check
 
 ASKS = {
-    "ended": "every run has ended, as the workload means it; on a store that lives: none that could go on has waited for longer than the objective",
+    "ended": "every run has ended, as the workload means it; on a store that lives: none that "
+    "could go on has waited for longer than the objective",
     "none lost": "everything that was acknowledged is there, and no journal lacks an entry",
     "no action twice": "nothing was done outside twice, nor undone twice",
-    "no stale fence": "nothing was written, inside or outside, under a fence that another had overtaken",
-    "compensated": "of every run that failed, was cancelled or abandoned, all that it had done is undone, newest first; no ended run has anything open",
+    "no stale fence": "nothing was written, inside or outside, under a fence that another had "
+    "overtaken",
+    "compensated": "of every run that failed, was cancelled or abandoned, all that it had done is "
+    "undone, newest first; no ended run has anything open",
     "dead letters and parked": "no run is a dead letter, and none waits for a person",
     "recovery": "every run that lost its worker went on within the objective",
     "redone": "no step was executed again after its result was on record",

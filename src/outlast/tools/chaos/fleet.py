@@ -126,8 +126,13 @@ class Fleet:
         ]
         with log.open("wb") as out:
             process = subprocess.Popen(  # noqa: S603 - our own arguments
-                words, stdin=subprocess.PIPE, stdout=out, stderr=out, env=dict(self.environ), start_new_session=True
-            )  # fmt: skip
+                words,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                env=dict(self.environ),
+                start_new_session=True,
+            )
         member = Member(lane, number, process, log, start_time(process.pid))
         member.since = time.monotonic()
         self.members.append(member)
@@ -234,11 +239,13 @@ class Fleet:
             code == TRY_AGAIN and self.away is not None and self.away > member.born
         ):
             self.surprises.append(
-                f"worker {member.number} (process {member.pid}) ended by itself with {code}: {member.tail()}"
+                f"worker {member.number} (process {member.pid}) ended by itself with {code}: "
+                f"{member.tail()}"
             )
         elif member.state == "draining" and code not in (0, -signal.SIGKILL):
             self.surprises.append(
-                f"worker {member.number} (process {member.pid}) drained and exited with {code}: {member.tail()}"
+                f"worker {member.number} (process {member.pid}) drained and exited with {code}: "
+                f"{member.tail()}"
             )
         self.turn(member, "dead")
         member.ended_at = time.monotonic()

@@ -290,8 +290,14 @@ def endings(flow: str, number: int) -> tuple[Ending, ...]:
     Return an empty tuple for a workflow that is not submitted on its own.
     """
     values = {
-        "order": number, "agent": sum(range(_parts(number))), "sleeper": 2, "units": number, "letter": number, "family": 2 * number, "fickle": 2,
-    }  # fmt: skip
+        "order": number,
+        "agent": sum(range(_parts(number))),
+        "sleeper": 2,
+        "units": number,
+        "letter": number,
+        "family": 2 * number,
+        "fickle": 2,
+    }
     if flow == "endless":
         return (Ending("cancelled"),)
     if flow in ("failing", "parent") or (flow == "letter" and number % 3 == 0):

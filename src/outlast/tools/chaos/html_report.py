@@ -9,6 +9,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 WIDTH, LEFT, RIGHT = 1000, 70, 16
@@ -17,25 +18,7 @@ BARS, BARS_HEIGHT = 30, 160
 LETTERS = {"term": "T", "kill": "K", "stop": "S", "rolling": "R", "fleet": "F", "server": "D"}
 """Marks on the timeline."""
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1f2430; --soft: #5b6474; --line: #d9dde4; --paper: #fff; --card: #f6f7f9;
-  --alive: #2b8a57; --draining: #d98e04; --stopped: #8a5bd1; --starting: #8fb4dc; --kill: #c8372d; --bar: #2f6db5;
-  --ok: #2b8a57; --violated: #c8372d; --unknown: #a86a00; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #9aa4b5; --line: #363d4a; --paper: #14171d; --card: #1d2129;
-  --alive: #3fb878; --draining: #e0a93a; --stopped: #a987e8; --starting: #4d79a8; --kill: #ef6b60; --bar: #5b9be6;
-  --ok: #4cc586; --violated: #f07f75; --unknown: #e3ac4b; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1040px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-.ok { color: var(--ok); } .violated { color: var(--violated); } .unknown { color: var(--unknown); }
-.soft, figcaption { color: var(--soft); } figure { margin: 0; } svg { width: 100%; height: auto; display: block; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; } svg .ink { fill: var(--ink); }
-table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 600; } td.name { white-space: nowrap; font-weight: 600; }
-code, pre { font: 12px/1.45 ui-monospace, monospace; } pre { background: var(--card); padding: .6rem; overflow-x: auto; white-space: pre-wrap; word-break: break-word; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: .6rem; } dl div { background: var(--card); padding: .6rem .8rem; border-radius: 6px; }
-dt { color: var(--soft); font-size: .85rem; } dd { margin: 0; font-size: 1.15rem; }
-.key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .3em 0 .9em; }
-"""
+STYLE = (files(__package__) / "html_report.css").read_text(encoding="utf-8")
 
 
 def page(report: dict[str, Any]) -> str:
@@ -47,10 +30,19 @@ def page(report: dict[str, Any]) -> str:
     if report["passed"] and report["outcome"] == "not known":
         words = "Nothing is violated; not all is known"
     parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f"<title>outlast chaos, seed {_e(report['seed'])}: {_e(words)}</title><style>{STYLE}</style></head><body>",
+        (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+            'content="width=device-width">'
+        ),
+        (
+            f"<title>outlast chaos, seed {_e(report['seed'])}: "
+            f"{_e(words)}</title><style>{STYLE}</style></head><body>"
+        ),
         f'<h1>outlast chaos: <span class="{_class(report["outcome"])}">{_e(words)}</span></h1>',
-        f'<p class="soft">{_e(report["began"])} · seed {_e(report["seed"])} · {_e(report["store"])} · Outlast {_e(report["outlast"])}</p>',
+        (
+            f'<p class="soft">{_e(report["began"])} · seed {_e(report["seed"])} · '
+            f"{_e(report['store'])} · Outlast {_e(report['outlast'])}</p>"
+        ),
         _numbers(report),
         "<h2>Workers and blows</h2>",
         _timeline(report),
@@ -140,7 +132,10 @@ def _timeline(report: dict[str, Any]) -> str:
         return LEFT + (WIDTH - LEFT - RIGHT) * share
 
     parts = [
-        f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="timeline of workers and blows">'
+        (
+            f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" '
+            'aria-label="timeline of workers and faults">'
+        )
     ]
     for lane in range(lanes):
         y = TOP + lane * LANE
@@ -148,13 +143,15 @@ def _timeline(report: dict[str, Any]) -> str:
             f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">worker {lane + 1}</text>'
         )
         parts.append(
-            f'<line x1="{LEFT}" y1="{y + 9}" x2="{WIDTH - RIGHT}" y2="{y + 9}" style="stroke: var(--line)"/>'
+            f'<line x1="{LEFT}" y1="{y + 9}" x2="{WIDTH - RIGHT}" y2="{y + 9}" style="stroke: '
+            'var(--line)"/>'
         )
     for lane, state, begin, until in report["workers"]["spans"]:
         y, left = TOP + (lane - 1) * LANE, x(begin)
         wide = max(0.8, x(until) - left)
         parts.append(
-            f'<rect x="{left:.1f}" y="{y + 2}" width="{wide:.1f}" height="14" rx="2" style="fill: var(--{_e(state)})"><title>{_e(state)} {begin:.1f} to {until:.1f} s</title></rect>'
+            f'<rect x="{left:.1f}" y="{y + 2}" width="{wide:.1f}" height="14" rx="2" style="fill: '
+            f'var(--{_e(state)})"><title>{_e(state)} {begin:.1f} to {until:.1f} s</title></rect>'
         )
     parts += [_fault(fault, x, lanes) for fault in report["blows"]["list"]]
     step = _round_step(end / 8)
@@ -166,7 +163,8 @@ def _timeline(report: dict[str, Any]) -> str:
         )
     storm = x(report["options"]["seconds"])
     parts.append(
-        f'<line x1="{storm:.1f}" y1="12" x2="{storm:.1f}" y2="{foot}" style="stroke: var(--soft)" stroke-dasharray="4 4"/>'
+        f'<line x1="{storm:.1f}" y1="12" x2="{storm:.1f}" y2="{foot}" style="stroke: var(--soft)" '
+        'stroke-dasharray="4 4"/>'
     )
     parts.append(
         f'<text x="{storm - 4:.1f}" y="12" text-anchor="end">the last blow before this</text></svg>'
@@ -188,14 +186,18 @@ def _fault(fault: dict[str, Any], x: Any, lanes: int) -> str:
     if fault["kind"] in ("server", "fleet", "rolling"):
         foot = TOP + lanes * LANE
         return (
-            f'<g>{said}<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{foot}" style="stroke: var(--kill)" stroke-dasharray="2 3"/>'
-            f'<text class="ink" x="{at:.1f}" y="{foot + 13}" text-anchor="middle">{_e(letter)}</text></g>'
+            f'<g>{said}<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{foot}" style="stroke: '
+            'var(--kill)" stroke-dasharray="2 3"/>'
+            f'<text class="ink" x="{at:.1f}" y="{foot + 13}" '
+            f'text-anchor="middle">{_e(letter)}</text></g>'
         )
     marks = []
     for lane in fault["lanes"]:
         y = TOP + (lane - 1) * LANE + 9
         marks.append(
-            f'<circle cx="{at:.1f}" cy="{y}" r="6" style="fill: var(--kill)"/><text x="{at:.1f}" y="{y + 3.5}" text-anchor="middle" style="fill: #fff; font-size: 9px">{_e(letter)}</text>'
+            f'<circle cx="{at:.1f}" cy="{y}" r="6" style="fill: var(--kill)"/><text x="{at:.1f}" '
+            f'y="{y + 3.5}" text-anchor="middle" style="fill: #fff; font-size: '
+            f'9px">{_e(letter)}</text>'
         )
     return f"<g>{said}{''.join(marks)}</g>"
 
@@ -211,30 +213,38 @@ def _histogram(seconds: Sequence[float], objective: float) -> str:
     height, inner = BARS_HEIGHT + 50, WIDTH - LEFT - RIGHT
     wide = inner / len(counts)
     parts = [
-        f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="histogram of recovery times">'
+        (
+            f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" '
+            'aria-label="histogram of recovery times">'
+        )
     ]
     for number in range(3):
         value = max(counts) * number / 2
         y = 12 + BARS_HEIGHT * (1 - number / 2)
         parts.append(
-            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" style="stroke: var(--line)"/>'
+            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" style="stroke: '
+            'var(--line)"/>'
         )
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
     for number, count in enumerate(counts):
         tall = BARS_HEIGHT * count / max(counts)
         left = LEFT + number * wide
         parts.append(
-            f'<rect x="{left + 0.5:.1f}" y="{12 + BARS_HEIGHT - tall:.1f}" width="{max(0.8, wide - 1):.1f}" height="{tall:.1f}" style="fill: var(--bar)">'
+            f'<rect x="{left + 0.5:.1f}" y="{12 + BARS_HEIGHT - tall:.1f}" '
+            f'width="{max(0.8, wide - 1):.1f}" height="{tall:.1f}" style="fill: var(--bar)">'
             f"<title>{number * step:g} to {(number + 1) * step:g} s: {count}</title></rect>"
         )
     marks = _round_step(len(counts) * step / 8)
     for number in range(int(len(counts) * step / marks) + 1):
         at = LEFT + inner * number * marks / (len(counts) * step)
         parts.append(
-            f'<text x="{at:.1f}" y="{BARS_HEIGHT + 30}" text-anchor="middle">{number * marks:g} s</text>'
+            f'<text x="{at:.1f}" y="{BARS_HEIGHT + 30}" text-anchor="middle">{number * marks:g} '
+            "s</text>"
         )
     parts.append(
-        f"</svg><figcaption>{len(seconds)} runs, from the blow on their worker (or from when it gave them back) until another had claimed them. The objective is {objective:g} s.</figcaption></figure>"
+        f"</svg><figcaption>{len(seconds)} runs, from the blow on their worker (or from when it "
+        f"gave them back) until another had claimed them. The objective is {objective:g} "
+        "s.</figcaption></figure>"
     )
     return "\n".join(parts)
 
@@ -248,7 +258,8 @@ def _by_fault(by_fault: dict[str, dict[str, Any]]) -> str:
         + "</tr>"
         for kind, one in by_fault.items()
     )
-    return f"<table><tr><th>blow</th><th>runs</th><th>p50</th><th>p95</th><th>max</th></tr>{rows}</table>"
+    head = "".join(f"<th>{name}</th>" for name in ("fault", "runs", "p50", "p95", "max"))
+    return f"<table><tr>{head}</tr>{rows}</table>"
 
 
 def _checks(checks: Sequence[dict[str, Any]]) -> str:
@@ -264,10 +275,14 @@ def _checks(checks: Sequence[dict[str, Any]]) -> str:
         )
         facts = f'<br><span class="soft">{_facts(check["facts"])}</span>' if check["facts"] else ""
         rows.append(
-            f'<tr><td class="name">{_e(check["name"])}</td><td class="name {_class(check["outcome"])}">{_e(check["outcome"])}</td>'
+            f'<tr><td class="name">{_e(check["name"])}</td><td class="name '
+            f'{_class(check["outcome"])}">{_e(check["outcome"])}</td>'
             f"<td>{_e(check['asks'])}.{facts}{more}</td><td>{_e(check['looked_at'])}</td></tr>"
         )
-    return f"<table><tr><th>check</th><th></th><th>what must be so</th><th>looked at</th></tr>{''.join(rows)}</table>"
+    return (
+        "<table><tr><th>check</th><th></th><th>what must be so</th><th>looked "
+        f"at</th></tr>{''.join(rows)}</table>"
+    )
 
 
 def _facts(facts: dict[str, Any]) -> str:

@@ -96,11 +96,13 @@ class JournalAudit:
         if row.status in ENDED:
             for seq, _ in self._holes:
                 self.damage.append(
-                    f"an entry is missing before entry {seq}, and the life that wrote that went on to the end of the run"
+                    f"an entry is missing before entry {seq}, and the life that wrote that went on "
+                    "to the end of the run"
                 )
         if self.fenced and abs(row.fence) < self._fence:
             self.stale.append(
-                f"an entry has fence {self._fence}, and the run never had more than {abs(row.fence)}"
+                f"an entry has fence {self._fence}, and the run never had more than "
+                f"{abs(row.fence)}"
             )
         for name, number in (("mark", row.mark), ("failed_at", row.failed_at)):
             if number is not None and number > self.last_seq:
@@ -148,7 +150,8 @@ class JournalAudit:
             self.keys.add(key)
             if self._confirmed.get(entry.key) == key:
                 self.twice.append(
-                    f"{entry.key} is intended again by entry {entry.seq}, after it was confirmed under the same key"
+                    f"{entry.key} is intended again by entry {entry.seq}, after it was confirmed "
+                    "under the same key"
                 )
         elif entry.kind == "step":
             self._confirm(entry)
@@ -193,7 +196,8 @@ class JournalAudit:
             return
         if self._undone and self._undone[-1] < effect_record.first:
             self.disorder.append(
-                f"{effect_record.place} (entry {effect_record.first}) was undone after something older (entry {self._undone[-1]})"
+                f"{effect_record.place} (entry {effect_record.first}) was undone after something "
+                f"older (entry {self._undone[-1]})"
             )
         self._undone.append(effect_record.first)
 
@@ -232,6 +236,10 @@ def _end(entry: Entry) -> ExecutionEnd:
         said = {}
     seen = said.get("seen")
     return ExecutionEnd(
-        entry.kind, entry.seq, entry.at, float(seen) if isinstance(seen, (int, float)) else None, abs(entry.fence),
+        entry.kind,
+        entry.seq,
+        entry.at,
+        float(seen) if isinstance(seen, (int, float)) else None,
+        abs(entry.fence),
         str(said.get("why", "")),
-    )  # fmt: skip
+    )

@@ -40,7 +40,8 @@ class LedgerSummary:
         if what in ("act", "undo"):
             if fence < self._newest.get(run, 0):
                 self.stale.append(
-                    f"line {line['n']}: {what} of {run} under fence {fence}, after {self._newest[run]}"
+                    f"line {line['n']}: {what} of {run} under fence {fence}, after "
+                    f"{self._newest[run]}"
                 )
             self.done.add(key)
             self.of_run[run].add(key)
@@ -58,7 +59,8 @@ class LedgerSummary:
         if not 0 <= self.balance[key] <= 1:
             done = "done" if act else "undone"
             self.twice.append(
-                f"line {line['n']}: {key} of {line['run']} was {done} once more, under fence {line['fence']}"
+                f"line {line['n']}: {key} of {line['run']} was {done} once more, under fence "
+                f"{line['fence']}"
             )
 
     def tells(self, key: str) -> bool:

@@ -36,19 +36,39 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "store": masked(outcome.place),
         "options": given,
         "work": {
-            "submitted": load.tried, "acknowledged": len(load.acknowledged), "held_back_seconds": round(load.held_back, 1),
+            "submitted": load.tried,
+            "acknowledged": len(load.acknowledged),
+            "held_back_seconds": round(load.held_back, 1),
         },
         "blows": {
-            "planned": outcome.planned, "struck": len(faults.injected), "missed": len(faults.missed), "outages": faults.outages,
+            "planned": outcome.planned,
+            "struck": len(faults.injected),
+            "missed": len(faults.missed),
+            "outages": faults.outages,
             "by_kind": dict(sorted(Counter(fault.kind for fault in faults.injected).items())),
-            "processes": dict(sorted(Counter(kind for member in fleet.members for _, kind in member.faults if kind != DRAIN).items())),
+            "processes": dict(
+                sorted(
+                    Counter(
+                        kind
+                        for member in fleet.members
+                        for _, kind in member.faults
+                        if kind != DRAIN
+                    ).items()
+                )
+            ),
             "list": [
-                {"at": round(fault.at, 3), "kind": fault.kind, "lanes": [lane + 1 for lane in fault.lanes], "said": fault.said}
+                {
+                    "at": round(fault.at, 3),
+                    "kind": fault.kind,
+                    "lanes": [lane + 1 for lane in fault.lanes],
+                    "said": fault.said,
+                }
                 for fault in faults.injected
             ],
         },
         "workers": {
-            "lanes": fleet.size, "started": len(fleet.members),
+            "lanes": fleet.size,
+            "started": len(fleet.members),
             "spans": [
                 [span.lane + 1, span.state, round(max(0.0, span.begin), 3), round(span.end, 3)]
                 for span in fleet.spans
@@ -56,11 +76,16 @@ def document(outcome: Outcome) -> dict[str, Any]:
             ],
         },
         "recovery": {
-            "by_blow": {kind: percentiles(values) for kind, values in sorted(outcome.claims.by_fault.items())},
-            "seconds": sorted(round(one, 3) for values in outcome.claims.by_fault.values() for one in values),
+            "by_blow": {
+                kind: percentiles(values)
+                for kind, values in sorted(outcome.claims.by_fault.items())
+            },
+            "seconds": sorted(
+                round(one, 3) for values in outcome.claims.by_fault.values() for one in values
+            ),
         },
         "verdict": outcome.verdict.document(),
-    }  # fmt: skip
+    }
 
 
 def passed(outcome: Outcome) -> bool:

@@ -83,7 +83,8 @@ def set_up_store(address: str | None, server: str | None, folder: Path) -> Itera
                 number = signal.SIGKILL
         except ModuleNotFoundError as error:
             raise SettingsError(
-                f"--server {server} needs the package {error.name}: pip install {NEEDS[server]}. Or give the address of a server with --store: then chaos does not touch it."
+                f"--server {server} needs the package {error.name}: pip install {NEEDS[server]}. "
+                "Or give the address of a server with --store: then chaos does not touch it."
             ) from None
         yield StoreSetup(started.url, started, number)
 

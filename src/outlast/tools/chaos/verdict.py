@@ -51,9 +51,15 @@ class Check:
 
     def document(self) -> dict[str, Any]:
         return {
-            "name": self.name, "asks": self.asks, "outcome": self.outcome, "looked_at": self.looked_at, "violations": self.violations,
-            "evidence": self.evidence, "not_known": self.unknown, "facts": self.facts,
-        }  # fmt: skip
+            "name": self.name,
+            "asks": self.asks,
+            "outcome": self.outcome,
+            "looked_at": self.looked_at,
+            "violations": self.violations,
+            "evidence": self.evidence,
+            "not_known": self.unknown,
+            "facts": self.facts,
+        }
 
 
 @dataclass
@@ -77,8 +83,10 @@ class Verdict:
 
     def document(self) -> dict[str, Any]:
         return {
-            "outcome": self.outcome, "looked_at": self.looked_at, "checks": [check.document() for check in self.checks],
-        }  # fmt: skip
+            "outcome": self.outcome,
+            "looked_at": self.looked_at,
+            "checks": [check.document() for check in self.checks],
+        }
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

@@ -115,7 +115,8 @@ def _stand(phase: str, fleet: Fleet, load: LoadGenerator, faults: FaultInjector)
     away = "  the store is away" if load.away else ""
     struck = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
     return (
-        f"{phase}: {len(fleet.there('alive'))} alive of {fleet.size}, {len(load.acknowledged)} submitted, {seen.queued} queued, {seen.running} running, "
+        f"{phase}: {len(fleet.there('alive'))} alive of {fleet.size}, {len(load.acknowledged)} "
+        f"submitted, {seen.queued} queued, {seen.running} running, "
         f"{seen.waiting} waiting, {seen.parked} parked, {seen.dead} dead; blows: {struck}{away}"
     )
 

@@ -88,7 +88,10 @@ class Demo(Work):
         ended = _ending(row)
         if ended in may:
             return None
-        return f"is {_said(ended)}, and is meant to be {' or '.join(map(_said, may))}: {row.reason or ''} {row.error or ''}"
+        return (
+            f"is {_said(ended)}, and is meant to be {' or '.join(map(_said, may))}: "
+            f"{row.reason or ''} {row.error or ''}"
+        )
 
 
 def _ending(row: RunRow) -> flows.Ending:

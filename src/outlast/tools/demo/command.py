@@ -34,7 +34,8 @@ def demo(
         typer.Option(
             "--store-file",
             metavar="FILE",
-            help="The SQLite file to make, and to leave. One that an earlier demo left is replaced, any other is refused.",
+            help="The SQLite file to make, and to leave. One that an earlier demo left is "
+            "replaced, any other is refused.",
         ),
     ] = Path("outlast-demo.db"),
     record: Annotated[
@@ -47,9 +48,12 @@ def demo(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A research agent on two workers: one is sent SIGTERM in the middle of a tool call, one SIGKILL in the middle of a streamed answer; the rest carries on.
+    """Show a research agent that survives a stopped and a killed worker.
 
-    It takes about a minute, needs nothing but this package, and leaves a store to look at. It starts what it kills. Exits with 1 if what it shows is not so.
+    It runs on two workers. One gets SIGTERM in the middle of a tool call, the other SIGKILL in the
+    middle of a streamed answer, and a third carries on. This takes about a minute, needs nothing
+    but this package, and leaves a store to inspect. The demo kills only workers that it started.
+    Exits with 1 if a claim that it shows does not hold.
     """
     if record is not None and record.suffix != ".svg":
         raise typer.BadParameter("the name of a picture ends in .svg.", param_hint="--record")

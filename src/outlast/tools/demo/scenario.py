@@ -116,9 +116,17 @@ class Scenario:
             make_room(self._path)
             began = self._play(turn.close)
         return ScenarioResult(
-            self._address, began, time.monotonic() - self._began, self._model, self._outbox, self._struck, self._lives,
-            {one.pid: _name(one) for one in self._fleet.members}, self._fleet.surprises, self._scene.happenings,
-        )  # fmt: skip
+            self._address,
+            began,
+            time.monotonic() - self._began,
+            self._model,
+            self._outbox,
+            self._struck,
+            self._lives,
+            {one.pid: _name(one) for one in self._fleet.members},
+            self._fleet.surprises,
+            self._scene.happenings,
+        )
 
     def _play(self, is_open: Callable[[], None]) -> float:
         """Play all acts and return the start time, by `time.time()`.
@@ -242,7 +250,8 @@ class Scenario:
             for work in self._scene.works:
                 if work.state in BAD:
                     raise DemoFailed(
-                        f"while it waited for {what}: {work.id} is {work.state}. {self._why(work.id)}"
+                        f"while it waited for {what}: {work.id} is {work.state}. "
+                        f"{self._why(work.id)}"
                     )
             if time.monotonic() > self._until:
                 tails = " ".join(f"{_name(one)}: {one.tail()}" for one in self._fleet.members)
@@ -278,11 +287,17 @@ class Scenario:
         self._held = {topic: self._names.get(row.worker or "") for topic, row in rows.items()}
         scene.hands = [
             Hand(
-                _name(one), STATES.get(one.state, one.state), one.pid,
-                tuple(topic for topic, name in self._held.items() if name == _name(one) and not one.gone),
+                _name(one),
+                STATES.get(one.state, one.state),
+                one.pid,
+                tuple(
+                    topic
+                    for topic, name in self._held.items()
+                    if name == _name(one) and not one.gone
+                ),
             )
             for one in self._fleet.members
-        ]  # fmt: skip
+        ]
         scene.messages, scene.tokens = len(self._outbox.messages), self._model.used
 
     def _note(self, topic: str, row: RunRow) -> None:

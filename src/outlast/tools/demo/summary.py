@@ -26,8 +26,10 @@ from outlast.tools.demo.view import WIDTH, Line, Part
 LABEL = 11
 """Columns of the label before each part."""
 GATES = (
-    "The stand-in held the tool call and the answer until the signal was sent, so that each fell in the middle. It goes on after the id of "
-    "an event; a model that cannot is asked anew, and then the whole answer is redone. Default settings but for the number of slots."
+    "The stand-in held the tool call and the answer until the signal was sent, so that each fell "
+    "in the middle. It goes on after the id of "
+    "an event; a model that cannot is asked anew, and then the whole answer is redone. Default "
+    "settings but for the number of slots."
 )
 
 
@@ -159,7 +161,8 @@ def _sent(facts: Facts) -> str:
 
 def _saved(facts: Facts) -> str:
     return (
-        f"{facts.saved} tokens of finished steps, by the journal, and {facts.kept} of the {facts.arrived} tokens that had arrived of the "
+        f"{facts.saved} tokens of finished steps, by the journal, and {facts.kept} of the "
+        f"{facts.arrived} tokens that had arrived of the "
         "answer, by its progress, were not asked for again"
     )
 
@@ -181,15 +184,26 @@ def document(facts: Facts, checked: Sequence[Check], file: Path) -> dict[str, An
         "checks": [{"claim": check.claim, "wrong": list(check.wrong)} for check in checked],
         "seconds": round(facts.played.seconds, 3),
         "runs": {
-            id: {"status": told.row.status, "deaths": told.row.deaths, "interruptions": told.row.interruptions, "steps": told.steps, "tokens_saved": told.saved}
+            id: {
+                "status": told.row.status,
+                "deaths": told.row.deaths,
+                "interruptions": told.row.interruptions,
+                "steps": told.steps,
+                "tokens_saved": told.saved,
+            }
             for id, told in facts.runs.items()
         },
-        "redone": [{"request": call.path, "run": call.topic, "begun": times} for call, times in facts.again.items()],
+        "redone": [
+            {"request": call.path, "run": call.topic, "begun": times}
+            for call, times in facts.again.items()
+        ],
         "answer": {"tokens": length_of(CUT), "arrived": facts.arrived, "kept": facts.kept},
         "messages": [{"to": one.to, "text": one.text, "key": one.key} for one in facts.messages],
         "tokens": {"used": facts.played.model.used, "saved": facts.saved},
         "workers": facts.played.struck.codes,
-        "happenings": [{"at": round(one.at, 3), "text": one.text} for one in facts.played.happenings],
+        "happenings": [
+            {"at": round(one.at, 3), "text": one.text} for one in facts.played.happenings
+        ],
         "store": address(file),
         "look_closer": look_closer(file),
-    }  # fmt: skip
+    }

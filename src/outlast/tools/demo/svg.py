@@ -29,7 +29,8 @@ COLOURS = {
     "dim": "#7f848e",
 }
 STYLE = """
-  text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; white-space: pre; fill: #d4d4d4 }
+  text { white-space: pre; fill: #d4d4d4;
+    font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace }
   .frame { visibility: hidden } .last { visibility: visible } .title { font-weight: bold }
 """
 
@@ -45,16 +46,24 @@ def picture(frames: Sequence[Frame], end: Sequence[Line], date: str) -> str:
     seconds = [min(after.at - one.at, FRAME_SECONDS_MAX) for one, after in pairwise(shown)]
     seconds += [FRAME_SECONDS_MAX, END_SECONDS] if shown else [END_SECONDS]
     groups = [_group(frame.lines, number) for number, frame in enumerate(shown)]
-    return "\n".join((
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
-        "<title>outlast demo</title>",
-        f"<desc>Recorded by outlast demo --record, Outlast {outlast.__version__}, {escape(date)}. Its text is in the file of the same name that ends in .txt.</desc>",
-        f"<style>{STYLE}{_colours()}{_motion(seconds)}</style>",
-        f'<rect width="{width}" height="{height}" rx="8" fill="#1e1f24"/>',
-        *groups,
-        _group(end, len(shown), last=True),
-        "</svg>\n",
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            (
+                '<svg xmlns="http://www.w3.org/2000/svg" role="img" '
+                f'viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+            ),
+            "<title>outlast demo</title>",
+            (
+                f"<desc>Recorded by outlast demo --record, Outlast {outlast.__version__}, "
+                f"{escape(date)}. Its text is in the .txt file of the same name.</desc>"
+            ),
+            f"<style>{STYLE}{_colours()}{_motion(seconds)}</style>",
+            f'<rect width="{width}" height="{height}" rx="8" fill="#1e1f24"/>',
+            *groups,
+            _group(end, len(shown), last=True),
+            "</svg>\n",
+        )
+    )
 
 
 def transcript(happenings: Sequence[Happening], end: Sequence[Line]) -> str:

@@ -63,7 +63,10 @@ def _cut(facts: Facts) -> Iterator[str]:
     if told is None or (told.row.deaths, told.row.interruptions) != (1, 0):
         yield f"{CUT} did not die once"
     if facts.arrived != middle_of(CUT):
-        yield f"the answer was not cut in its middle, but at token {facts.arrived} of {length_of(CUT)}"
+        yield (
+            f"the answer was not cut in its middle, but at token {facts.arrived} of "
+            f"{length_of(CUT)}"
+        )
     if not facts.one_answer:
         yield "the answer was begun anew"
     if not 0 < facts.kept <= facts.arrived:
@@ -87,7 +90,10 @@ def _sent(facts: Facts) -> Iterator[str]:
         if effect.state == "happened"
     ]
     if sorted(keys) != sorted(meant):
-        yield f"the outbox has {len(keys)} messages, and the journals {len(meant)} that happened: not the same keys"
+        yield (
+            f"the outbox has {len(keys)} messages, and the journals {len(meant)} that happened: "
+            "not the same keys"
+        )
     for topic in TOPICS:
         wanted = {("reader", f"I look into {topic}."), ("reader", TOPICS[topic].answer)}
         if topic == ASKS:

@@ -67,7 +67,10 @@ async def _asked(method: str, url: str, body: Any) -> AsyncIterator[asyncio.Stre
     reader, writer = await asyncio.open_connection(to.hostname, to.port)
     try:
         text = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {to.path} HTTP/1.0\r\nHost: {to.netloc}\r\nContent-Length: {len(text)}\r\n\r\n"
+        head = (
+            f"{method} {to.path} HTTP/1.0\r\nHost: {to.netloc}\r\nContent-Length: "
+            f"{len(text)}\r\n\r\n"
+        )
         writer.write(head.encode() + text)
         await writer.drain()
         async with asyncio.timeout(READ_SECONDS):

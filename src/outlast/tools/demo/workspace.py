@@ -77,7 +77,8 @@ def make_room(path: Path) -> None:
     """
     if sys.platform == "win32":
         raise DemoRefused(
-            "the demo stops and kills with the signals of POSIX systems: it does not run on Windows."
+            "the demo stops and kills with the signals of POSIX systems: it does not run on "
+            "Windows."
         )
     # For "", "." or "/" nothing could lie beside it.
     if not path.name:
@@ -117,7 +118,8 @@ def _check(path: Path, files: list[Path]) -> None:
                 )
             if _is_lived_in(store):
                 raise DemoRefused(
-                    f"somebody works in {path}: another demo? Wait for its end, or name another with --store-file."
+                    f"somebody works in {path}: another demo? Wait for its end, or name another "
+                    "with --store-file."
                 )
     except StoreError as error:
         raise DemoRefused(f"{path} cannot be read as a store: {error} {instead}") from error

@@ -84,19 +84,30 @@ def manifest(
     ] = _DEFAULT.module,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a worker is deployed with: a Dockerfile and its .dockerignore, a compose file, Kubernetes manifests, a systemd unit, alert rules or a dashboard.
+    """Print a deployment document for workers.
 
-    Grace periods, time-outs of preStop commands, probes, leases and alerts all follow from the same numbers, so that they cannot disagree.
-    `outlast doctor --manifest FILE` checks what you make of it.
+    The kinds are a Dockerfile and its .dockerignore, a compose file, Kubernetes manifests, a
+    systemd unit, alert rules and a dashboard. Grace periods, time-outs of preStop commands, probes,
+    leases and alerts all follow from the same numbers. `outlast doctor --manifest FILE` checks a
+    document after you changed it.
     """
     with answering(as_json):
         if (kind is None) == (write is None):
             raise SettingsError(f"--kind or --write, one of them. Kinds: {', '.join(DOCUMENTS)}.")
         numbers = DeploymentConfig(
-            name=name, image=image, module=module, grace=grace, pre_stop=pre_stop, lease=lease, replicas=1,
-            replicas_max=_DEFAULT.replicas_max if replicas_max is None else replicas_max, concurrency=concurrency, port=port, objective=objective,
+            name=name,
+            image=image,
+            module=module,
+            grace=grace,
+            pre_stop=pre_stop,
+            lease=lease,
+            replicas=1,
+            replicas_max=_DEFAULT.replicas_max if replicas_max is None else replicas_max,
+            concurrency=concurrency,
+            port=port,
+            objective=objective,
             runbook_base=runbook_base,
-        )  # fmt: skip
+        )
         chosen = DOCUMENTS if kind is None else {kind.value: DOCUMENTS[kind.value]}
         if replicas_max is None:
             numbers = replace(numbers, replicas_max=max(numbers.replicas_max, replicas or 1))

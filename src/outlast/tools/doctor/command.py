@@ -53,7 +53,8 @@ def doctor(
         typer.Option(
             "--manifest",
             metavar="FILE",
-            help="Check this file instead (may be repeated; - is standard input; of a folder, those in it): Kubernetes YAML, a compose file, a .service unit, a Dockerfile.",
+            help="Check this file instead (may be repeated; - is standard input; of a folder, "
+            "those in it): Kubernetes YAML, a compose file, a .service unit, a Dockerfile.",
         ),
     ] = None,
     rollout_budget: RolloutBudget = None,
@@ -61,10 +62,15 @@ def doctor(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for what goes wrong in practice, and say how to mend it: grace periods, signals that do not arrive, file systems, what a server can lose, runs that nobody takes. With a Python file: calls in its workflows whose answer differs when a run is replayed.
+    """Look for common problems and say how to fix each.
 
-    Ends with 1 if something is wrong, with 2 if a setting is unknown or impossible. The store is only looked at, and none is made. With
-    --manifest nothing but the files is looked at, for a pipeline. Secrets, and passwords in addresses, are not shown.
+    It checks grace periods, signals that do not arrive, file systems, what a server can lose, and
+    runs that no worker claims. With a Python file, it lists calls in workflows whose answer differs
+    when a run is replayed.
+
+    Exits with 1 if something is wrong, and with 2 if a setting is unknown or impossible. It only
+    reads the store and creates none. With --manifest it reads nothing but the files, for a
+    pipeline. Secrets, and passwords in addresses, are not shown.
     """
     manifest = [*(manifest or ()), *(files or ())]
     with answering(as_json):

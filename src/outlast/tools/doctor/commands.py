@@ -12,20 +12,22 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from outlast.cli.app import COMMANDS
 from outlast.tools.doctor.workload import SHELLS, seconds_of
 
-WRAPPERS = {"tini", "dumb-init", "catatonit", "env", "nice", "ionice", "setpriv", "gosu", "su-exec", "chpst", "stdbuf", "taskset", "numactl", "exec"}  # fmt: skip
+WRAPPERS = {
+    *("tini", "dumb-init", "catatonit", "env", "nice", "ionice", "setpriv", "gosu"),
+    *("su-exec", "chpst", "stdbuf", "taskset", "numactl", "exec"),
+}
 """Programs that replace themselves with a command, or forward signals only to it.
 
 A shell behind one of them is still in front of the worker.
 """
-SHORT = {":", "[", "cd", "echo", "exit", "export", "false", "kill", "printf", "set", "test", "touch", "true", "umask", "unset"}  # fmt: skip
+SHORT = {
+    *(":", "[", "cd", "echo", "exit", "export", "false", "kill", "printf", "set", "test"),
+    *("touch", "true", "umask", "unset"),
+}
 """Commands that take no time."""
-COMMANDS = {
-    "bench", "cancel", "chaos", "decide", "demo", "doctor", "drain", "drains", "explain", "limit", "manifest", "migrate", "prune", "queues", "resume", "retry", "run", "runs", "send",
-    "sessions", "show", "submit", "worker", "workers",
-}  # fmt: skip
-"""Commands of `outlast`. If it is an image's entry point, a manifest names only one of these."""
 _WITH_WORD = re.compile(r"[-+][abd-zA-Z]*[oO]|--rcfile|--init-file")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "{", "!"}
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)

@@ -29,13 +29,26 @@ def workloads(path: str, document: dict[str, Any]) -> Iterator[Workload]:
         env = _env(said.get("environment"))
         count = table(said.get("deploy")).get("replicas") or said.get("scale")
         yield Workload(
-            kind="compose", name=name, file=path, image=filled(text_of(said.get("image"))), env=env,
+            kind="compose",
+            name=name,
+            file=path,
+            image=filled(text_of(said.get("image"))),
+            env=env,
             env_elsewhere=elsewhere or bool(said.get("env_file")),
-            **called(_words(path, said.get("entrypoint")), _words(path, said.get("command")), ours=has_ours(env)),
-            period=seconds, period_default=PERIOD_SECONDS, period_elsewhere=seconds is None and (elsewhere or period is not None),
-            period_name="stop_grace_period", stop_signal=text_of(said.get("stop_signal")) or None, mounts=_mounts(said, volumes),
-            replicas=count if type(count) is int else None, probed=bool(table(said.get("healthcheck"))),
-        )  # fmt: skip
+            **called(
+                _words(path, said.get("entrypoint")),
+                _words(path, said.get("command")),
+                ours=has_ours(env),
+            ),
+            period=seconds,
+            period_default=PERIOD_SECONDS,
+            period_elsewhere=seconds is None and (elsewhere or period is not None),
+            period_name="stop_grace_period",
+            stop_signal=text_of(said.get("stop_signal")) or None,
+            mounts=_mounts(said, volumes),
+            replicas=count if type(count) is int else None,
+            probed=bool(table(said.get("healthcheck"))),
+        )
 
 
 def _whole(services: dict[str, dict[str, Any]], name: str) -> tuple[dict[str, Any], bool]:

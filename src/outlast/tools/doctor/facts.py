@@ -153,7 +153,10 @@ def _unopened(scheme: str, there: int, known: int) -> str | None:
     if there == 0:
         return "there is none at this address yet."
     if there < known:
-        return f"its schema is version {there}, of an older Outlast, and opening it would bring it to {known}: `outlast migrate` does that."
+        return (
+            f"its schema is version {there}, of an older Outlast, and opening it would bring it "
+            f"to {known}: `outlast migrate` does that."
+        )
     return None
 
 
@@ -210,10 +213,15 @@ def _in_store(store: Store) -> InStore:
     unknown = {row.name: store.peek((row.name,), fleet.known(row.name)).unknown for row in queues}
     pairs = store.measured()[:STEPS_MAX]
     return InStore(
-        now=fleet.now, queues=queues, unknown={name: found for name, found in unknown.items() if found},
-        workers=tuple(fleet.workers), dead=fleet.dead, stalls=stalls_of(store), drains=tuple(map(DrainReport.of, store.drains(DRAINS))),
+        now=fleet.now,
+        queues=queues,
+        unknown={name: found for name, found in unknown.items() if found},
+        workers=tuple(fleet.workers),
+        dead=fleet.dead,
+        stalls=stalls_of(store),
+        drains=tuple(map(DrainReport.of, store.drains(DRAINS))),
         durations=store.durations(pairs) if pairs else {},
-    )  # fmt: skip
+    )
 
 
 def _folder(store: Any) -> Folder:
@@ -229,10 +237,15 @@ def _folder(store: Any) -> Folder:
         return Folder(path, exists=False, writable=False, free=-1, size=-1, mount=mount_of(real))
     read_only = exists and os.access(real, os.R_OK) and not os.access(real, os.W_OK)
     return Folder(
-        path, exists, _is_writable(real, there),
-        room.f_bavail * room.f_frsize if room else -1, room.f_blocks * room.f_frsize if room else -1, mount_of(there),
-        _open_to_others(real), read_only,
-    )  # fmt: skip
+        path,
+        exists,
+        _is_writable(real, there),
+        room.f_bavail * room.f_frsize if room else -1,
+        room.f_blocks * room.f_frsize if room else -1,
+        mount_of(there),
+        _open_to_others(real),
+        read_only,
+    )
 
 
 def _open_to_others(path: Path) -> tuple[str, ...]:
@@ -308,7 +321,8 @@ def _postgres(address: str) -> Mapping[str, Any]:
         ((replica,),) = db.execute("SELECT pg_is_in_recovery()")
         rights = db.execute(
             "SELECT has_table_privilege(c.oid, 'INSERT, UPDATE') FROM pg_class c "
-            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'runs'",
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = "
+            "'runs'",
             (parsed.schema,),
         )
     except (psycopg.Error, OSError) as error:
@@ -337,8 +351,11 @@ def _redis(address: str) -> Mapping[str, Any]:
         seconds, micros = line.call("TIME")
         answered = time.time()
         return {
-            "dangers": dangers(line), "version": info(line, "server").get("redis_version", ""), "appendfsync": setting(line, "appendfsync"),
-            "skew": int(seconds) + int(micros) / 1e6 - (asked + answered) / 2, "trip": answered - asked,
-        }  # fmt: skip
+            "dangers": dangers(line),
+            "version": info(line, "server").get("redis_version", ""),
+            "appendfsync": setting(line, "appendfsync"),
+            "skew": int(seconds) + int(micros) / 1e6 - (asked + answered) / 2,
+            "trip": answered - asked,
+        }
     finally:
         line.drop()

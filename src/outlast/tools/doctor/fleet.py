@@ -14,13 +14,19 @@ RECENT_SECONDS = 7 * 86_400.0
 def store(facts: Facts) -> Iterator[Finding]:
     where = masked(facts.loaded.settings.store)
     if facts.store_fails:
-        yield error("store", f"it cannot be used: {facts.store_error}", "Until that is mended no worker here records anything.", where)  # fmt: skip
+        yield error(
+            "store",
+            f"it cannot be used: {facts.store_error}",
+            "Until that is mended no worker here records anything.",
+            where,
+        )
     elif facts.store is None:
         yield note("store", f"nothing is known of it: {facts.store_error}", where=where)
     elif facts.read_only:
         yield note(
             "store",
-            "it can be opened and read. This user has read-only access: enough for the doctor, not for a worker.",
+            "it can be opened and read. This user has read-only access: enough for the doctor, not "
+            "for a worker.",
             where=where,
         )
     else:
@@ -36,24 +42,53 @@ def runs(facts: Facts) -> Iterator[Finding]:
         where = f"queue {queue.name}"
         if queue.stuck:
             trouble = True
-            yield error("runs", f"{counted(queue.stuck, 'run')} cannot be undone: what was done outside still is.", "`outlast runs --undoing --status parked`, `outlast show ID`; mend it, then `outlast retry ID`.", where)  # fmt: skip
+            yield error(
+                "runs",
+                f"{counted(queue.stuck, 'run')} cannot be undone: what was done outside still is.",
+                "`outlast runs --undoing --status parked`, `outlast show ID`; mend it, then "
+                "`outlast retry ID`.",
+                where,
+            )
         if queue.dead:
             trouble = True
-            yield warning("runs", f"{counted(queue.dead, 'dead letter')}.", "`outlast runs --status dead`, `outlast show ID`, then `outlast retry ID` or `outlast cancel ID`.", where)  # fmt: skip
+            yield warning(
+                "runs",
+                f"{counted(queue.dead, 'dead letter')}.",
+                "`outlast runs --status dead`, `outlast show ID`, then `outlast retry ID` or "
+                "`outlast cancel ID`.",
+                where,
+            )
         if queue.parked > queue.stuck:
             trouble = True
-            yield warning("runs", f"{counted(waits := queue.parked - queue.stuck, 'run')} {'waits' if waits == 1 else 'wait'} for a person.", "`outlast runs --status parked`, `outlast show ID` says what to decide.", where)  # fmt: skip
+            yield warning(
+                "runs",
+                f"{counted(waits := queue.parked - queue.stuck, 'run')} "
+                f"{'waits' if waits == 1 else 'wait'} for a person.",
+                "`outlast runs --status parked`, `outlast show ID` says what to decide.",
+                where,
+            )
         names = found.unknown.get(queue.name, ())
         if names:
             trouble = True
-            yield warning("runs", f"runs wait whose workflow no living worker knows: {', '.join(names[:5])}.", "Start a worker with the module that has it, or give it its old name: @workflow(name=…).", where)  # fmt: skip
+            yield warning(
+                "runs",
+                f"runs wait whose workflow no living worker knows: {', '.join(names[:5])}.",
+                "Start a worker with the module that has it, or give it its old name: "
+                "@workflow(name=…).",
+                where,
+            )
         since = queue.returned_since
         if queue.returned and since is not None and found.now - since > facts.loaded.settings.lease:
             trouble = True
             yield warning(
-                "runs", f"{counted(queue.returned, 'interrupted run')} {'waits' if queue.returned == 1 else 'wait'}, the longest for {found.now - since:.0f} s.",
-                "Are there enough workers with free slots (`outlast workers`)? Is the queue limited (`outlast queues`)?", where,
-            )  # fmt: skip
+                "runs",
+                f"{counted(queue.returned, 'interrupted run')} "
+                f"{'waits' if queue.returned == 1 else 'wait'}, the longest for "
+                f"{found.now - since:.0f} s.",
+                "Are there enough workers with free slots (`outlast workers`)? Is the queue "
+                "limited (`outlast queues`)?",
+                where,
+            )
     if not trouble:
         ready, delayed = (
             sum(one.ready for one in found.queues),
@@ -67,10 +102,22 @@ def workers(facts: Facts) -> Iterator[Finding]:
     if found is None:
         return
     if found.dead:
-        yield warning("workers", f"{counted(len(found.dead), 'worker')} {'seems' if len(found.dead) == 1 else 'seem'} dead, and not swept yet: {', '.join(sorted(map(str, found.dead))[:5])}.", "A living worker of this store does that within a lease. Is there one?")  # fmt: skip
+        yield warning(
+            "workers",
+            f"{counted(len(found.dead), 'worker')} {'seems' if len(found.dead) == 1 else 'seem'} "
+            f"dead, and not swept yet: {', '.join(sorted(map(str, found.dead))[:5])}.",
+            "A living worker of this store does that within a lease. Is there one?",
+        )
     here = {one.id for one in found.workers}
     for one in found.stalls[:5]:
-        yield warning("workers", f"{one.step} blocked the event loop of a worker for {one.seconds:.1f} s, {found.now - one.at:.0f} s ago, at {one.line}.", "Nothing else in that process moved meanwhile. Write the step as `def` instead of `async def`: it then executes in a thread.", f"worker {one.worker}{'' if one.worker in here else ', which has ended'}")  # fmt: skip
+        yield warning(
+            "workers",
+            f"{one.step} blocked the event loop of a worker for {one.seconds:.1f} s, "
+            f"{found.now - one.at:.0f} s ago, at {one.line}.",
+            "Nothing else in that process moved meanwhile. Write the step as `def` instead of "
+            "`async def`: it then executes in a thread.",
+            f"worker {one.worker}{'' if one.worker in here else ', which has ended'}",
+        )
     alive = [one for one in found.workers if one.id not in found.dead]
     claiming = [one for one in alive if one.concurrency and not one.draining]
     due = sum(queue.ready for queue in found.queues)
@@ -78,9 +125,19 @@ def workers(facts: Facts) -> Iterator[Finding]:
         if not found.dead and not found.stalls:
             yield ok("workers", f"{len(claiming)} claim, {len(alive)} have the store open.")
     elif alive:
-        yield note("workers", f"{due} {'is' if due == 1 else 'are'} queued, and nobody is on record as claiming any. Who consumes items is not.", "If they are runs, start a worker: outlast worker MODULE.")  # fmt: skip
+        yield note(
+            "workers",
+            f"{due} {'is' if due == 1 else 'are'} queued, and nobody is on record as claiming any. "
+            "Who consumes items is not.",
+            "If they are runs, start a worker: outlast worker MODULE.",
+        )
     else:
-        yield warning("workers", f"{counted(due, 'run')} {'is' if due == 1 else 'are'} queued, and no worker claims any.", "Start one: outlast worker MODULE.")  # fmt: skip
+        yield warning(
+            "workers",
+            f"{counted(due, 'run')} {'is' if due == 1 else 'are'} queued, "
+            "and no worker claims any.",
+            "Start one: outlast worker MODULE.",
+        )
 
 
 def drains(facts: Facts) -> Iterator[Finding]:
@@ -96,14 +153,20 @@ def drains(facts: Facts) -> Iterator[Finding]:
     stubborn = sorted({step for one in recent for step in one.not_checkpointed})
     if cut:
         yield error(
-            "drains", f"{len(cut)} of the last {len(recent)} drains were cut short: the process was killed before its grace was over.",
-            "Its surroundings give less than OUTLAST_GRACE: `outlast doctor --manifest FILE`. `outlast drains` has them.", f"worker {cut[0].worker}",
-        )  # fmt: skip
+            "drains",
+            f"{len(cut)} of the last {len(recent)} drains were cut short: the process was killed "
+            "before its grace was over.",
+            "Its surroundings give less than OUTLAST_GRACE: `outlast doctor --manifest FILE`. "
+            "`outlast drains` has them.",
+            f"worker {cut[0].worker}",
+        )
     if stubborn:
         yield warning(
-            "drains", f"steps that were told to stop and did not: {', '.join(stubborn[:5])}.",
-            "A thread cannot be cancelled: have it ask current().draining, or await what can be cancelled.",
-        )  # fmt: skip
+            "drains",
+            f"steps that were told to stop and did not: {', '.join(stubborn[:5])}.",
+            "A thread cannot be cancelled: have it ask current().draining, or await what can be "
+            "cancelled.",
+        )
     if not cut and not stubborn:
         yield ok(
             "drains",

@@ -28,7 +28,8 @@ def grace(facts: Facts) -> Iterator[Finding]:
     yield note(
         "grace",
         f"grace is {seconds:g} s; {where} not to be seen from here.",
-        f"Give at least {seconds + MARGIN_MIN:g} s, and the length of a preStop command on top: outlast doctor --manifest FILE compares them.",
+        f"Give at least {seconds + MARGIN_MIN:g} s, and the length of a preStop command on top: "
+        "outlast doctor --manifest FILE compares them.",
     )
 
 
@@ -55,7 +56,10 @@ def steps(facts: Facts) -> Iterator[Finding]:
             never.append(f"{step} of {workflow} (at least {min(found):.0f} s)")
         elif median(found) > has:
             mostly.append(f"{step} of {workflow} (median {median(found):.0f} s)")
-    fix = "Raise grace, or have the step save progress, so that it goes on from there and not from its beginning (`outlast explain steps`)."
+    fix = (
+        "Raise grace, or have the step save progress, so that it goes on from there and not from "
+        "its beginning (`outlast explain steps`)."
+    )
     if never:
         yield warning(
             "steps",
@@ -65,18 +69,22 @@ def steps(facts: Facts) -> Iterator[Finding]:
     if mostly:
         yield note(
             "steps",
-            f"steps that mostly do not end in the {has:g} s that a drain has for them: {_some(mostly)}.",
+            f"steps that mostly do not end in the {has:g} s that a drain has for them: "
+            f"{_some(mostly)}.",
             fix,
         )
     if not measured:
         yield note(
-            "steps", f"no step has {SAMPLES_MIN} recorded durations yet: whether any ends in the {has:g} s that a drain has for it is not known."
-        )  # fmt: skip
+            "steps",
+            f"no step has {SAMPLES_MIN} recorded durations yet: whether any ends in the {has:g} s "
+            "that a drain has for it is not known.",
+        )
     elif not never and not mostly:
         ends = "ends" if len(measured) == 1 else "end"
         yield ok(
             "steps",
-            f"{counted(len(measured), 'step')} with recorded durations {ends} in the {has:g} s that a drain has.",
+            f"{counted(len(measured), 'step')} with recorded durations {ends} in the {has:g} s "
+            "that a drain has.",
         )
 
 
@@ -85,19 +93,23 @@ def leases(settings: Settings) -> Iterator[Finding]:
     if settings.stall_max >= settings.lease:
         yield warning(
             "lease",
-            f"stall_max={settings.stall_max:g} is not below lease={settings.lease:g}: a worker whose loop stands still keeps its lease until it is over, and learns late that it lost its runs.",
+            f"stall_max={settings.stall_max:g} is not below lease={settings.lease:g}: a worker "
+            "whose loop stands still keeps its lease until it is over, and learns late that it "
+            "lost its runs.",
             f"Set stall_max to {_two_thirds(settings.lease)} or less.",
         )
     if settings.lease < 5:
         yield warning(
             "lease",
-            f"lease={settings.lease:g} s: a busy node or a slow store makes living workers look dead, and their steps are redone.",
+            f"lease={settings.lease:g} s: a busy node or a slow store makes living workers look "
+            "dead, and their steps are redone.",
             "Use 15 to 60 s. Deaths are noticed sooner by a lock in any case.",
         )
     if settings.poll > settings.lease / 2:
         yield warning(
             "lease",
-            f"poll={settings.poll:g} s is more than half of lease={settings.lease:g}: where no bell rings, what dead workers left is found late.",
+            f"poll={settings.poll:g} s is more than half of lease={settings.lease:g}: where no "
+            "bell rings, what dead workers left is found late.",
             "Lower poll to 2 s or so.",
         )
 
@@ -118,13 +130,16 @@ def lease(facts: Facts) -> Iterator[Finding]:
     if len(others) > 1:
         yield warning(
             "lease",
-            f"workers of this store have different leases: {', '.join(f'{one:g} s' for one in sorted(others))}.",
-            "Give all of them the same OUTLAST_LEASE: who sweeps goes by the lease of the worker that is dead, but alerts and people go by one number.",
+            "workers of this store have different leases: "
+            f"{', '.join(f'{one:g} s' for one in sorted(others))}.",
+            "Give all of them the same OUTLAST_LEASE: who sweeps goes by the lease of the worker "
+            "that is dead, but alerts and people go by one number.",
         )
     elif not found:
         yield ok(
             "lease",
-            f"lease {settings.lease:g} s, heartbeat {settings.heartbeat:g} s, poll {settings.poll:g} s.",
+            f"lease {settings.lease:g} s, heartbeat {settings.heartbeat:g} s, poll "
+            f"{settings.poll:g} s.",
         )
 
 

@@ -15,9 +15,19 @@ SCALED_MAX = 100
 """KEDA's default of maxReplicaCount."""
 
 _VOLUMES = {
-    "emptyDir": "emptyDir", "ephemeral": "ephemeral", "persistentVolumeClaim": "claim", "hostPath": "host", "nfs": "nfs", "cephfs": "nfs",
-    "glusterfs": "nfs", "azureFile": "nfs", "configMap": "readonly", "secret": "readonly", "projected": "readonly", "downwardAPI": "readonly",
-}  # fmt: skip
+    "emptyDir": "emptyDir",
+    "ephemeral": "ephemeral",
+    "persistentVolumeClaim": "claim",
+    "hostPath": "host",
+    "nfs": "nfs",
+    "cephfs": "nfs",
+    "glusterfs": "nfs",
+    "azureFile": "nfs",
+    "configMap": "readonly",
+    "secret": "readonly",
+    "projected": "readonly",
+    "downwardAPI": "readonly",
+}
 
 Scaled = Mapping[tuple[str, str], int]
 ConfigMaps = Mapping[tuple[str, str], dict[str, Any]]
@@ -74,18 +84,40 @@ def workloads(
         said = _env(container, {key: data for (at, key), data in maps.items() if at == namespace})
         live, patience = _probe(container.get("livenessProbe"))
         yield Workload(
-            kind=kind, name=f"{name}/{text_of(container.get('name'))}", file=path, image=text_of(container.get("image")), **said,
-            **called(words_of(container.get("command")), words_of(container.get("args")), ours=has_ours(said["env"])),
-            period=seconds_of(period), period_default=PERIOD_SECONDS, period_elsewhere=period is not None and seconds_of(period) is None,
-            period_name="terminationGracePeriodSeconds", pre_stop=_pre_stop(table(table(container.get("lifecycle")).get("preStop"))),
+            kind=kind,
+            name=f"{name}/{text_of(container.get('name'))}",
+            file=path,
+            image=text_of(container.get("image")),
+            **said,
+            **called(
+                words_of(container.get("command")),
+                words_of(container.get("args")),
+                ours=has_ours(said["env"]),
+            ),
+            period=seconds_of(period),
+            period_default=PERIOD_SECONDS,
+            period_elsewhere=period is not None and seconds_of(period) is None,
+            period_name="terminationGracePeriodSeconds",
+            pre_stop=_pre_stop(table(table(container.get("lifecycle")).get("preStop"))),
             replicas=replicas if type(replicas) is int and replicas >= 0 else None,
-            pinned=bool(pod.get("nodeName") or table(pod.get("nodeSelector")).get("kubernetes.io/hostname")),
-            surge=text_of(update.get("maxSurge")) or "25%", unavailable=text_of(update.get("maxUnavailable")) or "25%",
-            recreate=strategy.get("type") == "Recreate", progress_deadline=seconds_of(spec.get("progressDeadlineSeconds")),
-            mounts=_mounts(container, volumes), liveness=live, liveness_patience=patience, readiness=_probe(container.get("readinessProbe"))[0],
-            probed=any(table(container.get(f"{one}Probe")) for one in ("liveness", "readiness", "startup")), probe_ports=_probe_ports(container),
-            restart=text_of(pod.get("restartPolicy")) or None, knows_75=kind not in ("Job", "CronJob") or _knows_75(job),
-        )  # fmt: skip
+            pinned=bool(
+                pod.get("nodeName") or table(pod.get("nodeSelector")).get("kubernetes.io/hostname")
+            ),
+            surge=text_of(update.get("maxSurge")) or "25%",
+            unavailable=text_of(update.get("maxUnavailable")) or "25%",
+            recreate=strategy.get("type") == "Recreate",
+            progress_deadline=seconds_of(spec.get("progressDeadlineSeconds")),
+            mounts=_mounts(container, volumes),
+            liveness=live,
+            liveness_patience=patience,
+            readiness=_probe(container.get("readinessProbe"))[0],
+            probed=any(
+                table(container.get(f"{one}Probe")) for one in ("liveness", "readiness", "startup")
+            ),
+            probe_ports=_probe_ports(container),
+            restart=text_of(pod.get("restartPolicy")) or None,
+            knows_75=kind not in ("Job", "CronJob") or _knows_75(job),
+        )
 
 
 def _staying(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:

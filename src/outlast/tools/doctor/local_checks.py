@@ -9,9 +9,28 @@ from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding, error, note, ok, warning
 
 NETWORK = {
-    "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs", "virtiofs", "vboxsf",
-    "vmhgfs", "prl_fs", "drvfs", "fakeowner",
-}  # fmt: skip
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb2",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "coda",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "orangefs",
+    "virtiofs",
+    "vboxsf",
+    "vmhgfs",
+    "prl_fs",
+    "drvfs",
+    "fakeowner",
+}
 """File systems of another machine, or of this machine's host.
 
 Any FUSE file system counts too, except those in LOCAL_FUSE.
@@ -30,7 +49,13 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     found = False
     if not folder.writable and not facts.read_only:
         found = True
-        yield error("filesystem", "the store, its folder or what lies beside it (-wal, -shm, .d) cannot be written by this user.", "Give it to the user that the worker is (in Kubernetes: fsGroup).", where)  # fmt: skip
+        yield error(
+            "filesystem",
+            "the store, its folder or what lies beside it (-wal, -shm, .d) cannot be written by "
+            "this user.",
+            "Give it to the user that the worker is (in Kubernetes: fsGroup).",
+            where,
+        )
     kind = folder.mount.kind if folder.mount is not None else None
     if kind is None:
         yield note(
@@ -42,18 +67,29 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     elif kind in NETWORK or (kind.startswith("fuse") and kind not in LOCAL_FUSE):
         found = True
         yield error(
-            "filesystem", f"the store lies on {kind}: locks and syncs over a network are not what {facts.scheme} needs, and what was recorded may be lost.",
-            "Use a local disk, or a Postgres or Redis store.", where,
-        )  # fmt: skip
+            "filesystem",
+            f"the store lies on {kind}: locks and syncs over a network are not what {facts.scheme} "
+            "needs, and what was recorded may be lost.",
+            "Use a local disk, or a Postgres or Redis store.",
+            where,
+        )
     elif kind in PASSING:
         found = True
         yield warning(
-            "filesystem", f"the store lies on {kind}: it is gone with the container{' or the next boot' if kind == 'tmpfs' else ''}.",
-            "Mount a volume at its folder.", where,
-        )  # fmt: skip
+            "filesystem",
+            f"the store lies on {kind}: it is gone with the "
+            f"container{' or the next boot' if kind == 'tmpfs' else ''}.",
+            "Mount a volume at its folder.",
+            where,
+        )
     if 0 <= folder.free < FREE_ERROR:
         found = True
-        yield error("filesystem", f"only {folder.free / 1e6:.0f} MB are free: soon nothing can be recorded.", "Make room, or `outlast prune`.", where)  # fmt: skip
+        yield error(
+            "filesystem",
+            f"only {folder.free / 1e6:.0f} MB are free: soon nothing can be recorded.",
+            "Make room, or `outlast prune`.",
+            where,
+        )
     elif 0 <= folder.free < FREE_WARNING and folder.free < folder.size * FREE_SHARE:
         found = True
         yield warning(
@@ -65,15 +101,17 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     if folder.open_to_others:
         found = True
         yield warning(
-            "filesystem", f"every user of this machine may read or write {', '.join(folder.open_to_others)}: arguments, results and sessions are in the store as they are.",
-            "chmod o-rwx them, unless that is meant.", where,
-        )  # fmt: skip
-    if not found:
-        yield ok(
             "filesystem",
-            f"a local disk{'' if kind is None else f' ({kind})'}, {'read-only for this user' if facts.read_only else 'writable'}{f', {folder.free / 1e9:.1f} GB free' if folder.free >= 0 else ''}.",
+            f"every user of this machine may read or write {', '.join(folder.open_to_others)}: "
+            "arguments, results and sessions are in the store as they are.",
+            "chmod o-rwx them, unless that is meant.",
             where,
         )
+    if not found:
+        disk = "a local disk" if kind is None else f"a local disk ({kind})"
+        rights = "read-only for this user" if facts.read_only else "writable"
+        free = f", {folder.free / 1e9:.1f} GB free" if folder.free >= 0 else ""
+        yield ok("filesystem", f"{disk}, {rights}{free}.", where)
 
 
 def http(facts: Facts) -> Iterator[Finding]:
@@ -88,14 +126,19 @@ def http(facts: Facts) -> Iterator[Finding]:
         yield ok("http", f"the HTTP server is for this machine only ({settings.http}).")
     elif not settings.http_secret:
         yield warning(
-            "http", f"the HTTP server is open to others ({settings.http}) and has no secret: anybody there may read /drain and /metrics, and through a sidecar or proxy on this host also end the worker.",
+            "http",
+            f"the HTTP server is open to others ({settings.http}) and has no secret: anybody there "
+            "may read /drain and /metrics, and through a sidecar or proxy on this host also end "
+            "the worker.",
             "Set OUTLAST_HTTP_SECRET, or bind it to 127.0.0.1.",
-        )  # fmt: skip
+        )
     elif len(settings.http_secret) < SECRET_CHARACTERS_MIN:
         yield warning(
-            "http", f"the HTTP server is open to others ({settings.http}), and its secret has fewer than {SECRET_CHARACTERS_MIN} characters: how often it is guessed is not limited.",
+            "http",
+            f"the HTTP server is open to others ({settings.http}), and its secret has fewer than "
+            f"{SECRET_CHARACTERS_MIN} characters: how often it is guessed is not limited.",
             "Set OUTLAST_HTTP_SECRET to 32 random characters, as by `openssl rand -hex 16`.",
-        )  # fmt: skip
+        )
     else:
         yield ok(
             "http", f"the HTTP server ({settings.http}) has a secret for /shutdown and /drain."

@@ -114,18 +114,35 @@ def settings(facts: Facts) -> Iterator[Finding]:
     if not found:
         yield warning(
             "settings",
-            "no worker of Outlast is in these files, neither an OUTLAST_ variable nor a command `outlast`: nothing is judged.",
-            "Name the file that has it. If its image calls `outlast`, say so here: command: [outlast, worker, …].",
+            "no worker of Outlast is in these files, neither an OUTLAST_ variable nor a command "
+            "`outlast`: nothing is judged.",
+            "Name the file that has it. If its image calls `outlast`, say so here: command: "
+            "[outlast, worker, …].",
         )
     for one in found:
         if one.env_unquoted:
-            yield error("settings", f"the value of {', '.join(one.env_unquoted[:5])} is no text: Kubernetes refuses the whole manifest.", 'Quote it: value: "60".', one.where)  # fmt: skip
+            yield error(
+                "settings",
+                f"the value of {', '.join(one.env_unquoted[:5])} is no text: Kubernetes refuses "
+                "the whole manifest.",
+                'Quote it: value: "60".',
+                one.where,
+            )
         _, wrong = _understood(one)
         for why in wrong.values():
-            yield error("settings", str(why), "Mend the variable. What goes by it is not judged before.", one.where)  # fmt: skip
+            yield error(
+                "settings",
+                str(why),
+                "Mend the variable. What goes by it is not judged before.",
+                one.where,
+            )
         if not wrong:
             many = sum(name.startswith(PREFIX) for name in one.env)
-            yield ok("settings", f"{counted(many, 'setting')} {'is' if many == 1 else 'are'} in order.", one.where)  # fmt: skip
+            yield ok(
+                "settings",
+                f"{counted(many, 'setting')} {'is' if many == 1 else 'are'} in order.",
+                one.where,
+            )
 
 
 def grace(facts: Facts) -> Iterator[Finding]:
@@ -134,10 +151,21 @@ def grace(facts: Facts) -> Iterator[Finding]:
         if chosen is None or one.period_default is None:
             continue
         if _is_hidden(one, _GRACE_NAMES):
-            yield note("grace", "OUTLAST_GRACE is not in this file: it may be in a secret, a config map or another file.", f"Compare it with {one.period_name} yourself, or name it here.", one.where)  # fmt: skip
+            yield note(
+                "grace",
+                "OUTLAST_GRACE is not in this file: it may be in a secret, a config map or another "
+                "file.",
+                f"Compare it with {one.period_name} yourself, or name it here.",
+                one.where,
+            )
             continue
         if one.period_elsewhere:
-            yield note("grace", f"what {one.period_name} is cannot be told from this file.", f"It must be {chosen.grace + MARGIN_MIN:g} s or more.", one.where)  # fmt: skip
+            yield note(
+                "grace",
+                f"what {one.period_name} is cannot be told from this file.",
+                f"It must be {chosen.grace + MARGIN_MIN:g} s or more.",
+                one.where,
+            )
             continue
         period = one.period_default if one.period is None else one.period
         said = f"{one.period_name} is {period:g} s{' unless given' if one.period is None else ''}"
@@ -154,7 +182,12 @@ def grace(facts: Facts) -> Iterator[Finding]:
             f" after a preStop of {before:g} s" if before else ""
         )
         if period < needs:
-            yield error("grace", f"{said}, and the worker takes up to {parts}: its drain is cut short by SIGKILL.", f"Set {one.period_name} to {math.ceil(needs + 3)} or more, or lower OUTLAST_GRACE.", one.where)  # fmt: skip
+            yield error(
+                "grace",
+                f"{said}, and the worker takes up to {parts}: its drain is cut short by SIGKILL.",
+                f"Set {one.period_name} to {math.ceil(needs + 3)} or more, or lower OUTLAST_GRACE.",
+                one.where,
+            )
         else:
             yield ok("grace", f"{said}, enough for {parts}.", one.where)
 
@@ -177,19 +210,34 @@ def signals(facts: Facts) -> Iterator[Finding]:
         if front is InFront.TRAPS or one.script is not None:
             trouble = True
             what = "a shell with a trap" if one.script is None else f"the script {one.script}"
-            yield note("signals", f"{what} is in front of the worker: whether SIGTERM gets through cannot be told.", "End it with `exec`: the worker then has the place of the shell.", one.where)  # fmt: skip
+            yield note(
+                "signals",
+                f"{what} is in front of the worker: whether SIGTERM gets through cannot be told.",
+                "End it with `exec`: the worker then has the place of the shell.",
+                one.where,
+            )
         if front is InFront.BASH:
             trouble = True
-            yield note("signals", "bash is given the command: it becomes the worker by itself, if it is 5.1 or newer.", "Put `exec` in front: then every shell does.", one.where)  # fmt: skip
+            yield note(
+                "signals",
+                "bash gets the command: it becomes the worker by itself, if it is 5.1 or newer.",
+                "Put `exec` in front: then every shell does.",
+                one.where,
+            )
         if front is InFront.STAYS and one.shell is not None:
             trouble = True
             is_unit = one.kind == "systemd"
             first = "what systemd has started" if is_unit else "PID 1"
             fix = 'Use the exec form, ["outlast", "worker", …], or put `exec` in front.'
             yield error(
-                "signals", f"the command is given to a shell ({one.shell[:60]!r}): the shell is {first}, gets SIGTERM, and does not pass it on.",
-                "Name the worker in ExecStart without a shell, or put `exec` in front of it." if is_unit else fix, one.where,
-            )  # fmt: skip
+                "signals",
+                f"the command is given to a shell ({one.shell[:60]!r}): the shell is {first}, gets "
+                "SIGTERM, and does not pass it on.",
+                "Name the worker in ExecStart without a shell, or put `exec` in front of it."
+                if is_unit
+                else fix,
+                one.where,
+            )
         if one.stop_signal is not None and one.stop_signal.upper().removeprefix("SIG") not in (
             "TERM",
             "15",
@@ -206,10 +254,11 @@ def signals(facts: Facts) -> Iterator[Finding]:
         if one.kill_mode in ("control-group", "process", "none"):
             trouble = True
             why = {
-                "control-group": "what steps have started gets SIGTERM together with the worker, and fails before it can end",
+                "control-group": "what steps have started gets SIGTERM together with the worker, "
+                "and fails before it can end",
                 "process": "what steps have started is left behind when the worker is gone",
                 "none": "nothing is stopped at all",
-            }[one.kill_mode]  # fmt: skip
+            }[one.kill_mode]
             yield warning(
                 "signals", f"KillMode={one.kill_mode}: {why}.", "Set KillMode=mixed.", one.where
             )
@@ -252,13 +301,23 @@ def rollout(facts: Facts) -> Iterator[Finding]:
                 if one.recreate
                 else f"maxUnavailable {one.unavailable} above maxSurge {one.surge}"
             )
-            yield warning("rollout", f"a roll-out removes more workers than it adds ({how}): what they leave waits for room.", "Set maxSurge: 1 and maxUnavailable: 0.", one.where)  # fmt: skip
+            yield warning(
+                "rollout",
+                f"a roll-out removes more workers than it adds ({how}): what they leave waits for "
+                "room.",
+                "Set maxSurge: 1 and maxUnavailable: 0.",
+                one.where,
+            )
         together = replicas if one.recreate else max(1, surge + unavailable)
         seconds = math.ceil(replicas / together) * (
             (one.pre_stop or 0.0) + chosen.grace + START_SECONDS
         )
         budget = facts.rollout_budget or ROLLOUT_SECONDS
-        said = f"{counted(replicas, 'pod')}, {together} at a time, each up to {(one.pre_stop or 0.0) + chosen.grace:g} s of drain: a roll-out takes up to {seconds / 60:.0f} minutes"
+        said = (
+            f"{counted(replicas, 'pod')}, {together} at a time, each up to "
+            f"{(one.pre_stop or 0.0) + chosen.grace:g} s of drain: a roll-out takes up to "
+            f"{seconds / 60:.0f} minutes"
+        )
         if seconds > budget:
             yield warning(
                 "rollout",
@@ -272,7 +331,13 @@ def rollout(facts: Facts) -> Iterator[Finding]:
             one.progress_deadline is not None
             and one.progress_deadline < START_SECONDS + (one.pre_stop or 0.0) + chosen.grace
         ):
-            yield warning("rollout", f"progressDeadlineSeconds={one.progress_deadline:g} is shorter than the drain of one pod: a roll-out is taken to have failed.", "Raise it.", one.where)  # fmt: skip
+            yield warning(
+                "rollout",
+                f"progressDeadlineSeconds={one.progress_deadline:g} is shorter than the drain of "
+                "one pod: a roll-out is taken to have failed.",
+                "Raise it.",
+                one.where,
+            )
         else:
             yield ok("rollout", f"{said}.", one.where)
 
@@ -283,13 +348,25 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
         if one.kind in ("systemd", "Dockerfile") or address is None:
             continue
         if not address:
-            yield note("filesystem", "no store is named here: unless the program names one, it is sqlite:///outlast.db in the working folder, and gone with the container.", "Set OUTLAST_STORE.", one.where)  # fmt: skip
+            yield note(
+                "filesystem",
+                "no store is named here: unless the program names one, it is sqlite:///outlast.db "
+                "in the working folder, and gone with the container.",
+                "Set OUTLAST_STORE.",
+                one.where,
+            )
             continue
         scheme, _, rest = address.partition(":")
         if scheme not in ("sqlite", "file"):
             continue
         if (one.replicas or 1) > 1 and not (scheme == "sqlite" and _is_together(one)):
-            yield error("filesystem", f"{one.replicas} replicas and a store that is a file: they would not see the same one.", "Use a StatefulSet with one replica, or a Postgres or Redis store.", one.where)  # fmt: skip
+            yield error(
+                "filesystem",
+                f"{one.replicas} replicas and a store that is a file: they would not see the same "
+                "one.",
+                "Use a StatefulSet with one replica, or a Postgres or Redis store.",
+                one.where,
+            )
         yield _at(one, address, scheme, rest)
 
 
@@ -303,17 +380,38 @@ def _is_together(one: Workload) -> bool:
 
 def _at(one: Workload, address: str, scheme: str, rest: str) -> Finding:
     if not rest.startswith("////" if scheme == "sqlite" else "///"):
-        return warning("filesystem", f"the store {address} lies in the working folder of the container: it is gone with it.", "Give it an absolute path on a volume: sqlite:////data/outlast.db.", one.where)  # fmt: skip
+        return warning(
+            "filesystem",
+            f"the store {address} lies in the working folder of the container: it is gone with it.",
+            "Give it an absolute path on a volume: sqlite:////data/outlast.db.",
+            one.where,
+        )
     path = PurePosixPath("/" + rest.lstrip("/").partition("?")[0])
     over = [(mount, kind) for mount, kind in one.mounts.items() if path.is_relative_to(mount)]
     kind = max(over, key=lambda found: len(found[0]))[1] if over else None
     if kind in (None, "emptyDir", "ephemeral", "tmpfs"):
         lies = {None: "in the container", "tmpfs": "in memory"}.get(kind, f"on an {kind} volume")
-        return error("filesystem", f"the store {path} lies {lies}: it is gone with the pod, and every run in it.", "Mount a volume that stays (a claim) at its folder.", one.where)  # fmt: skip
+        return error(
+            "filesystem",
+            f"the store {path} lies {lies}: it is gone with the pod, and every run in it.",
+            "Mount a volume that stays (a claim) at its folder.",
+            one.where,
+        )
     if kind == "readonly":
-        return error("filesystem", f"the store {path} lies on a volume that cannot be written.", "Mount one that can.", one.where)  # fmt: skip
+        return error(
+            "filesystem",
+            f"the store {path} lies on a volume that cannot be written.",
+            "Mount one that can.",
+            one.where,
+        )
     if kind == "nfs":
-        return error("filesystem", f"the store {path} lies on a network file system (nfs or its like): its locks and syncs are not what it needs.", "Use a disk, or Postgres.", one.where)  # fmt: skip
+        return error(
+            "filesystem",
+            f"the store {path} lies on a network file system (nfs or its like): its locks and "
+            "syncs are not what it needs.",
+            "Use a disk, or Postgres.",
+            one.where,
+        )
     return ok("filesystem", f"the store {path} lies on a volume.", one.where)
 
 
@@ -344,13 +442,34 @@ def _redis(one: Workload, *, elsewhere: bool) -> Finding:
     if "--appendonly" not in said and (
         elsewhere or one.script or any(word.endswith(".conf") for word in words)
     ):
-        return note("redis", "whether appendonly is on is said in its configuration, not here.", "Look there; or ask the server itself: outlast doctor --store redis://….", one.where)  # fmt: skip
+        return note(
+            "redis",
+            "whether appendonly is on is said in its configuration, not here.",
+            "Look there; or ask the server itself: outlast doctor --store redis://….",
+            one.where,
+        )
     if said.get("--appendonly") != "yes":
-        return error("redis", "appendonly is not switched on here: when this server ends, everything since its last snapshot is lost.", "Start it with --appendonly yes.", one.where)  # fmt: skip
+        return error(
+            "redis",
+            "appendonly is not switched on here: when this server ends, everything since its last "
+            "snapshot is lost.",
+            "Start it with --appendonly yes.",
+            one.where,
+        )
     if policy != "noeviction" and not policy.startswith("volatile-"):
-        return error("redis", f"maxmemory-policy is {policy}: a full server drops runs and journals.", "Use noeviction.", one.where)  # fmt: skip
+        return error(
+            "redis",
+            f"maxmemory-policy is {policy}: a full server drops runs and journals.",
+            "Use noeviction.",
+            one.where,
+        )
     if not any(kind in ("claim", "volume", "host") for kind in one.mounts.values()):
-        return error("redis", "what it writes is on no volume: it is gone with the container.", "Mount one at /data.", one.where)  # fmt: skip
+        return error(
+            "redis",
+            "what it writes is on no volume: it is gone with the container.",
+            "Mount one at /data.",
+            one.where,
+        )
     return ok("redis", "appendonly is on, on a volume, and nothing is evicted.", one.where)
 
 
@@ -363,7 +482,13 @@ def http(facts: Facts) -> Iterator[Finding]:
         if is_for_this_machine(address):
             yield ok("http", f"the HTTP server ({address}) is for this machine only.", one.where)
         elif not one.env.get("OUTLAST_HTTP_SECRET") and "OUTLAST_HTTP_SECRET_FILE" not in one.env:
-            yield warning("http", f"the HTTP server is open to others ({address}) and has no secret.", "Set OUTLAST_HTTP_SECRET from a secret. A sidecar makes everybody loopback, and lets them end the worker.", one.where)  # fmt: skip
+            yield warning(
+                "http",
+                f"the HTTP server is open to others ({address}) and has no secret.",
+                "Set OUTLAST_HTTP_SECRET from a secret. A sidecar makes everybody loopback, and "
+                "lets them end the worker.",
+                one.where,
+            )
         else:
             yield ok(
                 "http",
@@ -376,19 +501,41 @@ def probes(facts: Facts) -> Iterator[Finding]:
     for one in _mine(facts):
         unheard = _unheard(one)
         if one.liveness is not None and one.liveness.rstrip("/").endswith("/ready"):
-            yield error("probes", "the liveness probe asks for /ready, which says 503 in a drain: the kubelet kills a worker that is being stopped in an orderly way.", "Ask for /health.", one.where)  # fmt: skip
+            yield error(
+                "probes",
+                "the liveness probe asks for /ready, which says 503 in a drain: the kubelet kills "
+                "a worker that is being stopped in an orderly way.",
+                "Ask for /health.",
+                one.where,
+            )
         elif unheard:
-            yield error("probes", unheard, "OUTLAST_HTTP=0.0.0.0:PORT, with the port that the probes ask for.", one.where)  # fmt: skip
+            yield error(
+                "probes",
+                unheard,
+                "OUTLAST_HTTP=0.0.0.0:PORT, with the port that the probes ask for.",
+                one.where,
+            )
         elif (
             one.liveness is not None
             and one.liveness_patience is not None
             and one.liveness_patience < 20
         ):
-            yield warning("probes", f"the liveness probe loses patience after {one.liveness_patience:g} s: a loop that is busy for so long is killed, with everything under way.", "Raise failureThreshold or periodSeconds.", one.where)  # fmt: skip
+            yield warning(
+                "probes",
+                f"the liveness probe loses patience after {one.liveness_patience:g} s: a loop that "
+                "is busy for so long is killed, with everything under way.",
+                "Raise failureThreshold or periodSeconds.",
+                one.where,
+            )
         elif one.probed:
             yield ok("probes", "no probe ends a drain.", one.where)
         elif one.kind in ("Deployment", "StatefulSet"):
-            yield note("probes", "there are no probes: a worker that hangs is not restarted.", "OUTLAST_HTTP=0.0.0.0:8080, then livenessProbe /health and readinessProbe /ready.", one.where)  # fmt: skip
+            yield note(
+                "probes",
+                "there are no probes: a worker that hangs is not restarted.",
+                "OUTLAST_HTTP=0.0.0.0:8080, then livenessProbe /health and readinessProbe /ready.",
+                one.where,
+            )
 
 
 def _unheard(one: Workload) -> str:
@@ -400,7 +547,10 @@ def _unheard(one: Workload) -> str:
     if chosen is None or not chosen.http or not one.probe_ports:
         return ""
     if is_for_this_machine(chosen.http):
-        return f"the HTTP server is for the pod alone ({chosen.http}), and the kubelet asks from outside: no probe is ever answered."
+        return (
+            f"the HTTP server is for the pod alone ({chosen.http}), and the kubelet asks from "
+            "outside: no probe is ever answered."
+        )
     port = parse(chosen.http)[1]
     others = [asked for asked in one.probe_ports if asked != port]
     if others and (one.asks or ("",))[0] == "worker":
@@ -413,6 +563,12 @@ def job(facts: Facts) -> Iterator[Finding]:
         if one.kind not in ("Job", "CronJob"):
             continue
         if not one.knows_75:
-            yield warning("job", "an interrupted run exits with 75, which counts against backoffLimit here.", "podFailurePolicy with action Ignore for exit code 75, and restartPolicy: Never (`outlast explain job`).", one.where)  # fmt: skip
+            yield warning(
+                "job",
+                "an interrupted run exits with 75, which counts against backoffLimit here.",
+                "podFailurePolicy with action Ignore for exit code 75, and restartPolicy: Never "
+                "(`outlast explain job`).",
+                one.where,
+            )
         else:
             yield ok("job", "exit code 75, interrupted, is not counted as a failure.", one.where)

@@ -47,7 +47,9 @@ def _in_folder(folder: Path) -> tuple[list[Path], list[Finding]]:
     other = [path for path in named if path.suffix in YAML and _is_anything_else(path)]
     taken = [path for path in named if path not in other]
     if not taken:
-        raise SettingsError(f"{folder} has no manifest in it: no .yaml, .yml, .service or Dockerfile that is one.")  # fmt: skip
+        raise SettingsError(
+            f"{folder} has no manifest in it: no .yaml, .yml, .service or Dockerfile that is one."
+        )
     folders = [
         path.name for path in inside if path.is_dir() and not path.name.endswith(".service.d")
     ]

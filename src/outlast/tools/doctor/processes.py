@@ -28,7 +28,8 @@ def signals(facts: Facts) -> Iterator[Finding]:
     if not facts.has_proc:
         yield note(
             "signals",
-            "this system has no /proc: whether a shell keeps SIGTERM from the workers cannot be seen.",
+            "this system has no /proc: whether a shell keeps SIGTERM from the workers cannot be "
+            "seen.",
         )
         return
     if not facts.processes:
@@ -47,24 +48,37 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
     where = f"worker {worker}, pid {own.pid}"
     if own.ignores_term:
         return error(
-            "signals", "this worker ignores SIGTERM: whoever started it had it ignored (in a shell: trap '' TERM).",
-            "Start it where SIGTERM is not ignored: from a script without that trap, or by a service manager.", where,
-        )  # fmt: skip
+            "signals",
+            "this worker ignores SIGTERM: whoever started it had it ignored (in a shell: trap '' "
+            "TERM).",
+            "Start it where SIGTERM is not ignored: from a script without that trap, or by a "
+            "service manager.",
+            where,
+        )
     if last.pid == 1 and last is not own and last.name in SHELLS:
         return error(
-            "signals", f"PID 1 is a shell ({last.name}): it gets SIGTERM, does not pass it on, and the worker is killed when its time is up.",
-            'Use the exec form, ["outlast", "worker", …], or `exec outlast worker …` in the script.', where,
-        )  # fmt: skip
+            "signals",
+            f"PID 1 is a shell ({last.name}): it gets SIGTERM, does not pass it on, and the worker "
+            "is killed when its time is up.",
+            'Use the exec form, ["outlast", "worker", …], or `exec outlast worker …` in a script.',
+            where,
+        )
     if _waits_in_front(chain):
         return warning(
-            "signals", f"a shell (pid {chain[1].pid}) is between PID 1 ({last.name}) and the worker: SIGTERM ends there, and the worker is killed when its time is up.",
-            "`exec outlast worker …` in the script.", where,
-        )  # fmt: skip
+            "signals",
+            f"a shell (pid {chain[1].pid}) is between PID 1 ({last.name}) and the worker: SIGTERM "
+            "ends there, and the worker is killed when its time is up.",
+            "`exec outlast worker …` in the script.",
+            where,
+        )
     if not own.catches_term:
         return warning(
-            "signals", "this worker has no handler for SIGTERM: it ends without a drain.",
-            "Open Outlast in the main thread, with signals=1; or call app.drain() in a handler of your own.", where,
-        )  # fmt: skip
+            "signals",
+            "this worker has no handler for SIGTERM: it ends without a drain.",
+            "Open Outlast in the main thread, with signals=1; or call app.drain() in a handler of "
+            "your own.",
+            where,
+        )
     return ok("signals", "SIGTERM reaches it, and begins a drain.", where)
 
 

@@ -49,5 +49,11 @@ def examine(facts: Facts, checks: dict[str, Check]) -> list[Finding]:
             found += check(facts)
         # No failure may hide what the other checks find.
         except Exception as failure:
-            found.append(note(name, f"this check could not be made: {type(failure).__name__}: {failure}", "Tell the makers of Outlast."))  # fmt: skip
+            found.append(
+                note(
+                    name,
+                    f"this check could not be made: {type(failure).__name__}: {failure}",
+                    "Tell the makers of Outlast.",
+                )
+            )
     return found

@@ -23,7 +23,10 @@ def documents(path: str, text: str) -> list[dict[str, Any]]:
     except RecursionError:
         raise SettingsError(f"{path}: this is nested too deeply for a manifest.") from None
     if not found or not all(isinstance(one, dict) for one in found):
-        raise SettingsError(f"{path} has no manifest in it: Kubernetes YAML, a compose file, a .service unit or a Dockerfile is read.")  # fmt: skip
+        raise SettingsError(
+            f"{path} has no manifest in it: Kubernetes YAML, a compose file, a .service unit or a "
+            "Dockerfile is read."
+        )
     return [one for document in found for one in _items(document)]
 
 
@@ -79,12 +82,18 @@ def _yaml(path: str, text: str) -> Iterator[Any]:
         while loader.check_node():
             node = loader.get_node()
             if _weight(node, {}) > NODES_MAX:
-                raise SettingsError(f"{path}: what it refers to (&, *) comes to more than {NODES_MAX:,} values: that is no manifest.")  # fmt: skip
+                raise SettingsError(
+                    f"{path}: what it refers to (&, *) comes to more than {NODES_MAX:,} values: "
+                    "that is no manifest."
+                )
             yield loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
-        raise SettingsError(f"{path}{line}: this is no YAML ({getattr(error, 'problem', None) or 'it cannot be read'}).") from None  # fmt: skip
+        raise SettingsError(
+            f"{path}{line}: this is no YAML "
+            f"({getattr(error, 'problem', None) or 'it cannot be read'})."
+        ) from None
     except SettingsError:
         raise
     # A date or a number is invalid.

@@ -12,9 +12,24 @@ SKEW_SECONDS = 1.0
 
 _BROKEN = "a crash of its machine may leave the database broken"
 _DURABLE = (
-    ("fsync", _BROKEN, "ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf(): it is the server's, not a role's."),
-    ("full_page_writes", _BROKEN, "ALTER SYSTEM SET full_page_writes = on, then SELECT pg_reload_conf(): it is the server's, not a role's."),
-)  # fmt: skip
+    (
+        "fsync",
+        _BROKEN,
+        (
+            "ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf(): it is the server's, not a "
+            "role's."
+        ),
+    ),
+    (
+        "full_page_writes",
+        _BROKEN,
+        (
+            "ALTER SYSTEM SET full_page_writes = on, then SELECT pg_reload_conf(): it is the "
+            "server's, "
+            "not a role's."
+        ),
+    ),
+)
 
 
 def redis(facts: Facts) -> Iterator[Finding]:
@@ -26,14 +41,25 @@ def redis(facts: Facts) -> Iterator[Finding]:
         level = note if "does not tell" in danger else error
         yield level("redis", danger, "`outlast explain redis` says what each setting can lose.")
     if said.get("appendfsync") == "everysec":
-        yield note("redis", "appendfsync is everysec: a crash of its machine loses up to about a second of what was acknowledged.", "`appendfsync always` loses nothing (`outlast explain redis`).")  # fmt: skip
+        yield note(
+            "redis",
+            "appendfsync is everysec: a crash of its machine loses up to about a second of what "
+            "was acknowledged.",
+            "`appendfsync always` loses nothing (`outlast explain redis`).",
+        )
     elif said.get("appendfsync") is None:
-        yield note("redis", "the server does not tell what appendfsync is (CONFIG GET).", "With `everysec` a crash of its machine loses up to about a second, with `always` nothing (`outlast explain redis`).")  # fmt: skip
+        yield note(
+            "redis",
+            "the server does not tell what appendfsync is (CONFIG GET).",
+            "With `everysec` a crash of its machine loses up to about a second, with `always` "
+            "nothing (`outlast explain redis`).",
+        )
     yield from _skew("redis", facts)
     if not said["dangers"]:
         yield ok(
             "redis",
-            f"Redis {said.get('version') or '?'}: appendonly is on, nothing is evicted, it is no replica.",
+            f"Redis {said.get('version') or '?'}: appendonly is on, nothing is evicted, it is no "
+            "replica.",
         )
 
 
@@ -48,7 +74,12 @@ def postgres(facts: Facts) -> Iterator[Finding]:
             yield error("postgres", f"{name} is off: {what}.", fix)
     if said.get("synchronous_commit") == "off":
         found = True
-        yield warning("postgres", "synchronous_commit is off: what your own steps commit with this role may be lost at a crash. Outlast puts it on for its own commits.", "Set it to on: ALTER ROLE … SET synchronous_commit = on.")  # fmt: skip
+        yield warning(
+            "postgres",
+            "synchronous_commit is off: what your own steps commit with this role may be lost at a "
+            "crash. Outlast puts it on for its own commits.",
+            "Set it to on: ALTER ROLE … SET synchronous_commit = on.",
+        )
     if facts.read_only and said.get("replica"):
         found = True
         yield note(
@@ -57,23 +88,35 @@ def postgres(facts: Facts) -> Iterator[Finding]:
         )
     elif not facts.read_only and (said.get("replica") or said.get("transaction_read_only") == "on"):
         found = True
-        yield error("postgres", "this server takes no writes: it is a replica, or read-only.", "Give the address of the primary (target_session_attrs=read-write).")  # fmt: skip
+        yield error(
+            "postgres",
+            "this server takes no writes: it is a replica, or read-only.",
+            "Give the address of the primary (target_session_attrs=read-write).",
+        )
     if said.get("pooler"):
         found = True
         yield note(
-            "postgres", "a transaction pooler is in between: no LISTEN, no advisory locks. New work is found by looking, and a death by the lease.",
-            "Give workers a direct address (or session pooling), or lower poll and lease; ?pooler=yes saves finding out.",
-        )  # fmt: skip
+            "postgres",
+            "a transaction pooler is in between: no LISTEN, no advisory locks. New work is found "
+            "by looking, and a death by the lease.",
+            "Give workers a direct address (or session pooling), or lower poll and lease; "
+            "?pooler=yes saves finding out.",
+        )
     most, used = int(said.get("max_connections", 0)), int(said.get("used", 0))
     if most and used > most * 0.8:
         found = True
-        yield warning("postgres", f"{used} of {most} connections are taken.", "Each worker takes three. Raise max_connections, or put a pooler in between.")  # fmt: skip
+        yield warning(
+            "postgres",
+            f"{used} of {most} connections are taken.",
+            "Each worker takes three. Raise max_connections, or put a pooler in between.",
+        )
     skewed = list(_skew("postgres", facts))
     yield from skewed
     if not found and not skewed:
         yield ok(
             "postgres",
-            f"PostgreSQL {said.get('server_version')}: durable, direct, {used} of {most} connections taken.",
+            f"PostgreSQL {said.get('server_version')}: durable, direct, {used} of {most} "
+            "connections taken.",
         )
 
 
@@ -88,6 +131,9 @@ def _skew(check: str, facts: Facts) -> Iterator[Finding]:
     skew, trip = float(facts.server.get("skew", 0.0)), float(facts.server.get("trip", 0.0))
     if abs(skew) > SKEW_SECONDS + trip:
         yield warning(
-            check, f"this machine's clock is {abs(skew):.1f} s {'behind' if skew > 0 else 'ahead of'} the server's.",
-            "Outlast goes by the server's, so nothing is lost; but logs and traces do not fit together. Start NTP.",
-        )  # fmt: skip
+            check,
+            f"this machine's clock is {abs(skew):.1f} s {'behind' if skew > 0 else 'ahead of'} the "
+            "server's.",
+            "Outlast goes by the server's, so nothing is lost; but logs and traces do not fit "
+            "together. Start NTP.",
+        )

@@ -33,13 +33,21 @@ def unit(path: str, text: str, drop_ins: list[str]) -> Workload:
     period = _last(said, "TimeoutStopSec") or _last(said, "TimeoutSec")
     seconds = seconds_of(period)
     return Workload(
-        kind="systemd", name=Path(path).stem, file=path, **called(tuple(split(path, start.lstrip("@-:+!|"))), (), ours=True), env=env,
+        kind="systemd",
+        name=Path(path).stem,
+        file=path,
+        **called(tuple(split(path, start.lstrip("@-:+!|"))), (), ours=True),
+        env=env,
         # 0 means: never
-        env_elsewhere=bool(said.get("EnvironmentFile")), period=math.inf if seconds == 0 else seconds,
-        period_default=PERIOD_SECONDS, period_elsewhere=seconds is None and (partial or period is not None), period_name="TimeoutStopSec",
-        stop_signal=_last(said, "KillSignal"), kill_mode=_last(said, "KillMode") or (None if partial else "control-group"),
+        env_elsewhere=bool(said.get("EnvironmentFile")),
+        period=math.inf if seconds == 0 else seconds,
+        period_default=PERIOD_SECONDS,
+        period_elsewhere=seconds is None and (partial or period is not None),
+        period_name="TimeoutStopSec",
+        stop_signal=_last(said, "KillSignal"),
+        kill_mode=_last(said, "KillMode") or (None if partial else "control-group"),
         restart=_last(said, "Restart") or "no",
-    )  # fmt: skip
+    )
 
 
 def split(path: str, text: str) -> list[str]:

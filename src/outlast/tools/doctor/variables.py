@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from outlast.tools.doctor.workload import ELSEWHERE
 
 _VARIABLE = re.compile(
-    r"\$(?:(?P<escaped>\$)|(?P<bare>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?:(?P<mark>:?[-+?])(?P<rest>[^{}]*))?\})"
+    r"\$(?:(?P<escaped>\$)|(?P<bare>[A-Za-z_]\w*)"
+    r"|\{(?P<name>[A-Za-z_]\w*)(?:(?P<mark>:?[-+?])(?P<rest>[^{}]*))?\})"
 )
 
 

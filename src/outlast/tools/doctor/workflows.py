@@ -36,7 +36,7 @@ def determinism(file: Path) -> list[Finding]:
         Finding(
             CHECK,
             Level.WARNING,
-            f"workflow {one.workflow} calls {one.call}: its answer differs when the run is replayed",
+            f"workflow {one.workflow} calls {one.call}: its answer differs in a replay of the run",
             f"Use {one.instead} instead.",
             f"{one.file}:{one.line}",
         )

@@ -9,9 +9,28 @@ from dataclasses import dataclass, field
 
 SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "busybox"}
 _UNITS = {
-    "us": 1e-6, "ms": 1e-3, "": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60,
-    "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86_400, "day": 86_400, "days": 86_400, "w": 604_800, "week": 604_800, "weeks": 604_800,
-}  # fmt: skip
+    "us": 1e-6,
+    "ms": 1e-3,
+    "": 1,
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "seconds": 1,
+    "m": 60,
+    "min": 60,
+    "minute": 60,
+    "minutes": 60,
+    "h": 3600,
+    "hr": 3600,
+    "hour": 3600,
+    "hours": 3600,
+    "d": 86_400,
+    "day": 86_400,
+    "days": 86_400,
+    "w": 604_800,
+    "week": 604_800,
+    "weeks": 604_800,
+}
 _LENGTH = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.ASCII)
 
 ELSEWHERE = "<elsewhere>"
