@@ -13,7 +13,7 @@ from http_tools import Worker, answer, connect, post, raw, read_all, status
 
 from outlast.errors import OutlastError, SettingsError
 from outlast.http import Server
-from outlast.http.address import parse
+from outlast.settings.http_address import parse
 from support.waiting import WAIT_SECONDS
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from outlast.errors import OutlastError
-from outlast.http.address import listen, parse, url_of
+from outlast.http.listener import listen, url_of
 from outlast.http.routes import extra, routes_at
 from outlast.http.status_provider import HasStatusProvider, StatusProvider
+from outlast.settings.http_address import parse
 
 if TYPE_CHECKING:
     import uvicorn
@@ -43,12 +44,10 @@ class Server:
         health_stall: float | None = None,
     ) -> None:
         parse(address)
-        self._status_provider, self._address, self._secret, self._health_stall = (
-            provider,
-            address,
-            secret,
-            health_stall,
-        )
+        self._status_provider = provider
+        self._address = address
+        self._secret = secret
+        self._health_stall = health_stall
         self._url = ""
         self._forget()
 

@@ -25,7 +25,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from outlast.errors import SettingsError
-from outlast.http.address import is_loopback, is_same_address, is_unspecified
+from outlast.settings.http_address import is_loopback, is_same_address, is_unspecified
 
 BODY_BYTES_MAX = 1024
 BODY_SECONDS_MAX = 5.0

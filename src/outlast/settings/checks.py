@@ -134,7 +134,7 @@ def _check_texts(settings: Settings) -> None:
                 "queues",
             ) from None
     if settings.http:
-        from outlast.http.address import parse
+        from outlast.settings.http_address import parse
 
         try:
             parse(settings.http)

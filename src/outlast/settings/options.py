@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypedDict
-
-if TYPE_CHECKING:
-    from outlast.api.workflow import Workflow
-    from outlast.engine.hooks import Hook
+from typing import TypedDict
 
 
 class SettingsOptions(TypedDict, total=False):
@@ -64,14 +58,3 @@ class SettingsOptions(TypedDict, total=False):
     name_length_max: int | None
     error_text_max: int | None
     batch_size_max: int | None
-
-
-class AppOptions(SettingsOptions, total=False):
-    """The options that the testing `App` passes on to `Outlast`."""
-
-    worker: bool
-    queues: str | Iterable[str] | None
-    workflows: Iterable[Workflow[..., Any]]
-    lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None
-    on_parked: Hook | None
-    on_dead: Hook | None

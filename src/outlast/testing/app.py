@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Self, TypeVar, Unpack
 
+from outlast.api.options import AppOptions
 from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
 from outlast.api.workflow import Call, Workflow
-from outlast.settings.options import AppOptions
 from outlast.store.protocol import Store
 from outlast.testing.clock import VirtualClock, VirtualLoop
 from outlast.testing.empty import EmptyStore

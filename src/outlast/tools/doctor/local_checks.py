@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outlast.http.address import is_for_this_machine
+from outlast.settings.http_address import is_for_this_machine
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding, error, note, ok, warning
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from outlast.errors import SettingsError
-from outlast.http.address import is_for_this_machine, parse
 from outlast.settings import Settings
+from outlast.settings.http_address import is_for_this_machine, parse
 from outlast.settings.load import Loaded, load
 from outlast.settings.third_party_env import GRACE, STORES
 from outlast.settings.variables import NO_FILES, PREFIX
