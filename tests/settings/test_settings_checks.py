@@ -73,8 +73,8 @@ def test_a_drain_keeps_the_reserves_that_were_given(given, drained_in, told_afte
     async def main(app):
         drain = app._open.drain
         drain.begin("test", grace=drained_in)
-        left = drain.step_seconds_left
-        await drain.over
+        left = app._open.shutdown.step_seconds_left
+        await app._open.shutdown.finished
         return left
 
     assert app.do(main) == pytest.approx(told_after)
