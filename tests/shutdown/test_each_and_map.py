@@ -1,6 +1,7 @@
 """`each` and `map` in a drain."""
 
 import asyncio
+import gc
 import threading
 from contextlib import suppress
 
@@ -139,3 +140,32 @@ def test_a_batch_refused_at_its_beginning_is_given_back(monkeypatch, kind):
     app = App()
     row, hands = app.do(main)
     assert (row.status, row.worker, hands, seen) == ("queued", None, {}, [])
+
+
+def test_loops_that_the_garbage_collector_ends_do_not_disturb_a_drain():
+    """It ends them in any thread, between any two lines, such as those of the drain."""
+
+    class Cycle:
+        pass
+
+    async def main():
+        async with Outlast("memory:", signals=0, grace=600) as app:
+            threshold = gc.get_threshold()
+            gc.set_threshold(1)
+            try:
+                for number in range(1000):
+                    cycle = Cycle()
+                    cycle.itself, cycle.loop = cycle, aiter(app.each(range(2), id=str(number)))
+                    assert await anext(cycle.loop) == 0
+                    del cycle
+                    if number == 900:
+                        app._open.loop.call_soon(app._open.drain.begin, "test")
+                raise AssertionError("no loop begins in a drain")
+            except Draining:
+                gc.collect()
+                return await app.drain()
+            finally:
+                gc.set_threshold(*threshold)
+
+    report = asyncio.run(main())
+    assert (report.left, report.blocked) == ([], [])

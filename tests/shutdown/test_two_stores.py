@@ -54,3 +54,46 @@ def test_sigterm_drains_both_and_each_has_its_report(tmp_path):
             assert app.result("same") == result
             (report,) = app.drains()
         assert (report.reason, report.completed) == ("SIGTERM", 1)
+
+
+LEAVING = """
+import asyncio, sys
+from pathlib import Path
+from outlast import Outlast
+
+async def clean_up() -> None:
+    print("leaving", flush=True)
+    while not Path("gate").exists():
+        await asyncio.sleep(0.02)
+    print("cleaned up", flush=True)
+
+async def main() -> None:
+    one, two = sys.argv[1:]
+    options = {"grace": 600, "close_timeout": 600}
+    async with Outlast(one, **options) as outer:
+        outer.on_cleanup(lambda: print("outer cleaned up", flush=True))
+        async with Outlast(two, **options) as inner:
+            inner.on_cleanup(clean_up)
+
+asyncio.run(main())
+"""
+
+
+def test_sigterm_does_not_interrupt_an_app_that_is_being_left(tmp_path):
+    stores = [f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two")]
+    (tmp_path / "program.py").write_text(LEAVING)
+    with Program.python(tmp_path / "program.py", *stores, folder=tmp_path) as program:
+        program.wait_for_line("leaving")
+        program.terminate()
+        program.wait_until(lambda: len(_drains_ended(stores[0])) == 1)
+        (tmp_path / "gate").touch()
+        assert program.wait() == -signal.SIGTERM
+        assert program.lines == ["leaving", "cleaned up", "outer cleaned up"]
+    for store in stores:
+        assert len(_drains_ended(store)) == 1
+        assert read_snapshot(store).workers == {}
+
+
+def _drains_ended(store):
+    with blocking.Outlast(store, signals=0) as app:
+        return [report for report in app.drains() if report.seconds is not None]
