@@ -141,7 +141,7 @@ class Item:
         by_hand = fence in engine.in_flight.claimed_by_hand
         engine.in_flight.drop(fence)
         if by_hand and engine.shutdown.begun:
-            engine.drain.item_ended(given_back=False)
+            engine.listener.item_ended(released=False)
         if not again:
             engine.meters.item(self.queue, _end_of(command, outcome))
         if isinstance(outcome, Refused):
@@ -497,7 +497,7 @@ class Consumer:
             self._hung_no_more(row.id)
         self.claimer.done(row.fence)
         if self._engine.shutdown.begun:
-            self._engine.drain.item_ended(given_back=stopped)
+            self._engine.listener.item_ended(released=stopped)
         if not self._claiming or self._engine.shutdown.begun:
             self._say()
 

@@ -31,6 +31,7 @@ from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.patience import patiently
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.request_poller import RequestPoller
+from outlast.engine.shutdown_listener import ShutdownListener
 from outlast.engine.stalls import Stalls
 from outlast.engine.submission import OnConflict, check_joins
 from outlast.engine.sweeper import Sweeper
@@ -165,6 +166,11 @@ class Engine:
 
         return StoreStatsPoller(self, self.settings.metrics_series_max // len(STATUSES))
 
+    @property
+    def listener(self) -> ShutdownListener:
+        """Return the component that receives what a shutdown must know."""
+        return self.drain
+
     # -- opening and closing
 
     async def open(self) -> None:
@@ -283,7 +289,7 @@ class Engine:
 
     def _on_scope_left(self, scope: ActiveScope) -> None:
         """Notify the drain, and note a hung batch that has ended. May be called from any thread."""
-        self.drain.on_scope_left(scope)
+        self.listener.scope_left(scope)
         if scope.kind == "each" and scope.name in self.hung:
             # The loop may be closed.
             with suppress(RuntimeError):
@@ -517,7 +523,7 @@ class Engine:
         if execution.span is not None:
             execution.span.end(execution.end_reason, outcome)
         if self.shutdown.begun:
-            self.drain.on_execution_ended(execution, outcome)
+            self.listener.run_ended(execution, outcome)
         # Its parent may have waited for it, or its queue may have room now.
         self.wake_claimers()
         if outcome.is_wanted_back and not execution.claimed and not self.shutdown.begun:

@@ -44,7 +44,7 @@ class RequestPoller:
         else:
             self._log_backoff.reset()
             if drain is not None:
-                engine.drain.begin(drain)
+                engine.listener.drain_requested(drain)
             for id, why in cancels:
                 execution = engine.executions.get(id)
                 if execution is not None and execution is lives.get(id):

@@ -102,8 +102,8 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
     finally:
         execution.step_executions.pop(body.task, None)  # type: ignore[arg-type]
         body.task = None
-        if execution.engine.shutdown.begun and not execution.host.is_closed():
-            execution.engine.drain.check_run(execution)
+        if not execution.host.is_closed():
+            execution.settled()
     if outcome is None:
         return
     call_site.value = outcome.value
@@ -258,7 +258,7 @@ class EffectExecutor:
             if not has_time:
                 # The unit cannot end in this process either.
                 self.execution.units = 0
-            self.engine.drain.check_run(self.execution)
+            self.execution.settled()
             # The wait is cancelled when the run is released.
             await self.execution.host.create_future()
         self.body.attempt = 1 + (effect_record.raised if effect_record is not None else 0)
@@ -486,8 +486,7 @@ class EffectExecutor:
         assert body.nudge is not None
         while (left := due - execution.now()) > 0 and not (may_stop and self.unwanted):
             body.due = due
-            if self.engine.shutdown.begun:
-                self.engine.drain.check_run(execution)
+            execution.settled()
             try:
                 async with asyncio.timeout(min(left, 3600.0)):
                     await body.nudge.wait() if may_stop else await execution.host.create_future()

@@ -22,32 +22,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.replay")
 
 
-def leave(execution: RunExecution, why: str) -> None:
+def release_if_idle(execution: RunExecution, why: str) -> None:
     """Release the run during a drain if nothing of it is in flight.
 
-    A run that only waits is not recorded as interrupted.
+    A run that only waits is not recorded as interrupted. A run with an unknown effect is parked.
     """
-    threads = execution.threads or (execution.thread is not None and execution.thread.busy)
-    busy = (
-        execution.executing()
-        or threads
-        or execution.inner
-        or execution.writing
-        or execution.pending
-        or execution.units
-    )
-    if execution.end_reason is None and not busy and execution.unknown:
+    if not execution.is_idle:
+        return
+    if execution.unknown:
         park_if_idle(execution)
-    elif execution.end_reason is None and not busy:
-        rest = None if execution.checkpointed else what_it_waits_for(execution, children_too=True)
-        if rest is not None and rest.children and not execution.claimed:
-            # There may be no worker that takes the children. The process that restarts the parent
-            # must get it at once.
-            rest = rest._replace(due=execution.now())
-        if rest is not None:
-            execution.stop(EndReason.waiting(rest))
-        else:
-            execution.stop(EndReason.released(f"drain: {why}"))
+        return
+    rest = None if execution.checkpointed else what_it_waits_for(execution, children_too=True)
+    if rest is not None and rest.children and not execution.claimed:
+        # There may be no worker that takes the children. The process that restarts the parent
+        # must get it at once.
+        rest = rest._replace(due=execution.now())
+    if rest is not None:
+        execution.stop(EndReason.waiting(rest))
+    else:
+        execution.stop(EndReason.released(f"drain: {why}"))
 
 
 def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) -> IdleState | None:
@@ -111,7 +104,7 @@ def cannot_tell(execution: RunExecution, key: str, why: str) -> None:
     log.warning(
         "effect %s of run %s is unknown%s", key, execution.id, said, extra=execution.log_fields(key)
     )
-    execution.host.call_soon(park_if_idle, execution)
+    execution.settled()
 
 
 def park_if_idle(execution: RunExecution) -> None:

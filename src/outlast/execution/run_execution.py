@@ -127,6 +127,7 @@ class RunExecution:
         every execution."""
         self.pending: Any = self.journal.pending
         self._advancing = False
+        self._idle_check_scheduled = False
         self.cancel_asked = False
         self.cancel_seq: int | None = None
         self.timed_out = False
@@ -461,8 +462,7 @@ class RunExecution:
                 self.stop(EndReason.write_failed(outcome))
                 return
             self._got_somewhere()
-            if self.engine.shutdown.begun:
-                self.engine.drain.check_run(self)
+            self.settled()
 
         self.writing += 1
         self.engine.writer.enqueue(command, saved)
@@ -505,12 +505,10 @@ class RunExecution:
             self.pending.append(command)
             self.advance()
             return
-        if self.unknown:
-            # This may have been the last pending write.
-            self.host.call_soon(release.park_if_idle, self)
-        if waiter is None and self.engine.shutdown.begun:
-            # A failed attempt: its step waits for the next one, which another execution makes.
-            self.engine.drain.check_run(self)
+        if waiter is None or self.unknown:
+            # A failed attempt: its step waits for the next one, which another execution may make.
+            # With an unknown effect, this may have been the last pending write.
+            self.settled()
 
     def watch_thread(self, thread: asyncio.Future[Any]) -> None:
         """Track a thread that executes code of the run until the thread ends."""
@@ -520,10 +518,7 @@ class RunExecution:
             if not thread.cancelled():
                 # Mark the exception as retrieved, even if nothing awaits the thread any more.
                 thread.exception()
-            if self.unknown:
-                self.host.call_soon(release.park_if_idle, self)
-            if self.engine.shutdown.begun:
-                self.engine.drain.check_run(self)
+            self.settled()
 
         self.threads.add(thread)
         thread.add_done_callback(ended)
@@ -563,10 +558,35 @@ class RunExecution:
         if self.end_reason is not None:
             ending.wind_down(self)
             return
+        # Inline for speed: this is on the path of every step.
+        if self.engine.shutdown.begun or self.unknown:
+            self.settled()
+
+    # -- becoming idle
+
+    def settled(self) -> None:
+        """Check whether the run is idle. Call this when a part of it has ended.
+
+        The check comes in a later callback of the host loop, because a step calls this before it
+        submits its result. An immediate release would drop that result.
+        """
+        if (self.engine.shutdown.begun or self.unknown) and not self._idle_check_scheduled:
+            self._idle_check_scheduled = True
+            self.host.call_soon(self._check_idle)
+
+    def _check_idle(self) -> None:
+        self._idle_check_scheduled = False
         if self.unknown:
-            self.host.call_soon(release.park_if_idle, self)
-        if self.engine.shutdown.begun:
-            self.engine.drain.check_run(self)
+            release.park_if_idle(self)
+        elif self.is_idle and self.engine.shutdown.begun:
+            self.engine.listener.became_idle(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether the run is active and nothing of it is in flight here."""
+        thread_is_busy = self.thread is not None and self.thread.busy
+        in_flight = self.threads or thread_is_busy or self.inner or self.writing or self.pending
+        return self.end_reason is None and not (in_flight or self.units or self.executing())
 
     def log_fields(self, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:
         """Return the structured fields for a log line about this run."""

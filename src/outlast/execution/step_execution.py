@@ -362,8 +362,7 @@ async def _perform(
         execution.step_executions.pop(body.task, None)  # type: ignore[arg-type]
         # The task's context holds this body.
         body.task = None
-        if execution.engine.shutdown.begun:
-            execution.engine.drain.check_run(execution)
+        execution.settled()
     if body.is_cut and not call_site.asked:
         # Do not record a result that was cut short.
         return
@@ -484,8 +483,7 @@ async def _pause(body: StepExecution, seconds: float) -> None:
     until = engine.loop.time() + seconds
     body.idle = True
     if body.outer is body:
-        if engine.shutdown.begun:
-            engine.drain.check_run(body.execution)
+        body.execution.settled()
         await asyncio.sleep(seconds)
         if not body.execution.may_start(UNIT.get()):
             # The wait is cancelled when the run is released.

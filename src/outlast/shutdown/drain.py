@@ -32,7 +32,7 @@ from outlast.codec.cost import NOTHING, UNITS_MAX
 from outlast.engine.active_scopes import ActiveScope
 from outlast.errors import StoreError
 from outlast.execution.detached import spawn_detached
-from outlast.execution.release import leave
+from outlast.execution.release import release_if_idle
 from outlast.execution.state import EndReason, OutcomeKind, RunOutcome
 from outlast.settings.checks import EXIT_SECONDS
 from outlast.shutdown.forecast import completion_probability
@@ -211,7 +211,7 @@ class Drain:
             for execution in sorted(
                 engine.executions.values(), key=lambda execution: bool(execution.step_executions)
             ):
-                leave(execution, self.signal.reason)
+                release_if_idle(execution, self.signal.reason)
             await self._wait(self.signal.checkpoint_reserve + self.signal.exit_reserve)
             report.layers["boundary"] = self.signal.seconds
             if not self._is_done():
@@ -261,7 +261,7 @@ class Drain:
         for execution in list(self._engine.executions.values()):
             # Open units do not keep the run any longer.
             execution.units = 0
-            leave(execution, self.signal.reason)
+            release_if_idle(execution, self.signal.reason)
         for consumer in list(self._engine.consumers):
             consumer.stop_all()
 
@@ -269,12 +269,15 @@ class Drain:
         execution.checkpointed = True
         body.leave(f"drain: {self.signal.reason}; {why}")
 
-    def check_run(self, execution: RunExecution) -> None:
-        """Release the run if it has reached a boundary. Call this when a part of it has ended."""
-        self._loop.call_soon(leave, execution, self.signal.reason)
-        self._changed.set()
+    def became_idle(self, execution: RunExecution) -> None:
+        """Release a run that has reached a boundary."""
+        release_if_idle(execution, self.signal.reason)
 
-    def on_scope_left(self, ended: ActiveScope) -> None:
+    def drain_requested(self, reason: str) -> None:
+        """Begin the drain that another process has requested."""
+        self.begin(reason)
+
+    def scope_left(self, ended: ActiveScope) -> None:
         """Count a scope that has ended, and wake the drain. May be called from any thread."""
         if self.signal.draining:
             if ended.kind in ("each", "map") and not self.signal.finished.done():
@@ -284,7 +287,7 @@ class Drain:
             except RuntimeError:
                 log.debug("the loop is closed: nobody waits")
 
-    def on_execution_ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
+    def run_ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
         """Add the end of a run execution to the report.
 
         A run that this worker has lost is not counted.
@@ -311,9 +314,9 @@ class Drain:
                 report.cost = dict(self._cost.document())
         self._changed.set()
 
-    def item_ended(self, *, given_back: bool) -> None:
+    def item_ended(self, *, released: bool) -> None:
         """Add the end of an item's handler to the report."""
-        if given_back:
+        if released:
             self.report.checkpointed += 1
         else:
             self.report.completed += 1

@@ -1,0 +1,28 @@
+"""Define what the engine reports to the layer that shuts it down."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from outlast.engine.active_scopes import ActiveScope
+from outlast.execution.run_execution import RunExecution
+from outlast.execution.state import RunOutcome
+
+
+class ShutdownListener(Protocol):
+    """Receives what a shutdown must know. The first three are called only after it has begun."""
+
+    def became_idle(self, execution: RunExecution) -> None:
+        """Note that nothing of a run is in flight, so that it may be released."""
+
+    def run_ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
+        """Note that an execution of a run has ended."""
+
+    def item_ended(self, *, released: bool) -> None:
+        """Note that an item's handler has ended. `released` items go to another worker."""
+
+    def scope_left(self, scope: ActiveScope) -> None:
+        """Note that a scope outside of any run has ended. May be called from any thread."""
+
+    def drain_requested(self, reason: str) -> None:
+        """Begin a drain that another process has requested through the store."""
