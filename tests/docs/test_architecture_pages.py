@@ -1,7 +1,9 @@
 """The architecture pages stay short, and name files, classes and functions that exist."""
 
 import ast
+import importlib
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -10,9 +12,7 @@ from markdown_pages import DOCS, ROOT, name, prose
 
 SOURCE = ROOT / "src/outlast"
 PAGES = [
-    page
-    for page in sorted(DOCS.glob("architecture*.md"))
-    if page.name not in ("architecture.md", "architecture-target.md")
+    page for page in sorted(DOCS.glob("architecture*.md")) if page.name != "architecture-target.md"
 ]
 LINES_MAX = 300
 CODE = re.compile(r"`([^`\n]+)`")
@@ -23,14 +23,21 @@ DOTTED = re.compile(r"^[a-z_]+(?:\.[a-z_]+)+(?<!\.lua)(?<!\.sql)(?<!\.py)$")
 IDENTIFIER = re.compile(r"^(?:[A-Z][a-z]+){2,}$|^[a-z]+(?:_[a-z]+)+$")
 OF_OTHERS = {
     "pg_locks", "lock_timeout", "synchronous_commit", "wal_checkpoint", "fillfactor",
-    "prometheus-client", "set_wakeup_fd", "pg_backend_pid",
+    "prometheus-client", "set_wakeup_fd", "pg_backend_pid", "TaskGroup",
 }  # fmt: skip
 """Names of Python, Postgres and Prometheus."""
+PLANNED = {
+    "engine/idle_releaser.py", "engine/isolation.py", "integrations/", "shutdown/close_steps.py",
+    "shutdown/coordinator.py", "shutdown/drain_steps.py", "shutdown/process.py",
+    "store/sqlite/claim.py", "AppPhase", "DrainPhase", "ProcessRole", "ShutdownCoordinator",
+}  # fmt: skip
+"""What the pages describe and the restructuring has not landed yet. It may only shrink."""
 
 
 def named(page: Path) -> list[str]:
     """Return what a page shows as code in its text. Arguments of a call are left out."""
-    return [code.partition("(")[0].strip() for code in CODE.findall(prose(page))]
+    codes = (code.partition("(")[0].strip() for code in CODE.findall(prose(page)))
+    return [code for code in codes if code not in PLANNED and code.split(".")[0] not in PLANNED]
 
 
 @cache
@@ -111,7 +118,9 @@ def test_every_dotted_name_exists(page):
 def is_defined(dotted: str) -> bool:
     """Return whether a name like `compensation.undo` or `outlast.logs` is a module or in one."""
     *above, last = dotted.split(".")
-    if list(SOURCE.rglob(f"{last}.py")) or f'"{dotted}"' in sources():
+    if above[0] in sys.stdlib_module_names:
+        return hasattr(importlib.import_module(above[0]), last)
+    if list(SOURCE.rglob(f"{last}.py")) or (SOURCE / last).is_dir() or f'"{dotted}"' in sources():
         return True
     modules = SOURCE.rglob(f"{above[-1]}.py")
     return any(re.search(rf"\b{last}\b", module.read_text()) for module in modules)
@@ -121,6 +130,11 @@ def is_defined(dotted: str) -> bool:
 def test_every_identifier_occurs_in_the_source(page):
     identifiers = {one for one in named(page) if IDENTIFIER.match(one)} - OF_OTHERS
     assert sorted(one for one in identifiers if not re.search(rf"\b{one}\b", sources())) == []
+
+
+def test_nothing_that_exists_is_planned():
+    assert [one for one in PLANNED if "/" in one and (SOURCE / one).exists()] == []
+    assert [one for one in PLANNED if "/" not in one and one in members()] == []
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])

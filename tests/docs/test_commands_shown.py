@@ -18,7 +18,6 @@ INLINE = re.compile(r"(?<!`)`(?P<command>outlast [^`|\n]+)(?:\|[^`\n]*)?`(?!`)")
 UsageError = typer.BadParameter.__mro__[1]  # of click, or of the one that typer carries
 OF_OTHER_DAYS = {
     "CHANGELOG.md",
-    "docs/architecture.md",
     "docs/architecture-target.md",
 }  # name in sentences what was or is to be
 ALWAYS = {"-h", "--help"}

@@ -12,7 +12,6 @@ from markdown_pages import DOCS, PAGES, ROOT, Block, fences, headings, name, pro
 from support.spawned import spawn
 from support.waiting import WAIT_SECONDS
 
-FOR_READERS = {"docs/architecture.md"}  # signatures, not programs
 SERVERS = {
     "DATABASE_URL": "postgres_server",
     "REDIS_URL": "redis_server",
@@ -33,7 +32,6 @@ def snippets() -> list:
     return [
         pytest.param(page, block, id=f"{page.name}-{number}")
         for page in PAGES
-        if name(page) not in FOR_READERS
         for number, block in enumerate(programs(page), 1)
         if not is_executed_elsewhere(page, block)
     ]
