@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 PRELOADED = (
-    "anyio._backends._asyncio", "encodings.idna", "http.client", "httpx", "importlib.resources.readers", "outlast.engine.status", "outlast.api.outlast",
+    "anyio._backends._asyncio", "encodings.idna", "http.client", "httpx", "importlib.resources.readers", "outlast.http.status", "outlast.api.outlast",
     "outlast.cli.app", "outlast.cli.drain", "outlast.cli.inspect", "outlast.cli.run", "outlast.cli.submit", "outlast.cli.worker", "outlast.effects.http", "outlast.http.application", "outlast.http.metrics",
     "outlast.http.server", "outlast.http.uvicorn_adapter", "outlast.http.shutdown_auth", "outlast.store.file.store", "outlast.store.postgres.store",
     "outlast.store.redis.store", "outlast.store.sqlite.migrations", "outlast.store.sqlite.store", "outlast.sync.app", "outlast.testing.crash",

@@ -7,8 +7,9 @@ import pytest
 from outlast import Conflict, compensate_with, current, effect, receive, step, workflow
 from outlast.errors import StoreBroken
 from outlast.store.commands import FENCE, STATUS, Refused
+from outlast.store.commit_metrics import Commits
 from outlast.telemetry import names
-from outlast.telemetry.meters import Commits, Counter, Histogram, buckets, merged
+from outlast.telemetry.meters import Counter, Histogram, buckets, merged
 
 FAILING: set[str] = set()
 

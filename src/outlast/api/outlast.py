@@ -70,7 +70,7 @@ from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, RunQuery, RunRow
 
 if TYPE_CHECKING:
-    from outlast.engine.status import EngineStatus
+    from outlast.http.status import AppStatus
 
 log = logging.getLogger("outlast")
 
@@ -118,6 +118,7 @@ class Outlast:
             if hook is not None
         }
         self._engine: Engine | None = None
+        self._status: AppStatus | None = None
         self._inline = False
         self._leaving = "the program closed Outlast"
         """The reason that runs released at close are given."""
@@ -201,6 +202,7 @@ class Outlast:
             await self._lifecycle.leave(engine, self._leaving)
         finally:
             self._engine = None
+            self._status = None
 
     @property
     def _open(self) -> Engine:
@@ -271,11 +273,14 @@ class Outlast:
         return [DrainReport.of(row) for row in await engine.read(engine.store.drains, limit)]
 
     @property
-    def status_provider(self) -> EngineStatus:
-        """Return the status that the HTTP routes show."""
-        from outlast.engine.status import EngineStatus
+    def status_provider(self) -> AppStatus:
+        """Return the status that the HTTP routes show. Each opening has its own."""
+        engine = self._open
+        if self._status is None:
+            from outlast.http.status import AppStatus
 
-        return EngineStatus(self._open)
+            self._status = AppStatus(engine)
+        return self._status
 
     # -- starting
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.codec.cost import NOTHING, Cost
@@ -49,6 +49,7 @@ from outlast.execution.run_execution import RunExecution
 from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.state import EndReason, OutcomeKind, RunOutcome
 from outlast.execution.threads import Pool
+from outlast.execution.tracing import Spans
 from outlast.execution.unit_scope import Units
 from outlast.settings import Settings
 from outlast.settings.redaction import secrets_of
@@ -68,14 +69,11 @@ from outlast.store.writer.group_commit import GroupCommitWriter, InlineWriter
 from outlast.telemetry.error_text import format_error, format_recorded, redact
 from outlast.telemetry.logs import hide
 from outlast.telemetry.meters import meters_of
-from outlast.telemetry.names import STATUSES
-from outlast.telemetry.spans import Spans
 
 if TYPE_CHECKING:
     from outlast.api.queue import Consumer
     from outlast.api.workflow import Call, Workflow
     from outlast.execution.run_loop import RunLoop
-    from outlast.telemetry.store_stats import StoreStatsPoller
 
 log = logging.getLogger("outlast")
 AFTER_STORE_SECONDS = 0.5
@@ -158,13 +156,6 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tasks_after_close: set[asyncio.Task[None]] = set()
         self.notifier = ChangeNotifier(loop, self._ring)
-
-    @cached_property
-    def store_stats(self) -> StoreStatsPoller:
-        """Return the poller of the store's statistics. It is created on first use."""
-        from outlast.telemetry.store_stats import StoreStatsPoller
-
-        return StoreStatsPoller(self, self.settings.metrics_series_max // len(STATUSES))
 
     @property
     def listener(self) -> ShutdownListener:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.execution.detached import Shield, spawn_detached, wait_uncancelled
 from outlast.execution.threads import Executor
+from outlast.execution.tracing import FLUSH_SECONDS
 from outlast.shutdown.cleanup import CleanupRunner, end
 from outlast.shutdown.drain import TICK_SECONDS
 from outlast.shutdown.process_shutdown import ProcessShutdown, end_now, told_to_end
-from outlast.telemetry.spans import FLUSH_SECONDS
 
 if TYPE_CHECKING:
     from outlast.api.outlast import Outlast
@@ -150,7 +150,7 @@ class AppLifecycle:
                 try:
                     if draining:
                         await engine.spans.flush(
-                            engine, min(FLUSH_SECONDS, shutdown.seconds_left / 2)
+                            engine.in_thread, min(FLUSH_SECONDS, shutdown.seconds_left / 2)
                         )
                 finally:
                     try:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from outlast.api.workflow import Workflow
     from outlast.engine.engine import Engine
     from outlast.execution.step_execution import StepExecution
-    from outlast.telemetry.spans import ExecutionSpan
+    from outlast.execution.tracing import ExecutionSpan
 
 log = logging.getLogger("outlast.replay")
 E = TypeVar("E", bound=NotInRun)

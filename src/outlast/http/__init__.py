@@ -8,7 +8,7 @@ The path of a request:
 
     listener -> connection.py (bounded in time and number) -> application.py (the routes)
         -> shutdown_auth.py (who may end a worker, and their reason)
-        -> status_provider.py (what is known of the worker)
+        -> status.py (what is known of the worker)
 
 Importing this is cheap. starlette, uvicorn and prometheus-client are imported when a server or its
 routes are made. If they are missing, a SettingsError says what to install.
@@ -19,6 +19,7 @@ from __future__ import annotations
 from outlast.http.lifespan import lifespan
 from outlast.http.routes import routes
 from outlast.http.server import Server
-from outlast.http.status_provider import HasStatusProvider, Sample, StatusProvider
+from outlast.http.status import HasStatusProvider, StatusProvider
+from outlast.telemetry.samples import Sample
 
 __all__ = ["HasStatusProvider", "Sample", "Server", "StatusProvider", "lifespan", "routes"]

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from outlast.http.metrics import registry_of
 from outlast.http.shutdown_auth import ShutdownAuthorizer, Unreadable, peer_of, said
-from outlast.http.status_provider import NOT_OPEN, StatusProvider
+from outlast.http.status import NOT_OPEN, StatusProvider
 
 log = logging.getLogger("outlast.http")
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from outlast.api.outlast import Outlast
+from outlast.http.status import DrainableApp
 
 
-def lifespan(app: Outlast) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
+def lifespan(app: DrainableApp) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """Return a lifespan for `FastAPI(lifespan=...)` and `Starlette(lifespan=...)`.
 
     `app` is open while the server serves, and is drained and closed when the server stops. Handlers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from outlast.http.status_provider import Sample
+from outlast.telemetry.samples import Sample
 
 
 class _Samples(Collector):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import SettingsError
-from outlast.http.status_provider import HasStatusProvider, StatusProvider, status_provider_of
+from outlast.http.status import HasStatusProvider, StatusProvider, status_provider_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -17,7 +17,7 @@ from weakref import WeakSet
 from outlast.errors import OutlastError
 from outlast.http.listener import listen, url_of
 from outlast.http.routes import extra, routes_at
-from outlast.http.status_provider import HasStatusProvider, StatusProvider
+from outlast.http.status import HasStatusProvider, StatusProvider
 from outlast.settings.http_address import parse
 
 if TYPE_CHECKING:

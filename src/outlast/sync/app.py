@@ -35,7 +35,7 @@ from outlast.sync.portal import Portal
 from outlast.sync.sessions import Checkpoint, Session
 
 if TYPE_CHECKING:
-    from outlast.engine.status import EngineStatus
+    from outlast.http.status import AppStatus
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -267,7 +267,7 @@ class Outlast:
     run_until_drain = blocking(core.Outlast.run_until_drain)
 
     @property
-    def status_provider(self) -> EngineStatus:
+    def status_provider(self) -> AppStatus:
         """Return the status that the HTTP routes show."""
         return self._app.status_provider
 

@@ -1,5 +1,5 @@
-"""Provide what an operator sees.
+"""Provide what an operator sees: the names and values of metrics, and logs.
 
-That is metrics (`meters`, `store_stats`), traces (`spans`) and logs (`logs`). Nothing here makes
+Traces are in `execution/tracing`, what the store knows in `http/store_stats`. Nothing here makes
 decisions.
 """

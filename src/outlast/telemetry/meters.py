@@ -1,7 +1,6 @@
 """Count and time what this process does, in plain Python. `http/metrics.py` renders it on request.
 
-Only one thread changes each meter: the event loop's thread, except for `Commits`, of which the
-writer has one per committing thread. So there are no locks, and a step costs a few hundred
+Only one thread changes each meter, so there are no locks, and a step costs a few hundred
 nanoseconds. Any thread may read: it copies first.
 """
 
@@ -13,7 +12,6 @@ from itertools import accumulate
 from time import time
 from typing import Any
 
-from outlast.store.commands import FENCE, Refused
 from outlast.telemetry import names
 from outlast.telemetry.names import OPEN, OTHER, Metric
 
@@ -81,32 +79,6 @@ class Histogram:
             counts = self.counts.setdefault(labels, self._empty())
         counts[bisect_left(self._bounds, value)] += 1
         counts[-1] += value
-
-
-class Commits:
-    """The commits of one thread."""
-
-    __slots__ = ("commands", "failures", "seconds", "stale")
-
-    def __init__(self) -> None:
-        self.commands, self.seconds = (
-            Histogram(names.COMMIT_VERBS),
-            Histogram(names.COMMIT_SECONDS_TAKEN),
-        )
-        self.failures = Counter(names.COMMIT_FAILURES)
-        self.stale = 0
-
-    def add(self, outcomes: Sequence[Any], seconds: float) -> None:
-        self.commands.add((), len(outcomes))
-        self.seconds.add((), seconds)
-        # Refusals are rare, and this check is fast.
-        if Refused in map(type, outcomes):
-            self.stale += sum(
-                type(outcome) is Refused and outcome.why == FENCE for outcome in outcomes
-            )
-
-    def failed(self, kind: str) -> None:
-        self.failures.add((kind,))
 
 
 class Meters:

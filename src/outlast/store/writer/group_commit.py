@@ -33,12 +33,12 @@ from outlast.store.commands import (
     Submit,
     UpdateSession,
 )
+from outlast.store.commit_metrics import Commits
 from outlast.store.deadline import until
 from outlast.store.protocol import BadValue, Blocked, CommitUnknown, Store
 from outlast.store.writer.deferred import DeferredCommands
 from outlast.store.writer.pending import PendingCommand, split_expired, subject_of, take_all
 from outlast.telemetry.error_text import format_error, redact
-from outlast.telemetry.meters import Commits
 
 log = logging.getLogger("outlast.writer")
 

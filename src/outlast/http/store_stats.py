@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from outlast.codec.percentiles import nearest_rank
 from outlast.codec.text import safe
 from outlast.errors import StoreError
-from outlast.http.status_provider import Sample
 from outlast.shutdown.report import UNREADABLE_REPORT, DrainReport
 from outlast.store.fleet import Fleet
 from outlast.store.rows import DrainRow, QueueRow
 from outlast.telemetry import names
 from outlast.telemetry.meters import Bounded
-from outlast.telemetry.names import DRAIN_ENDS, QUANTILES, RECENT_SECONDS, STATUSES, Metric
+from outlast.telemetry.names import DRAIN_ENDS, QUANTILES, RECENT_SECONDS, STATUSES
+from outlast.telemetry.samples import Sample, gauge
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
@@ -112,14 +112,14 @@ class StoreStatsPoller:
         under_way.wait(within)
 
     def _begin(self, under_way: threading.Event) -> None:
-        look = threading.Thread(
-            target=self._look, args=(under_way,), name="outlast-look", daemon=True
+        poll = threading.Thread(
+            target=self._poll, args=(under_way,), name="outlast-look", daemon=True
         )
         if self._engine.inline:
-            look.run()
+            poll.run()
             return
         try:
-            look.start()
+            poll.start()
         except RuntimeError as error:
             # There are too many threads.
             self._missed(error)
@@ -138,11 +138,11 @@ class StoreStatsPoller:
             self._whole is None or now - self._whole.at >= self._keep
         )
 
-    def _look(self, under_way: threading.Event) -> None:
+    def _poll(self, under_way: threading.Event) -> None:
         try:
-            self._quick = self._look_quickly()
+            self._quick = self._poll_quick()
             if self._whole_due(time.monotonic()):
-                self._whole = self._look_at_all()
+                self._whole = self._poll_whole()
             self._up = True
         except Exception as error:
             # Whatever the error, the metrics report that the store is down.
@@ -154,14 +154,14 @@ class StoreStatsPoller:
         self._up = self._engine.shutdown.closing
         log.log(
             logging.DEBUG if isinstance(error, StoreError) else logging.WARNING,
-            "the store could not be looked at for /metrics: %s", type(error).__name__,
+            "the store could not be read for /metrics: %s", type(error).__name__,
         )  # fmt: skip
 
     def _over(self, under_way: threading.Event) -> None:
         self._under_way = None
         under_way.set()
 
-    def _look_quickly(self) -> Quick:
+    def _poll_quick(self) -> Quick:
         engine = self._engine
         store, began = engine.store, time.monotonic()
         depths = {queue: store.depth(queue) for queue in self._own()}
@@ -177,7 +177,7 @@ class StoreStatsPoller:
         ]
         return list(dict.fromkeys([*engine.worker.queues, *consumed]))
 
-    def _look_at_all(self) -> Whole:
+    def _poll_whole(self) -> Whole:
         store, began = self._engine.store, time.monotonic()
         rows = [row for row in store.queues() if _is_whole(row)]
         cost = time.monotonic() - began
@@ -192,8 +192,8 @@ class StoreStatsPoller:
         quick, whole, now = self._quick, self._whole, time.monotonic()
         hangs = self._under_way is not None and now - self._since > WITHIN_SECONDS
         yield gauge(names.STORE_UP, float(self._up and not hangs))
-        for kind, look in (("quick", quick), ("whole", whole)):
-            yield gauge(names.STORE_AGE, now - (self._began if look is None else look.at), kind)
+        for kind, poll in (("quick", quick), ("whole", whole)):
+            yield gauge(names.STORE_AGE, now - (self._began if poll is None else poll.at), kind)
         quick = None if quick is None or now - quick.at > SHOWN_SECONDS_MAX else quick
         whole = None if whole is None or now - whole.at > SHOWN_SECONDS_MAX else whole
         if quick is not None:
@@ -251,12 +251,6 @@ def _is_whole(row: QueueRow) -> bool:
     name, *numbers = row
     return isinstance(name, str) and all(
         one is None or isinstance(one, (int, float)) for one in numbers
-    )
-
-
-def gauge(metric: Metric, value: float, *labels: str) -> Sample:
-    return Sample(
-        metric.name, "gauge", metric.help, value, dict(zip(metric.labels, labels, strict=True))
     )
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
-    from outlast.engine.engine import Engine
     from outlast.execution.run_execution import RunExecution
     from outlast.execution.step_execution import StepExecution
     from outlast.store.protocol import Store
@@ -136,8 +135,8 @@ class Spans:
         finally:
             _safely(span.end)
 
-    async def flush(self, engine: Engine, seconds: float) -> None:
-        """Send the ended spans, in a thread.
+    async def flush(self, in_thread: Callable[..., Awaitable[Any]], seconds: float) -> None:
+        """Send the ended spans, in a thread that `in_thread` calls a function in.
 
         Processes that Outlast ends do not reach the program's own flush.
         """
@@ -146,7 +145,7 @@ class Spans:
             return
         try:
             async with asyncio.timeout(seconds):
-                await engine.in_thread(flush, int(seconds * 1000))
+                await in_thread(flush, int(seconds * 1000))
         except Exception as error:
             # An exporter's failure must not delay the shutdown.
             log.warning("spans could not be sent: %s", type(error).__name__)

@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from outlast.http.status_provider import Sample
 from outlast.telemetry import names
-from outlast.telemetry.meters import Commits, Histogram, Labels, buckets, merged
+from outlast.telemetry.meters import Histogram, Labels, buckets, merged
 from outlast.telemetry.names import DRAIN_ENDS, Metric
-from outlast.telemetry.store_stats import gauge
+from outlast.telemetry.samples import Sample, gauge
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
+    from outlast.http.store_stats import StoreStatsPoller
+    from outlast.store.commit_metrics import Commits
 
 
-def samples(engine: Engine, *, ready: bool) -> Iterator[Sample]:
+def samples(engine: Engine, store_stats: StoreStatsPoller, *, ready: bool) -> Iterator[Sample]:
+    """Yield every metric of an open Outlast."""
     yield gauge(names.STARTED, engine.meters.started)
     yield gauge(names.READY, float(ready))
     yield gauge(names.DRAINING, float(engine.shutdown.begun))
@@ -38,7 +40,7 @@ def samples(engine: Engine, *, ready: bool) -> Iterator[Sample]:
         names.COST_SAVED, [((unit,), float(amount)) for unit, amount in engine.saved]
     )
     yield from _of_drain(engine)
-    yield from engine.store_stats.samples()
+    yield from store_stats.samples()
 
 
 def _of_writer(commits: Sequence[Commits]) -> Iterator[Sample]:

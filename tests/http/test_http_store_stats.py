@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from outlast import Outlast, step, workflow
-from outlast.http import Server, connection
+from outlast.http import Server, connection, store_stats
+from outlast.http.store_stats import DRAINS_FEW, recent
 from outlast.store.rows import DrainRow
-from outlast.telemetry import names, store_stats
-from outlast.telemetry.store_stats import DRAINS_FEW, recent
+from outlast.telemetry import names
 from support.waiting import WAIT_SECONDS, wait_until_async
 
 NOW = 1_000_000.0
@@ -84,7 +84,7 @@ def test_hanging_store_gets_one_look_and_blocks_nobody(address, monkeypatch):
                 gate.set()
                 for scrape in scrapes:
                     assert "outlast_store_up" in (await scrape).text
-                await wait_until_async(lambda: app._open.store_stats._under_way is None)
+                await wait_until_async(lambda: app.status_provider.store_stats._under_way is None)
                 assert "outlast_store_up 1.0" in (await client.get("/metrics")).text
             await server.stopped(WAIT_SECONDS)
             assert called == ["queues"]
@@ -99,7 +99,7 @@ def test_a_drain_does_not_wait_for_a_look(address):
         async with Outlast(address, worker=True, workflows=[sleeper]) as app:
             called = slow(app._open.store, "drains", gate)
             asking = asyncio.create_task(
-                asyncio.to_thread(app._open.store_stats.refresh, WAIT_SECONDS)
+                asyncio.to_thread(app.status_provider.store_stats.refresh, WAIT_SECONDS)
             )
             await wait_until_async(lambda: called)
             await app.drain("test")
@@ -114,7 +114,7 @@ def test_failing_store_is_down_and_old_values_keep_their_age(world):
     async def main(app):
         app.status_provider.refresh()
         before = shown(app, "outlast_store_up"), shown(app, "outlast_workers")
-        look = app._open.store_stats
+        look = app.status_provider.store_stats
         look._quick = look._quick._replace(at=look._quick.at - 50)
         real = app.store.workers
         app.store.workers = lambda: 1 / 0
@@ -157,10 +157,10 @@ def test_expensive_look_is_kept_for_20_times_its_cost(world, monkeypatch):
 
 def test_look_is_kept_for_at_most_two_minutes(world):
     async def main(app):
-        look = app._open.store_stats
+        look = app.status_provider.store_stats
         app.status_provider.refresh()
         look._quick = look._quick._replace(workers=Counter(alive=1000))
-        look._look_at_all()
+        look._poll_whole()
         return look._keep
 
     assert world.do(main) == 120.0
@@ -175,7 +175,7 @@ def test_closed_app_makes_no_look(address):
             engine, face = app._open, app.status_provider
             face.refresh()
             called = slow(engine.store, "workers", opened)
-        engine.store_stats._quick = None
+        face.store_stats._quick = None
         face.refresh()
         return called
 
@@ -204,7 +204,7 @@ def test_queues_over_the_series_limit_are_combined(world):
         app.status_provider.refresh()
         first = shown(app, "outlast_queue_depth")
         await app.queue("a-new-one").put("x")
-        look = app._open.store_stats
+        look = app.status_provider.store_stats
         look._quick = look._whole = None
         app.status_provider.refresh()
         return first, shown(app, "outlast_queue_depth")
@@ -218,7 +218,7 @@ def test_stale_looks_are_not_exported(world):
     async def main(app):
         await app.queue("emails").put("x")
         app.status_provider.refresh()
-        look, found = app._open.store_stats, []
+        look, found = app.status_provider.store_stats, []
         for seconds in (200, 150):
             look._quick = look._quick._replace(at=look._quick.at - seconds)
             look._whole = look._whole._replace(at=look._whole.at - seconds)
@@ -264,7 +264,7 @@ def test_look_without_a_thread_is_retried(address, monkeypatch):
 
     async def main():
         async with Outlast(address) as app:
-            look = app._open.store_stats
+            look = app.status_provider.store_stats
             with monkeypatch.context() as patch:
                 patch.setattr(threading.Thread, "start", no_thread)
                 look.refresh()
