@@ -118,9 +118,9 @@ def test_iterator_that_only_the_garbage_collector_finds_gives_the_run_back(world
         del loop
         gc.collect()
         await asyncio.sleep(1)
-        return world.status("job"), app._open.in_flight.held, list(app._open.active_scopes)
+        return world.status("job"), app._open.in_flight.held(), list(app._open.active_scopes)
 
-    assert world.do(main) == ("waiting", {}, [])
+    assert world.do(main) == ("waiting", [], [])
 
 
 def test_what_the_items_raise_comes_after_the_items_before_it(world):

@@ -288,7 +288,7 @@ def test_thread_cannot_be_stopped_so_its_run_is_given_back_when_it_has_ended(add
             while (await app.runs())[0].worker is not None:
                 await asyncio.sleep(0.01)
             assert (await app.runs())[0].status == "waiting"
-            assert app._open.hung == set()
+            assert app._open.in_flight.hung_ids() == set()
 
     asyncio.run(main())
 

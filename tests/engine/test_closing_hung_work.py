@@ -66,7 +66,7 @@ def test_run_with_a_running_step_is_kept_when_leaving_the_block_is_cancelled(tmp
         async with Outlast(store) as other:
             assert [run.status for run in await other.runs()] == ["running"]
             ends.set()
-            await wait_until_async(lambda: not engine.hung)  # then it is given back
+            await wait_until_async(lambda: not engine.in_flight.hung_ids())  # then it is given back
             assert (
                 await (await other.start(hanging(), id="run")).result(timeout=WAIT_SECONDS) is None
             )
@@ -123,7 +123,7 @@ def test_each_that_ends_while_the_app_closes_releases_its_worker(tmp_path):
 
     async def main() -> None:
         async def end() -> None:
-            assert engine.hung == {"each"}
+            assert engine.in_flight.hung_ids() == {"each"}
             ends.set()
             await asyncio.wait([task])
 
@@ -131,7 +131,7 @@ def test_each_that_ends_while_the_app_closes_releases_its_worker(tmp_path):
             engine, task = app._open, asyncio.create_task(loop(app))
             app.on_cleanup(end)
             await wait_until_async(begun.is_set)
-        assert (engine.hung, engine.deferred_leave) == (set(), False)
+        assert (engine.in_flight.hung_ids(), engine.deferred_leave) == (set(), False)
         async with Outlast(store, signals=0) as other:
             assert len(await other.workers()) == 1
 
@@ -166,7 +166,7 @@ def test_worker_stays_until_both_handlers_of_a_reclaimed_item_end(tmp_path):
             assert [run.status for run in await other.runs(items=None)] == ["running"]
         ends[1].set()
         await asyncio.wait([consuming])
-        await wait_until_async(lambda: not engine.hung)
+        await wait_until_async(lambda: not engine.in_flight.hung_ids())
 
     try:
         asyncio.run(main())
@@ -249,7 +249,7 @@ def test_worker_stays_while_an_item_still_executes_after_a_hung_run_ended(tmp_pa
 
             async def end_what_hung() -> None:
                 await wait_until_async(
-                    lambda: engine.hung == {"run"}
+                    lambda: engine.in_flight.hung_ids() == {"run"}
                 )  # from here on it waits for the item
                 ends.set()
 

@@ -139,7 +139,7 @@ def test_run_does_not_start_under_a_claim_lost_while_its_journal_is_read(
         lost = worker.id
         await app.start(report(), id="run")
         await asyncio.sleep(0.5)
-        assert [row.worker for row in app._open.in_flight.held.values()] == [lost]
+        assert [row.worker for row in app._open.in_flight.held()] == [lost]
         other = world.open()
         other._db.execute("DELETE FROM workers WHERE id = ?", (lost,))
         other.commit([Sweep()])
@@ -162,8 +162,8 @@ def test_item_is_not_handled_under_a_claim_of_a_lost_worker(
 ):
     claim = RunAcquirer.claim
 
-    async def claims(self, command, *, alone=False):
-        rows = await claim(self, command, alone=alone)
+    async def claims(self, command, **options):
+        rows = await claim(self, command, **options)
         if rows and not seen:
             seen.append("lost")
             self._engine.worker._report_lost(command.worker)

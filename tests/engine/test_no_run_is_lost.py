@@ -166,7 +166,7 @@ def test_child_that_waits_for_a_suspect_does_not_start_after_its_parent_failed(w
         await asyncio.sleep(20)
         return [run.id for run in await app.runs()]
 
-    monkeypatch.setattr(Engine, "_wait_for_isolated_run", waits)
+    monkeypatch.setattr(Engine, "wait_for_isolated_run", waits)
     assert world.do(main) == ["run"]
     assert done == []
 

@@ -24,12 +24,12 @@ def test_late_ack_or_nack_of_a_lost_item_leaves_the_new_claim_alone(word):
         assert fresh.fence > stale.fence
         with pytest.raises(LeaseLost):
             await getattr(stale, word)()
-        assert list(engine.in_flight.held) == [fresh.fence]
+        assert [row.fence for row in engine.in_flight.held()] == [fresh.fence]
         await engine.sweeper.tidy()
         await fresh.ack()
-        return await statuses(app, items=True), engine.in_flight.held
+        return await statuses(app, items=True), engine.in_flight.held()
 
-    assert App().do(main) == ({"q/x": "done"}, {})
+    assert App().do(main) == ({"q/x": "done"}, [])
 
 
 def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(caplog):
@@ -45,7 +45,7 @@ def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(cap
             second.set()
             await first_ended.wait()
             await ticks(10)
-            assert list(engine.in_flight.held) == [item.fence]
+            assert [row.fence for row in engine.in_flight.held()] == [item.fence]
             await engine.sweeper.tidy()  # what nobody had in hand would be given back
             await asyncio.sleep(100)
 
@@ -58,8 +58,8 @@ def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(cap
         await app.queue("q").put(1, id="x")
         consumer = asyncio.create_task(app.queue("q").consume(handler))
         await asyncio.sleep(1000)
-        assert not engine.in_flight.held
-        assert not next(iter(engine.consumers)).claimer.held
+        assert not engine.in_flight.held()
+        assert not next(iter(engine.consumers)).claimer.slots_used
         consumer.cancel()
         await asyncio.wait([consumer])
         return attempts, await statuses(app, items=True)
@@ -73,8 +73,8 @@ def test_item_claimed_by_a_lost_worker_is_not_begun_under_the_old_fence():
         engine, handled, stale = app._open, [], []
         acquire = engine.acquirer.acquire
 
-        async def too_late(command):
-            outcome = await acquire(command)
+        async def too_late(command, slot=None):
+            outcome = await acquire(command, slot)
             if isinstance(command, Claim) and outcome and not stale:
                 stale.extend(row.fence for row in outcome)
                 await lose_the_worker(app)
@@ -88,7 +88,7 @@ def test_item_claimed_by_a_lost_worker_is_not_begun_under_the_old_fence():
         await asyncio.sleep(100)
         consumer.cancel()
         await asyncio.wait([consumer])
-        assert not engine.in_flight.held
+        assert not engine.in_flight.held()
         return len(handled), handled[0] > stale[0], await statuses(app, items=True)
 
     assert App(ramp=0).do(main) == (1, True, {"q/x": "done"})
@@ -107,7 +107,7 @@ def test_cancelled_claim_leaves_its_item_to_the_next_claim(turns):
             await claim.result().nack(delay=0)
         item = await queue.claim(wait=5)
         assert item is not None, "it was left in nobody's hands"
-        assert list(app._open.in_flight.held) == [item.fence]
+        assert [row.fence for row in app._open.in_flight.held()] == [item.fence]
 
     App().do(main)
 
@@ -133,14 +133,14 @@ def test_consumer_cancelled_while_a_thread_handles_an_item_loses_nothing(cancels
                 await ticks(3)
             await asyncio.wait([consumer], timeout=WAIT_SECONDS)
             assert consumer.cancelled()
-            assert len(engine.in_flight.held) == 1, "a thread still has it"
+            assert len(engine.in_flight.held()) == 1, "a thread still has it"
             await engine.sweeper.tidy()
             gate.set()
-            await wait_until_async(lambda: not engine.in_flight.held and not engine.consumers)
+            await wait_until_async(lambda: not engine.in_flight.held() and not engine.consumers)
             await engine.writer.execute(SetWaiting(0, 0, ()))  # what was said before is written
             assert await statuses(app, items=True) == {"q/x": "done"}
             assert await app.queue("q").claim() is None
-            assert not engine.hung
+            assert not engine.in_flight.hung_ids()
         await wait_until_async(lambda: our_threads() <= before)
 
     asyncio.run(main())
@@ -170,7 +170,7 @@ def test_consumer_cancelled_before_close_acks_an_item_that_a_thread_finishes(tmp
             ending = asyncio.create_task(end_it())
         await asyncio.wait([consumer, ending], timeout=WAIT_SECONDS)
         assert consumer.cancelled()
-        assert not engine.hung
+        assert not engine.in_flight.hung_ids()
         async with Outlast(store, **FAST) as app:
             assert await statuses(app, items=True) == {"q/x": "done"}
             assert len(await app.workers()) == 1
@@ -203,7 +203,7 @@ def test_cancelled_consumer_releases_stopped_items_and_acks_finished_ones(cancel
             await asyncio.sleep(0.1)
         await asyncio.wait([consumer])
         await asyncio.sleep(10)
-        assert not engine.in_flight.held
+        assert not engine.in_flight.held()
         assert not engine.consumers
         return await statuses(app, items=True)
 
@@ -224,8 +224,8 @@ def test_handler_that_raises_a_base_exception_fails_like_any_other():
         await app.queue("q").put_many([1, 2, 3], ids=["a", "b", "good"])
         consumer = asyncio.create_task(app.queue("q").consume(handle, concurrency=1))
         await asyncio.sleep(100)
-        assert not engine.in_flight.held
-        assert not next(iter(engine.consumers)).claimer.held
+        assert not engine.in_flight.held()
+        assert not next(iter(engine.consumers)).claimer.slots_used
         consumer.cancel()
         await asyncio.wait([consumer])
         return await statuses(app, items=None)

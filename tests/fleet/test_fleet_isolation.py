@@ -81,8 +81,8 @@ def test_suspect_child_runs_beside_its_waiting_parent():
             gates["family"].set()
             assert await run.result(timeout=WAIT_SECONDS) == "child"
             assert await statuses(app) == {"family": "done", "family/job#1": "done"}
-            await wait_until_async(lambda: not engine.in_flight.held)
-            assert engine.in_flight.isolated is None
+            await wait_until_async(lambda: not engine.in_flight.held())
+            assert engine.isolation.fence is None
 
     asyncio.run(main())
     assert begun == ["family", "child"]
@@ -95,12 +95,12 @@ def test_suspect_runs_beside_others_where_a_worker_never_gets_idle():
         while "turn 0" not in begun:
             await asyncio.sleep(0.01)
         await die_elsewhere(app, engine.submission(job("suspect"), "suspect"))
-        while not engine.in_flight.yielding:
+        while not engine.isolation.suspends_claims:
             await asyncio.sleep(0.01)
         late = await app.submit(job("late"))
         assert await app.get(job, "suspect").result(timeout=100) == "suspect"
         assert await late.result(timeout=100) == "late"
-        while engine.in_flight.yielding:
+        while engine.isolation.suspends_claims:
             await asyncio.sleep(0.01)
         assert list(engine.executions) == ["agent"]
 
@@ -122,7 +122,7 @@ def test_run_submitted_beside_a_suspect_item_is_claimed_when_the_item_ends():
             await die_elsewhere(app, submission)
             consumer = asyncio.create_task(app.queue("q").consume(handle))
             await wait_until_async(lambda: begun == ["x"])
-            assert engine.in_flight.isolated in engine.in_flight.held
+            assert engine.in_flight.is_held(engine.isolation.fence)
             run = await app.submit(job("run"))
             await until_idle(app, engine.claimer)
             assert begun == ["x"]

@@ -37,8 +37,8 @@ def test_unreadable_journal_parks_its_run_and_no_other(tmp_path):
             assert [await app.get(letter, id).result(timeout=WAIT_SECONDS) for id in ids[1:]] == [
                 "went"
             ] * 3
-            await wait_until_async(lambda: parked == ["r0"] and not engine.in_flight.held)
-            assert not engine.claimer.held
+            await wait_until_async(lambda: parked == ["r0"] and not engine.in_flight.held())
+            assert not engine.claimer.slots_used
             info = await app.get(letter, "r0").info()
             assert info.status == "parked"
             assert "journal cannot be read" in info.reason
@@ -179,7 +179,7 @@ def test_run_started_in_a_lifespan_is_released_when_it_waits():
 
     async def main(app):
         await asyncio.sleep(100)
-        assert not app._open.in_flight.held
+        assert not app._open.in_flight.held()
         assert await statuses(app) == {"letter": "waiting"}
         await app.send("letter", "go", "went")
         return await app.get(letter, "letter").result(timeout=1)

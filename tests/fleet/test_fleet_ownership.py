@@ -17,7 +17,7 @@ def test_run_submitted_and_started_at_once_is_executed_once():
             run, held, deliver = engine.store.run, engine.store.held, engine.writer._deliver
 
             def claim_now():
-                engine.in_flight.yielding.clear()
+                engine.isolation.stop_yielding("this test")
                 engine.claimer.wake()
 
             def run_once_claimed(id):
@@ -42,14 +42,16 @@ def test_run_submitted_and_started_at_once_is_executed_once():
                     time.sleep(0.05)  # for what it does about it
                 deliver(batch, outcomes)
 
-            engine.in_flight.yielding.add("this test")  # nothing is claimed yet
+            engine.isolation.start_yielding("this test")  # nothing is claimed yet
             await app.submit(job("r", 0.1), id="r")
             engine.store.run, engine.store.held = run_once_claimed, held_looked_at
             engine.writer._deliver = deliver_late
             started = await app.start(job("r", 0.1), id="r")
             assert await started.result(timeout=WAIT_SECONDS) == "r"
             assert looked.is_set()
-            await wait_until_async(lambda: not engine.in_flight.held and not engine.claimer.held)
+            await wait_until_async(
+                lambda: not engine.in_flight.held() and not engine.claimer.slots_used
+            )
 
     asyncio.run(main())
     assert begun == ["r"]
@@ -66,8 +68,8 @@ def test_run_is_not_executed_again_while_a_thread_of_it_still_executes():
             await lose_the_worker(app)
             others = [await app.submit(blocked(label), id=label) for label in "bc"]
             # One slot is the old life's, and the other is enough to claim the run anew.
-            await wait_until_async(lambda: len(engine.in_flight.held) == 2)
-            assert [row.id for row in engine.in_flight.held.values()] == ["a", "a"]
+            await wait_until_async(lambda: len(engine.in_flight.held()) == 2)
+            assert [row.id for row in engine.in_flight.held()] == ["a", "a"]
             assert begun == ["a"]
             for gate in gates.values():
                 gate.set()
@@ -76,8 +78,8 @@ def test_run_is_not_executed_again_while_a_thread_of_it_still_executes():
                 "b",
                 "c",
             ]
-            await wait_until_async(lambda: not engine.in_flight.held)
-            assert not engine.claimer.held
+            await wait_until_async(lambda: not engine.in_flight.held())
+            assert not engine.claimer.slots_used
 
     asyncio.run(main())
     assert sorted(begun) == ["a", "a", "b", "c"], (

@@ -88,9 +88,9 @@ def test_busy_worker_leaves_a_suspect_to_an_idle_one_and_makes_room_when_its_pat
         await asyncio.sleep(1)
         late = await app.submit(job("late"))
         assert await late.result(timeout=10) == "late"
-        assert not engine.in_flight.yielding
+        assert not engine.isolation.suspends_claims
         await asyncio.sleep(250)
-        assert engine.in_flight.yielding
+        assert engine.isolation.suspends_claims
         assert begun == ["busy", "busier", "late"]
 
     worker(suspect_patience=100.0).do(main)

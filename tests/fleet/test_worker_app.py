@@ -123,9 +123,9 @@ def test_sleeping_run_is_released_and_claimed_when_due():
         held = (await app.workers())[0].held
         waiting = (await app.queues())[0].waiting
         await asyncio.gather(*[run.result() for run in runs])
-        return held, waiting, app._open.claimer.held, app._open.executions
+        return held, waiting, app._open.claimer.slots_used, app._open.executions
 
-    assert worker(concurrency=5).do(main) == (0, 50, {}, {})
+    assert worker(concurrency=5).do(main) == (0, 50, 0, {})
     assert done.count("before") == done.count("after") == 50
 
 
@@ -195,7 +195,7 @@ def test_worker_with_a_suspect_claims_nothing_until_it_records_something():
         run = app.get(job, "suspect")
         others = await app.submit_many([job(str(number), 5) for number in range(5)])
         for _ in range(40):
-            held.append((app._open.in_flight.isolated, list(app._open.executions)))
+            held.append((app._open.isolation.fence, list(app._open.executions)))
             await asyncio.sleep(0.05)
         for other in [run, *others]:
             await other.result()

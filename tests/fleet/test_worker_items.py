@@ -263,7 +263,7 @@ def test_items_of_a_stopped_consumer_go_before_new_ones():
             await consumer
         await asyncio.sleep(1)
         item = await queue.claim()
-        return item.payload, item.attempts, len(app._open.in_flight.held)
+        return item.payload, item.attempts, len(app._open.in_flight.held())
 
     assert App(ramp=0).do(main) == ("slow", 1, 1)
 

@@ -112,7 +112,7 @@ def test_a_claim_committed_before_and_answered_after_the_drain_begins_nothing():
         rows = await claiming
         await engine.acquirer.begin_claimed(rows)
         report = await drain
-        return report, app.store.run("x"), len(engine.in_flight.held)
+        return report, app.store.run("x"), len(engine.in_flight.held())
 
     report, row, hands = app.do(main)
     assert (row.status, row.worker, row.interrupted, hands) == ("queued", None, None, 0)
@@ -186,7 +186,7 @@ def test_a_suspect_run_is_drained_like_any_other():
     async def main(app):
         while not begun:
             await asyncio.sleep(0.1)
-        assert app._open.in_flight.isolated is not None
+        assert app._open.isolation.is_active
         await app.submit(one("other"), id="other")
         blocked = asyncio.create_task(app.start(one("blocked"), id="blocked"))
         await asyncio.sleep(0.1)

@@ -117,10 +117,11 @@ def test_a_batch_refused_at_its_beginning_is_given_back(monkeypatch, kind):
     """The drain looks at what has begun just before it is refused, and keeps it."""
 
     def begin(self, fence):
-        self.started.add(fence)
+        start(self, fence)
         app._open.drain.begin("test")
-        self.started.discard(fence)
-        return False
+        return start(self, fence)
+
+    start = InFlight.start
 
     async def main(app):
         monkeypatch.setattr(InFlight, "start", begin)
@@ -135,11 +136,11 @@ def test_a_batch_refused_at_its_beginning_is_given_back(monkeypatch, kind):
             await loop()
         await app.drain()
         await asyncio.sleep(0.3)
-        return app.store.run("batch"), dict(app._open.in_flight.held)
+        return app.store.run("batch"), app._open.in_flight.held()
 
     app = App()
     row, hands = app.do(main)
-    assert (row.status, row.worker, hands, seen) == ("queued", None, {}, [])
+    assert (row.status, row.worker, hands, seen) == ("queued", None, [], [])
 
 
 def test_loops_that_the_garbage_collector_ends_do_not_disturb_a_drain():

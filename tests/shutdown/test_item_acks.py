@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from outlast import Outlast, StoreUnavailable
+from outlast.engine.in_flight import HeldState
 from outlast.store.commands import Ack, Record
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until_async
@@ -174,7 +175,7 @@ def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back(file, acked_by
             await asyncio.shield(engine.shutdown.finished)
             await consuming
             await wait_until_async(lambda: engine.store.run("q/one").status == "done")
-            await wait_until_async(lambda: not engine.in_flight.started)
+            await wait_until_async(lambda: not engine.in_flight.begin_drain())
 
     asyncio.run(main())
 
@@ -198,9 +199,12 @@ def test_an_item_whose_ack_the_store_refused_is_dropped():
         await app.queue("q").put("work", id="one")
         consuming = asyncio.create_task(app.queue("q").consume(handle))
         await asyncio.sleep(0.5)
-        assert (len(engine.in_flight.started), engine.in_flight.held) == (1, {})
+        assert (len(engine.in_flight.in_state(HeldState.ENDING)), engine.in_flight.held()) == (
+            1,
+            [],
+        )
         await asyncio.sleep(0.6)
-        assert engine.in_flight.started == set()
+        assert engine.in_flight.in_state(HeldState.ENDING) == []
         assert [str(ack.exception()) for ack in acks] == ["it is away"]
         engine.writer.enqueue = put
         consuming.cancel()

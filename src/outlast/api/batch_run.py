@@ -45,6 +45,8 @@ class BatchRun:
         self._args = json.dumps({"form": form})
         self._row: RunRow | None = None
         """The row while the run is held."""
+        self._lost: RunRow | None = None
+        """The row of a claim that was lost."""
         self._seq = 0
         self._at = 0.0
         self._changes = 0
@@ -83,7 +85,7 @@ class BatchRun:
         Draining if this process is draining.
         """
         engine = self.engine
-        await engine._wait_for_isolated_run(self._parent)
+        await engine.wait_for_isolated_run(self._parent)
         told = HeldElsewhereNotice(engine)
         while True:
             if engine.shutdown.begun:
@@ -141,7 +143,7 @@ class BatchRun:
                 f"{self.form} {self.id!r} is {row.status}{why}. To go on: `outlast {command} {self.id}`, then this call again."
             )
         elif row.worker is not None:
-            if row.fence in engine.in_flight.held:
+            if engine.in_flight.is_held(row.fence):
                 raise WrongStatus(
                     f"{self.form} {self.id!r} is under way in this process already. Leave that loop first, or use another id."
                 )
@@ -150,7 +152,7 @@ class BatchRun:
                 await engine.sweeper.tidy()
             elif not await engine.sweeper.sweep():
                 return None
-        alone = row.is_suspect and engine.in_flight.can_isolate(row)
+        alone = row.is_suspect and engine.isolation.can_isolate(row)
         claim = Claim(engine.worker.id, secrets.token_hex(8), ids=(self.id,))
         rows = await engine.acquirer.claim(claim, alone=alone)
         return rows[0] if rows else None
@@ -205,10 +207,11 @@ class BatchRun:
         self._check(await answer)
         if entry.kind == "done":
             # A suspect run that has done an item is no longer a suspect.
-            engine.in_flight.end_isolation(entry.fence)
+            engine.isolation.end(entry.fence)
 
     def _check(self, outcome: Any) -> None:
         if isinstance(outcome, Refused):
+            self._lost = self._row
             self._drop()
             raise LeaseLost(
                 f"{self.form} {self.id!r} is another process's by now: this one was taken for dead. What it did last is not on "
@@ -253,13 +256,25 @@ class BatchRun:
             # Due now, so that a call can claim it by id at any time. Nothing else claims it.
             back = Release(row.pk, row.fence, why, waiting=True, due=self.engine.store.now())
             self.engine.writer.enqueue(back, partial(self._given_back, row.fence))
-            self._drop(heard=False)
+            self.engine.in_flight.ending(row.fence)
+            self._row = None
+        elif self._lost is not None:
+            self.engine.in_flight.drop(self._lost.fence)
+
+    def hang(self) -> None:
+        """Note that code of the batch still executes although its call has ended.
+
+        The worker stays registered until `leave`.
+        """
+        row = self._row or self._lost
+        if row is not None:
+            self.engine.in_flight.hang(row)
 
     def _given_back(self, fence: int, *_: Any) -> None:
         self.engine.in_flight.drop(fence)
         self.engine.notifier.notify()
 
-    def _drop(self, *, heard: bool = True) -> None:
+    def _drop(self) -> None:
         row, self._row = self._row, None
         if row is not None:
-            self.engine.acquirer.on_dropped(row.fence, heard=heard)
+            self.engine.in_flight.drop(row.fence)

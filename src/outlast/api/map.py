@@ -78,7 +78,6 @@ class MapJob(Generic[T]):
         try:
             await self._work()
             await self._batch_run.settle()
-            engine.on_hung_work_ended(self._id)
         except BaseException as error:
             await self._stop(f"{type(error).__name__} ended it: {error}")
             raise
@@ -215,10 +214,9 @@ class MapJob(Generic[T]):
         if self._leaving is None:
             return
         if self._tasks or self._threads:
-            self._engine.hung.add(self._id)
+            self._batch_run.hang()
         else:
             self._batch_run.leave(self._leaving)
-            self._engine.on_hung_work_ended(self._id)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

@@ -21,6 +21,7 @@ from outlast.api.workflow import Workflow
 from outlast.codec import plain
 from outlast.codec.identifiers import check_id, new_ids
 from outlast.engine.claimer import Claimer
+from outlast.engine.in_flight import HeldState
 from outlast.engine.submission import check_seconds, enqueue
 from outlast.errors import Conflict, Draining, LeaseLost, SettingsError, StoreError, WrongStatus
 from outlast.store.commands import ITEM, Ack, Claim, Refused, Release, SetQueueLimits, Submit
@@ -45,8 +46,10 @@ class Item:
     This worker holds it until it is acked or nacked, or the worker is declared dead.
     """
 
-    def __init__(self, engine: Engine, row: RunRow) -> None:
+    def __init__(self, engine: Engine, row: RunRow, *, by_hand: bool = False) -> None:
         self._engine, self._row = engine, row
+        self._by_hand = by_hand
+        """Whether the program claimed it itself. Otherwise a consumer's handler processes it."""
         self._said = False
         """Whether it was acked or nacked, or is known to belong to another worker."""
         self._unheard = 0
@@ -138,16 +141,20 @@ class Item:
     def _heard(self, command: Ack | Release, outcome: Any) -> None:
         engine, fence = self._engine, self._row.fence
         again, self._said = self._said, True
-        by_hand = fence in engine.in_flight.claimed_by_hand
-        engine.in_flight.drop(fence)
-        if by_hand and engine.shutdown.begun:
+        state = engine.in_flight.state(fence)
+        if self._by_hand or self._over:
+            engine.in_flight.drop(fence)
+        elif state is not HeldState.HUNG:
+            # Its handler goes on, and keeps its slot.
+            engine.in_flight.ending(fence)
+        if state is HeldState.BY_HAND and engine.shutdown.begun:
             engine.listener.item_ended(released=False)
         if not again:
             engine.meters.item(self.queue, _end_of(command, outcome))
         if isinstance(outcome, Refused):
             self._lost = True
         elif isinstance(command, Ack):
-            engine.in_flight.acked = True
+            engine.sweeper.item_acked()
         elif outcome == "dead":
             engine.hooks.tell("dead", self._row.id)
 
@@ -230,9 +237,8 @@ class Queue:
             try:
                 row = await self._claim_one(engine)
                 alive = row is not None and engine.worker.is_alive(row.worker or "")
-                if row is not None and alive and engine.in_flight.start(row.fence):
-                    engine.in_flight.claimed_by_hand.add(row.fence)
-                    return Item(engine, row)
+                if row is not None and alive and engine.in_flight.start(row.fence, by_hand=True):
+                    return Item(engine, row, by_hand=True)
                 if row is not None:
                     engine.acquirer.release(row, "its worker was taken for dead or drains")
                     if not alive:
@@ -261,7 +267,7 @@ class Queue:
 
     async def _claim_one(self, engine: Engine) -> RunRow | None:
         for suspects in (False, True):
-            if engine.in_flight.closed or (suspects and not engine.in_flight.is_empty()):
+            if engine.isolation.suspends_claims or (suspects and not engine.in_flight.is_empty()):
                 return None
             worker, token = engine.worker.id, secrets.token_hex(8)
             command = Claim(worker, token, (), (self.name,), (ITEM,), suspects=suspects)
@@ -392,8 +398,8 @@ class Consumer:
             task.cancel()
         self._say()
 
-    async def close(self, timeout: float) -> set[str]:
-        """Stop and return the ids of the items that still execute after `timeout` seconds."""
+    async def close(self, timeout: float) -> list[RunRow]:
+        """Stop and return the items that still execute after `timeout` seconds."""
         self.stop_all()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout)
@@ -403,7 +409,7 @@ class Consumer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._all_heard.wait()
-        return set(self.under_way)
+        return [item._row for item in self._tasks.values()]
 
     def stop(self) -> None:
         """Stop claiming and let the handlers in flight end.
@@ -428,7 +434,6 @@ class Consumer:
                 self._engine.acquirer.release(
                     row, "its worker was taken for dead or drains, or its consumer stopped"
                 )
-                self.claimer.done(row.fence)
                 continue
             item = Item(self._engine, row)
             task = self._engine.loop.create_task(self._handle(item))
@@ -490,21 +495,14 @@ class Consumer:
                 command = Ack(row.pk, row.fence, row.queue)
             self._commands.append((item, command))
         elif item._unheard:
-            self._engine.in_flight.release(row.fence)
+            self._engine.in_flight.ending(row.fence)
         else:
             self._engine.in_flight.drop(row.fence)
-        if row.id in self._engine.hung:
-            self._hung_no_more(row.id)
-        self.claimer.done(row.fence)
+        self._engine.in_flight.release_slot(row.fence)
         if self._engine.shutdown.begun:
             self._engine.listener.item_ended(released=stopped)
         if not self._claiming or self._engine.shutdown.begun:
             self._say()
-
-    def _hung_no_more(self, id: str) -> None:
-        """Clear the hung mark, unless the item was lost and this process claimed it again."""
-        if not any(id in consumer.under_way for consumer in self._engine.consumers):
-            self._engine.on_hung_work_ended(id)
 
     def _strike_off(self) -> None:
         """Deregister this consumer once it is stopped, executes nothing and has all its answers."""
@@ -517,7 +515,7 @@ class Consumer:
             item._said = True
             self._unheard += 1
             self._engine.writer.enqueue(command, partial(self._heard, item))
-            self._engine.in_flight.release(item._row.fence)
+            self._engine.in_flight.ending(item._row.fence)
         self._strike_off()
 
     def _heard(self, item: Item, command: Any, outcome: Any) -> None:
@@ -529,7 +527,7 @@ class Consumer:
             self._strike_off()
         engine.meters.item(item.queue, _end_of(command, outcome))
         if isinstance(command, Ack):
-            engine.in_flight.acked = True
+            engine.sweeper.item_acked()
         if outcome == "dead":
             engine.hooks.tell("dead", item._row.id)
         elif isinstance(outcome, (Refused, StoreError)):

@@ -21,6 +21,7 @@ from outlast.store.rows import Entry, Message, RunRow
 if TYPE_CHECKING:
     from outlast.api.workflow import Workflow
     from outlast.engine.engine import Engine
+    from outlast.engine.in_flight import SlotOwner
 
 log = logging.getLogger("outlast")
 Past: TypeAlias = tuple[list[Entry], list[Message], dict[str, str], RunRow | None]
@@ -33,17 +34,20 @@ class RunAcquirer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def claim(self, command: Claim, *, alone: bool = False) -> list[RunRow]:
+    async def claim(
+        self, command: Claim, *, alone: bool = False, slot: SlotOwner | None = None
+    ) -> list[RunRow]:
         """Claim runs or items. Return an empty list if this worker was swept or drains.
 
-        With `alone`, the claimed suspect is isolated: this process executes nothing beside it.
+        Each uses a slot of `slot`. With `alone`, the claimed suspect is isolated: this process
+        executes nothing beside it.
         """
         engine = self._engine
         if alone:
-            engine.in_flight.reserve()
+            engine.isolation.reserve()
         rows: list[RunRow] = []
         try:
-            outcome = await self.acquire(command)
+            outcome = await self.acquire(command, slot)
             if isinstance(outcome, Refused) and (engine.shutdown.begun or outcome.why == DRAINING):
                 engine.stop_claiming()
             elif isinstance(outcome, Refused):
@@ -54,10 +58,10 @@ class RunAcquirer:
                 rows = outcome
         finally:
             if alone:
-                engine.in_flight.settle_reservation(rows[0].fence if rows else None)
+                engine.isolation.settle_reservation(rows[0].fence if rows else None)
         return rows
 
-    async def acquire(self, command: Claim | Submit) -> Any:
+    async def acquire(self, command: Claim | Submit, slot: SlotOwner | None = None) -> Any:
         """Write a command that gives runs to this worker, and return its outcome.
 
         The runs are held as soon as the outcome is known. They are released if the caller was
@@ -65,15 +69,14 @@ class RunAcquirer:
         """
         engine = self._engine
         answer: asyncio.Future[Any] = engine.loop.create_future()
-        engine.in_flight.pending_claims += 1
+        engine.in_flight.claim_submitted()
 
         def answered(_: Any, outcome: Any) -> None:
-            engine.in_flight.pending_claims -= 1
-            for row in _given(outcome):
-                engine.in_flight.add(row)
-                if answer.done():
-                    self.release(row, "nobody waited for it any more")
+            given = _given(outcome)
+            engine.in_flight.claim_answered(given, slot)
             if answer.done():
+                for row in given:
+                    self.release(row, "nobody waited for it any more")
                 return
             if isinstance(outcome, StoreError):
                 answer.set_exception(outcome)
@@ -93,50 +96,44 @@ class RunAcquirer:
         """Release a held run or item that was not started."""
         engine = self._engine
         engine.writer.enqueue(Release(row.pk, row.fence, why, interrupted=False), lambda *_: None)
-        self.on_dropped(row.fence)
+        engine.in_flight.drop(row.fence)
 
-    def on_dropped(self, fence: int, *, heard: bool = True) -> None:
-        """Stop holding a run or item, and free its slot.
+    async def begin_claimed(self, rows: list[RunRow]) -> None:
+        """Start runs that were claimed from a queue, as `begin_read` does."""
+        workflows = self._engine.workflows
+        await self.begin_read([(row, workflows[row.workflow]) for row in rows], claimed=True)
 
-        Unless `heard`, its end is still on its way to the store, behind what was written of it
-        before.
-        """
-        engine = self._engine
-        (engine.in_flight.drop if heard else engine.in_flight.release)(fence)
-        if engine.claimer is not None:
-            engine.claimer.done(fence)
-
-    async def begin_claimed(
-        self, rows: list[RunRow], workflow: Workflow[..., Any] | None = None
+    async def begin_read(
+        self, runs: list[tuple[RunRow, Workflow[..., Any]]], *, claimed: bool
     ) -> None:
-        """Start claimed runs.
+        """Start runs after reading what their earlier executions recorded.
 
         A run in its first execution starts at once. The journals of the others are read first, all
         in one go. A run whose journal cannot be read is parked, or released if the store is
         unavailable.
         """
         engine = self._engine
-        again: list[RunRow] = []
-        for row in rows:
+        again: list[tuple[RunRow, Workflow[..., Any]]] = []
+        for row, workflow in runs:
             if row.lives == 1:
-                self.begin(row, workflow or engine.workflows[row.workflow])
+                self.begin(row, workflow, claimed=claimed)
             else:
-                again.append(row)
+                again.append((row, workflow))
         if not again:
             return
         try:
-            pasts = await engine.read(self._pasts, again)
+            pasts = await engine.read(self._pasts, [row for row, _ in again])
         except BaseException:
-            for row in again:
+            for row, _ in again:
                 self.release(row, "its journal was not read")
             raise
-        for row, past in zip(again, pasts, strict=True):
+        for (row, workflow), past in zip(again, pasts, strict=True):
             if isinstance(past, StoreUnavailable):
                 self.release(row, f"its journal could not be read: {past}")
             elif isinstance(past, Exception):
                 self._park(row, past)
             else:
-                self.begin(row, workflow or engine.workflows[row.workflow], *past)
+                self.begin(row, workflow, *past, claimed=claimed)
         # A cancellation may have been requested while the journals were read.
         await engine.request_poller.poll_requests()
 
@@ -171,8 +168,13 @@ class RunAcquirer:
         messages: Any = (),
         saved: Mapping[str, str] | None = None,
         parent: RunRow | None = None,
+        *,
+        claimed: bool = False,
     ) -> None:
-        """Start an execution of a held run, or release, park or drop it if that is not possible."""
+        """Start an execution of a held run, or release, park or drop it if that is not possible.
+
+        `claimed` says that the run came from a queue, so that any worker may have it.
+        """
         engine = self._engine
         if engine.shutdown.closing:
             # The run is released when this worker deregisters.
@@ -182,13 +184,13 @@ class RunAcquirer:
             return
         if not engine.worker.is_alive(row.worker or ""):
             # The store has declared this worker dead since the claim.
-            self._forget(row, workflow)
+            self._forget(row, workflow, claimed=claimed)
             return
         if row.id in engine.executions:
             # An execution that lost the run has not ended yet: its step may still execute.
-            engine.track_task(
-                engine.loop.create_task(self._begin_after(engine.executions[row.id], row, workflow))
-            )
+            earlier = engine.executions[row.id]
+            later = self._begin_after(earlier, row, workflow, claimed=claimed)
+            engine.track_task(engine.loop.create_task(later))
             return
         if isinstance(workflow, Unneeded) and row.undoing is None:
             self.release(row, "it is not being undone any more, and its workflow is not known here")
@@ -201,8 +203,8 @@ class RunAcquirer:
         if not engine.in_flight.start(row.fence):
             self.release(row, "its worker drains")
             return
-        execution.claimed = engine.claimer is not None and row.fence in engine.claimer.held
-        engine.executions[row.id] = execution
+        execution.claimed = claimed
+        engine.in_flight.add_execution(execution)
         if entries:
             self._count_recovery(execution, entries[-1])
         if execution.claimed and log.isEnabledFor(logging.INFO):
@@ -234,19 +236,19 @@ class RunAcquirer:
             self._engine.meters.recovered(last.kind, now - said.get("seen", last.at))
 
     async def _begin_after(
-        self, earlier: RunExecution, row: RunRow, workflow: Workflow[..., Any]
+        self, earlier: RunExecution, row: RunRow, workflow: Workflow[..., Any], *, claimed: bool
     ) -> None:
         await asyncio.wait([earlier.ending.finished])
-        await self.begin_claimed([row._replace(lives=max(2, row.lives))], workflow)
+        row = row._replace(lives=max(2, row.lives))
+        await self.begin_read([(row, workflow)], claimed=claimed)
 
-    def _forget(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
+    def _forget(self, row: RunRow, workflow: Workflow[..., Any], *, claimed: bool) -> None:
         """Drop a run that this worker has lost.
 
         A claimed run is left to the fleet. A run that was started here is taken over again.
         """
         engine = self._engine
-        claimed = engine.claimer is not None and row.fence in engine.claimer.held
-        self.on_dropped(row.fence)
+        engine.in_flight.drop(row.fence)
         if not claimed:
             engine.takeover.start(row, workflow)
 
@@ -255,7 +257,7 @@ class RunAcquirer:
         engine = self._engine
 
         def parked(_: Any, outcome: Any) -> None:
-            self.on_dropped(row.fence)
+            engine.in_flight.drop(row.fence)
             if outcome is None:
                 engine.hooks.tell("parked", row.id)
             engine.notifier.notify()

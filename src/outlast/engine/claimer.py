@@ -67,8 +67,10 @@ class Claimer:
             returned_rate=settings.returned_rate,
             chance=_chance,
         )
-        self.held: dict[int, bool] = {}
-        """Claimed work that has not ended, by fence, and whether it had been interrupted before."""
+        self.slots_used = 0
+        """Claims that have not ended, or have not freed their slot yet."""
+        self._slots_returned = 0
+        """How many of them had been interrupted before."""
         self._token = secrets.token_hex(8)
         """The token of the next claim, generated ahead of time.
 
@@ -91,13 +93,19 @@ class Claimer:
     def stop(self) -> None:
         """Stop claiming."""
         self._stopped = True
-        self._engine.in_flight.yielding.discard(self)
+        self._engine.isolation.stop_yielding(self)
         self._wake.set()
 
-    def done(self, fence: int) -> None:
-        """Free the slot of held work that has ended."""
-        if self.held.pop(fence, None) is not None:
-            self._wake.set()
+    def take_slot(self, *, returned: bool) -> None:
+        """Count a claim. `returned` says whether it had been interrupted before."""
+        self.slots_used += 1
+        self._slots_returned += returned
+
+    def free_slot(self, *, returned: bool) -> None:
+        """Count the end of a claim, and claim more."""
+        self.slots_used -= 1
+        self._slots_returned -= returned
+        self._wake.set()
 
     async def work(self) -> None:
         """Claim in rounds until the claimer is stopped. Log failures and continue."""
@@ -126,7 +134,7 @@ class Claimer:
     async def _round(self) -> float:
         """Peek, claim what fits, and return the seconds until the next round."""
         engine, now = self._engine, self._engine.loop.time()
-        limit, returned, new_first = self.pacer.allow(now, len(self.held), sum(self.held.values()))
+        limit, returned, new_first = self.pacer.allow(now, self.slots_used, self._slots_returned)
         if not self._more or now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             claimable = await engine.read(engine.store.peek, self.queues, self._known())
@@ -142,7 +150,7 @@ class Claimer:
             if not claimable.ready:
                 self._more = False
                 return self._pause(claimable)
-        if limit == 0 or engine.in_flight.closed or self._stopped:
+        if limit == 0 or engine.isolation.suspends_claims or self._stopped:
             return self._pause(None)
         claimed = len(await self._claim(limit, 0 if new_first else returned))
         if claimed < limit and new_first and returned:
@@ -150,7 +158,7 @@ class Claimer:
         self._more = claimed == limit
         if self._more:
             # All slots are taken, unless the claimed runs have opened others.
-            more = len(self.held) < self.pacer.open(engine.loop.time())
+            more = self.slots_used < self.pacer.open(engine.loop.time())
             return 0.0 if more else self._pause(None)
         # Nothing more can be claimed until a notification arrives or something comes due. Peek
         # again for the due time: the claim has made ready what was due.
@@ -181,15 +189,13 @@ class Claimer:
             engine.worker.id, self._token, (), self.queues, self._known(), limit, returned, suspects
         )
         try:
-            rows = await engine.acquirer.claim(command, alone=alone)
+            rows = await engine.acquirer.claim(command, alone=alone, slot=self)
         finally:
             self._token = secrets.token_hex(8)
             self._has_claimed = True
         if rows:
             again = [row for row in rows if row.interrupted is not None]
             self.pacer.took(len(again), died=any(row.deaths for row in again))
-            for row in rows:
-                self.held[row.fence] = row.interrupted is not None
             await self._begin(rows)
         return rows
 
@@ -200,10 +206,10 @@ class Claimer:
         company counts against no run.
         """
         engine, now = self._engine, self._engine.loop.time()
-        in_flight, patience = engine.in_flight, engine.settings.suspect_patience
-        if self._stopped or in_flight.isolated is not None:
+        isolation, patience = engine.isolation, engine.settings.suspect_patience
+        if self._stopped or isolation.is_active:
             return
-        if in_flight.is_empty():
+        if engine.in_flight.is_empty():
             await self._claim(1, 1, suspects=True, alone=True)
             self._no_suspect()
             return
@@ -216,12 +222,12 @@ class Claimer:
             )
             await self._claim(1, 1, suspects=True)
             self._no_suspect()
-        elif not in_flight.closed and await self._should_yield(patient=waited <= patience):
-            in_flight.yielding.add(self)
+        elif not isolation.suspends_claims and await self._should_yield(patient=waited <= patience):
+            isolation.start_yielding(self)
 
     def _no_suspect(self) -> None:
         self._suspect_since = None
-        self._engine.in_flight.yielding.discard(self)
+        self._engine.isolation.stop_yielding(self)
 
     async def _should_yield(self, *, patient: bool) -> bool:
         """Return whether this worker stops claiming to become empty for a suspect.

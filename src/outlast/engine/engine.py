@@ -14,7 +14,6 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,11 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from outlast.codec.cost import NOTHING, Cost
 from outlast.codec.exceptions import encode_error
 from outlast.engine.acquirer import RunAcquirer
-from outlast.engine.active_scopes import ActiveScope, ActiveScopes
+from outlast.engine.active_scopes import ActiveScopes
 from outlast.engine.claimer import Claimer
 from outlast.engine.hooks import Hook, Hooks
 from outlast.engine.idle_release import IdleReleaser
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight import HeldState, InFlight
+from outlast.engine.isolation import Isolation
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.patience import patiently
 from outlast.engine.registration import WorkerRegistration
@@ -56,6 +56,7 @@ from outlast.settings.redaction import secrets_of
 from outlast.shutdown.drain import Drain
 from outlast.store.commands import (
     DRAINING,
+    EACH,
     Cancel,
     Refused,
     Renew,
@@ -110,20 +111,17 @@ class Engine:
         self.pool = Pool()
         self.report_waiting: Callable[[str], None] = log.warning
         """Reports that opening waits for the store."""
-        self.executions: dict[str, RunExecution] = {}
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.unfinished_loops: list[RunLoop] = []
-        self.hung: set[str] = set()
-        """Ids of work that could not be released because it still executes: runs, items and
-        batches.
-        """
         self.step_overrides: dict[Any, Callable[..., Any]] = {}
         """For tests: the function to execute instead of a step's own."""
         self.observe: Callable[[str, str], None] | None = None
         """For tests: called with the run and the key of every step execution that starts."""
         self.worker = WorkerRegistration(store, self.writer, settings, inline=inline)
         self.worker.lost, self.stalls = self._on_lease_lost, Stalls(self)
-        self.in_flight = InFlight(self.wake_claimers)
+        self.in_flight = InFlight(on_hung_ended=self._on_hung_work_ended)
+        self.executions = self.in_flight.executions
+        self.isolation = Isolation(self.in_flight, on_ended=self.wake_claimers)
         self.takeover = Takeover(self)
         self.sweeper = Sweeper(self)
         self.claimer: Claimer | None = None
@@ -152,7 +150,7 @@ class Engine:
         This process took over runs that had died or been interrupted.
         """
         self.drain = Drain(self)
-        self.active_scopes = ActiveScopes(self._on_scope_left)
+        self.active_scopes = ActiveScopes(self.listener.scope_left)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tasks_after_close: set[asyncio.Task[None]] = set()
         self.notifier = ChangeNotifier(loop, self._ring)
@@ -214,11 +212,11 @@ class Engine:
         hangs) is kept: the worker holds its lock and renews its lease until this process is gone.
         """
         self.shutdown.begin_close()
-        self.in_flight.draining = True
+        self.in_flight.begin_drain()
         self.notifier.stop()
         self.stalls.stop()
         self.stop_claiming()
-        if self.in_flight.held and not self.shutdown.draining:
+        if self.in_flight.held() and not self.shutdown.draining:
             # If the process is killed meanwhile, its runs count as interrupted, not as at fault.
             draining = Renew(self.worker.id, self.settings.lease, draining=True)
             self.writer.enqueue(draining, lambda *_: None)
@@ -235,10 +233,20 @@ class Engine:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self.shutdown.close_seconds)
-        batches = [one for one in self.active_scopes if one.kind in ("each", "map")]
-        self.hung |= {
-            one.name for one in batches if one.goes_on(self.closing_thread, self.closing_task)
+        self._hang_batches()
+
+    def _hang_batches(self) -> None:
+        """Keep the batches of `each` and `map` whose code still executes."""
+        going_on = {
+            scope.name
+            for scope in self.active_scopes
+            if scope.kind in ("each", "map")
+            and scope.goes_on(self.closing_thread, self.closing_task)
         }
+        for state in (HeldState.STARTED, HeldState.ENDING):
+            for row in self.in_flight.in_state(state):
+                if row.workflow == EACH and row.id in going_on:
+                    self.in_flight.hang(row)
 
     async def _close_consumers(self) -> None:
         """Close all consumers within the patience for one."""
@@ -246,7 +254,8 @@ class Engine:
         for consumer in consumers:
             consumer.stop_all()
         for consumer in consumers:
-            self.hung |= await consumer.close(max(0.0, until - self.loop.time()))
+            for row in await consumer.close(max(0.0, until - self.loop.time())):
+                self.in_flight.hang(row)
 
     def stop_claiming(self) -> None:
         """Stop the claimer and the consumers from claiming more."""
@@ -268,33 +277,22 @@ class Engine:
             why = format_error(error, self.log_values)
             log.warning("what executed on after the close could not be given back: %s", why)
 
-    def on_hung_work_ended(self, id: str) -> None:
-        """Note that hung work has ended.
-
-        A worker that stayed registered for hung work is deregistered after the last of it.
-        """
-        self.hung.discard(id)
-        if self.deferred_leave and not self.hung:
+    def _on_hung_work_ended(self) -> None:
+        """Deregister a worker that stayed registered for hung work, after the last of it."""
+        if self.deferred_leave and not self.in_flight.hung_ids():
             self.deferred_leave = False
             self.run_after_close(self.deregister())
-
-    def _on_scope_left(self, scope: ActiveScope) -> None:
-        """Notify the drain, and note a hung batch that has ended. May be called from any thread."""
-        self.listener.scope_left(scope)
-        if scope.kind == "each" and scope.name in self.hung:
-            # The loop may be closed.
-            with suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self.on_hung_work_ended, scope.name)
 
     async def deregister(self) -> None:
         """Deregister this worker and close the store. In a drain, use only the time that is left.
 
         While work hangs, stay registered. `on_hung_work_ended` deregisters the worker later.
         """
-        self.deferred_leave = bool(self.hung)
-        if self.deferred_leave:
+        hung = self.in_flight.hung_ids()
+        self.deferred_leave = bool(hung)
+        if hung:
             self.worker.stay_registered()
-            log.warning("still executing, so not given back: %s", ", ".join(sorted(self.hung)))
+            log.warning("still executing, so not given back: %s", ", ".join(sorted(hung)))
             return
         within = None
         if self.shutdown.draining:
@@ -439,7 +437,7 @@ class Engine:
             command = command._replace(
                 parent=parent.id, queue=parent.queue, priority=parent.priority
             )
-        await self._wait_for_isolated_run(command.parent)
+        await self.wait_for_isolated_run(command.parent)
         with self.spans.starting("start", command.workflow) as link:
             row = await asyncio.shield(
                 self.track_task(
@@ -476,33 +474,21 @@ class Engine:
                 self.takeover.start(row, call.workflow)
         return row
 
-    async def _wait_for_isolated_run(self, parent: str | None) -> None:
-        """Wait until an isolated suspect has ended, for `suspect_patience` seconds at most.
-
-        The suspect's own children do not wait.
-        """
-        until = self.loop.time() + self.settings.suspect_patience
-        while (
-            self.in_flight.isolated is not None
-            and self.loop.time() < until
-            and not self.shutdown.closing
-        ):
-            if self.in_flight.isolated in self.in_flight.held and self.in_flight.held[
-                self.in_flight.isolated
-            ].id in self.in_flight.ancestors_held(parent):
-                return
-            await asyncio.sleep(0.02)
+    async def wait_for_isolated_run(self, parent: str | None) -> None:
+        """Wait until an isolated suspect has ended, for `suspect_patience` seconds at most."""
+        await self.isolation.wait_until_over(
+            parent, self.settings.suspect_patience, closing=lambda: self.shutdown.closing
+        )
 
     def on_execution_ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
         """Clean up after a run execution, and take its run over again if it is still wanted.
 
         A run that was started here and has not ended is wanted, unless this process drains.
         """
-        if self.executions.get(execution.id) is execution:
-            del self.executions[execution.id]
+        self.in_flight.remove_execution(execution)
         self.request_poller.forget(execution.id)
-        self.release_slot(execution)
-        if execution.id not in self.hung:
+        self.in_flight.release_slot(execution.fence)
+        if not self.in_flight.is_hung(execution.fence):
             self.in_flight.drop(execution.fence)
         if outcome.kind is OutcomeKind.PARKED:
             self.hooks.tell("parked", execution.id)
@@ -559,11 +545,6 @@ class Engine:
     def redact_exception(self, error: BaseException | None) -> BaseException | None:
         """Return an error that may be logged. Remove its message unless values may be logged."""
         return redact(error, self.log_values)
-
-    def release_slot(self, execution: RunExecution) -> None:
-        """Release the slot of a run of which nothing executes here any more."""
-        if execution.claimed and self.claimer is not None:
-            self.claimer.done(execution.fence)
 
     async def children_of(self, id: str) -> AsyncGenerator[RunRow, None]:
         """Yield a run's children, newest first. Read them from the store page by page."""
@@ -694,9 +675,7 @@ class Engine:
                 execution.stop(EndReason.lost("its worker was taken for dead"))
         for consumer in self.consumers:
             consumer.lost(worker)
-        for fence, row in list(self.in_flight.held.items()):
-            if row.worker == worker and row.id not in self.executions:
-                self.acquirer.on_dropped(fence)
+        self.in_flight.lose(worker)
         if not self.shutdown.begun:
             self.track_task(self.loop.create_task(self.worker.register(instead_of=worker)))
 

@@ -161,7 +161,7 @@ class AppLifecycle:
                             soon()
                         await self._wait_uncancelled(leaving, on_cancelled=soon)
                     finally:
-                        self._engine, self.hung = None, bool(engine.hung)
+                        self._engine, self.hung = None, bool(engine.in_flight.hung_ids())
                         await self._stop_listening(engine)
                 if self.own_process_exit_code is not None and self.hung and draining:
                     # Hung threads would delay an orderly exit.

@@ -33,9 +33,15 @@ class Sweeper:
         self._engine = engine
         self._peers = 1
         """Number of workers, including this one."""
+        self._items_acked = False
+        """Whether items were acked here. The store keeps acked items for `item_memory` seconds."""
         self._log_backoff = LogBackoff(engine.loop.time)
         self.lost: asyncio.Future[StoreBroken] = engine.loop.create_future()
         """Done, with the error, when this process has lost its store for good."""
+
+    def item_acked(self) -> None:
+        """Note that there will be acked items to prune."""
+        self._items_acked = True
 
     async def work(self) -> None:
         """Sweep until the engine closes. Log failures and continue."""
@@ -107,13 +113,13 @@ class Sweeper:
         """
         engine = self._engine
         held = await engine.read(engine.store.held, engine.worker.id)
-        if all(fence in engine.in_flight.held for _, fence, _ in held):
+        if all(engine.in_flight.is_held(fence) for _, fence, _ in held):
             return
         # The writer answers commands in order. Once this no-op is answered, so is every claim that
         # was committed before the read, and its runs are held.
         await engine.writer.execute(SetWaiting(0, 0, ()))
-        for run, fence, id in held:
-            if fence not in engine.in_flight.held and id not in engine.hung:
+        for run, fence, _ in held:
+            if not engine.in_flight.is_held(fence):
                 await engine.writer.execute(
                     Release(run, fence, "nobody had it in hand", interrupted=False)
                 )
@@ -127,9 +133,9 @@ class Sweeper:
     async def _forget_acked(self) -> None:
         """Prune acked items that are older than `item_memory`, if any were acked here."""
         engine = self._engine
-        if not engine.in_flight.acked:
+        if not self._items_acked:
             return
-        engine.in_flight.acked = False
+        self._items_acked = False
         before = engine.store.now() - engine.settings.item_memory
         pruned = PRUNE_BATCH
         while pruned == PRUNE_BATCH:

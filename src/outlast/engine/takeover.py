@@ -124,7 +124,7 @@ class Takeover:
         if (
             row is not None
             and row.worker == engine.worker.id
-            and row.fence not in engine.in_flight.held
+            and not engine.in_flight.is_held(row.fence)
         ):
             # An execution here left the run behind when the store did not answer, unless its claim
             # is pending.
@@ -132,7 +132,12 @@ class Takeover:
             row = await engine.read(engine.store.run, id)
         elif row is not None and row.worker is not None and await engine.sweeper.sweep():
             row = await engine.read(engine.store.run, id)
-        if row is None or row.status in ENDED or row.status == "parked" or engine.in_flight.has(id):
+        if (
+            row is None
+            or row.status in ENDED
+            or row.status == "parked"
+            or engine.in_flight.holds_run(id)
+        ):
             return None
         return None if self._is_the_fleets(row) else row
 
@@ -154,12 +159,12 @@ class Takeover:
 
         A suspect waits for isolation, while `patient`.
         """
-        return not row.is_suspect or not patient or self._engine.in_flight.can_isolate(row)
+        return not row.is_suspect or not patient or self._engine.isolation.can_isolate(row)
 
     async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:
         engine = self._engine
         command = Claim(engine.worker.id, secrets.token_hex(8), ids=(row.id,))
-        alone = row.is_suspect and engine.in_flight.can_isolate(row)
+        alone = row.is_suspect and engine.isolation.can_isolate(row)
         rows = await engine.acquirer.claim(command, alone=alone)
-        await engine.acquirer.begin_claimed(rows, workflow)
+        await engine.acquirer.begin_read([(one, workflow) for one in rows], claimed=False)
         return bool(rows)

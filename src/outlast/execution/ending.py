@@ -234,14 +234,14 @@ async def _write_outcome(execution: RunExecution) -> RunOutcome:
     if execution.step_executions or _threads(execution):
         # The run still executes here. No other worker may get it yet.
         execution.hang()
-        engine.hung.add(execution.id)
+        engine.in_flight.hang(execution.row)
         engine.run_after_close(_finish_late(execution, children_left=children_left))
         error_text = None if settlement is None else settlement.error
         return RunOutcome(OutcomeKind.HUNG, error=error_text, reason=str(reason))
     last = _last_command(execution, children_left=children_left)
     # Nothing of the run executes any more. What the worker claims now is written after the run's
     # end.
-    engine.release_slot(execution)
+    engine.in_flight.release_slot(execution.fence)
     answer: Any
     try:
         answer = await engine.writer.execute(last)
@@ -321,7 +321,6 @@ async def _finish_late(execution: RunExecution, *, children_left: bool) -> None:
         execution.finish_late()
         # If the store did not accept the command, deregistering the worker releases the run.
         engine.in_flight.drop(execution.fence)
-        engine.on_hung_work_ended(execution.id)
 
 
 async def _stopped(execution: RunExecution) -> None:

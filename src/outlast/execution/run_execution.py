@@ -527,7 +527,7 @@ class RunExecution:
         if self.suspect:
             self.suspect = False
             # The worker may claim other runs again.
-            self.engine.in_flight.end_isolation(self.fence)
+            self.engine.isolation.end(self.fence)
 
     # -- delivering
 

@@ -24,7 +24,7 @@ def samples(engine: Engine, store_stats: StoreStatsPoller, *, ready: bool) -> It
     yield gauge(names.STARTED, engine.meters.started)
     yield gauge(names.READY, float(ready))
     yield gauge(names.DRAINING, float(engine.shutdown.begun))
-    yield gauge(names.IN_HAND, len(engine.in_flight.held))
+    yield gauge(names.IN_HAND, len(engine.in_flight.held()))
     yield gauge(names.RUNS_IN_HAND, len(engine.executions))
     yield gauge(names.SLOTS, 0 if engine.claimer is None else engine.worker.concurrency)
     for counter in engine.meters.counters:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.cost import NOTHING, UNITS_MAX
 from outlast.engine.active_scopes import ActiveScope
+from outlast.engine.in_flight import HeldState
 from outlast.errors import StoreError
 from outlast.execution.detached import spawn_detached
 from outlast.execution.release import release_if_idle
@@ -122,7 +123,7 @@ class Drain:
             return False
         self.layer = "coordinate"
         self.signal.begin_drain(reason, grace=grace, at=at)
-        self._engine.in_flight.draining = True
+        self._engine.in_flight.begin_drain()
         for tell in self.begin_callbacks:
             tell(self.signal.seconds_left)
         if self._engine.inline:
@@ -160,7 +161,7 @@ class Drain:
         """Execute layer 1. It may block or fail, because the other layers do not wait for it."""
         engine = self._engine
         command = commands.Drain(
-            engine.worker.id, self.signal.reason, tuple(engine.in_flight.started)
+            engine.worker.id, self.signal.reason, engine.in_flight.begin_drain()
         )
         try:
             with _switching_quickly():
@@ -344,7 +345,7 @@ class Drain:
         for consumer in engine.consumers:
             for id in consumer.under_way:
                 yield Remaining("item", id, why="its handler has not ended")
-        for row in engine.in_flight.items_by_hand():
+        for row in engine.in_flight.in_state(HeldState.BY_HAND):
             yield Remaining("item", row.id, why="it was claimed and neither acked nor nacked")
         now = time.monotonic()
         for scope in engine.active_scopes:
@@ -434,7 +435,7 @@ class Drain:
                 await self._coordinated.wait()
         # Since `_conclude`, some work may have ended. Hung work was evicted but still executes.
         # Work that belongs to no run was cut.
-        still = {one.id for one in self._what_is_left()} | engine.hung
+        still = {one.id for one in self._what_is_left()} | engine.in_flight.hung_ids()
         report.left = [
             one for one in report.left if one.what in CUT_WITH_THE_PROCESS or one.id in still
         ]

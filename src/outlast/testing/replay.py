@@ -136,7 +136,8 @@ def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[D
     bodies = again._stubs = _NoBodies()
 
     async def main(opened: Outlast) -> list[Difference]:
-        lives = opened._open.executions = _Lives()
+        engine = opened._open
+        lives = engine.executions = engine.in_flight.executions = _Lives()
         found = (
             await _difference(opened, copy, row, workflows[row.workflow], bodies, lives)
             for row in rows
