@@ -22,6 +22,7 @@ from outlast.settings import Settings
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.app import _Kept
 from outlast.testing.clock import VirtualClock
+from outlast.testing.store_images import image_of, open_image
 
 LONG = 1e6
 OUTSIDE: dict[str, Any] = {"lease": LONG * 4, "heartbeat": LONG}
@@ -185,7 +186,7 @@ def burst(scene: Scene) -> bytes:
             )
             while under_way < scene.returned:
                 await asyncio.sleep(0.5)
-        image = store.image()
+        image = image_of(store)
         store.close()
         return image
 
@@ -198,7 +199,7 @@ def recovery(scene: Scene, image: bytes, settings: dict[str, float]) -> Outcome:
     step_execution._jitter.seed(scene.seed)
     clock = VirtualClock()
     clock.advance(3_600.0)
-    store = SQLiteStore.from_image(image, clock=clock)
+    store = open_image(image, clock=clock)
     service = Service(scene, random.Random(scene.seed + 2))
     flow = agent(service.ask, scene)
     try:

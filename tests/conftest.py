@@ -21,7 +21,8 @@ from hypothesis import settings as hypothesis_settings
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App, VirtualClock
 from outlast.testing.crash import Crash, _forget
-from outlast.testing.empty import EmptyStore, empty_file
+from outlast.testing.store_hooks import reopen
+from outlast.testing.store_images import EmptyStore, empty_file, image_of, open_image
 from support.servers import postgres_server, redis_server  # noqa: F401 - fixtures
 from support.stores import HERE, place, pytest_collection_modifyitems  # noqa: F401 - a fixture and a hook
 
@@ -132,9 +133,9 @@ class World:
         elif self._app is not None:
             store = self._app.store
         elif self._image is not None:
-            return SQLiteStore.from_image(self._image, clock=self.clock)
+            return open_image(self._image, clock=self.clock)
         else:
-            store = EmptyStore(None, clock=self.clock)
+            store = EmptyStore(clock=self.clock)
         store.open()
         self._opened.append(store)
         return store
@@ -177,7 +178,7 @@ class World:
         """End the process in order and start another one `after` seconds later."""
         store = self.store
         if self.folder is None:
-            self._image = store.image()
+            self._image = image_of(store)
         store.close()
         self._app = None
         self.settings = settings
@@ -240,7 +241,7 @@ class World:
     def replays(self, call, *, id: str = "run"):
         """Replay the journal of a finished run in a new process. Return the result; execute nothing."""
         self.restart()
-        self.store.reopen(id)
+        reopen(self.store, id)
         try:
             return self.run(call, id=id)
         finally:

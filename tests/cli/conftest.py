@@ -10,7 +10,7 @@ from cli_processes import CommandClock
 from outlast.store.address import store_at
 from outlast.store.commands import Record, RegisterWorker, Release, Submit
 from outlast.store.rows import RunRow
-from outlast.testing.empty import empty_file
+from outlast.testing.store_images import empty_file
 from support.cli import Answer, answer_of
 
 PROGRAM = """

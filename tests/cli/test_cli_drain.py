@@ -241,7 +241,7 @@ def test_drain_wait_reports_a_worker_that_has_left(outlast):
 
 
 def test_drain_retries_a_busy_store(outlast, clock, monkeypatch):
-    monkeypatch.setattr("outlast.store.sqlite.store.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("outlast.store.sqlite.connection.BUSY_SECONDS", 0.05)
     enlisted(outlast)
     with closing(sqlite3.connect(outlast.db, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
@@ -252,7 +252,7 @@ def test_drain_retries_a_busy_store(outlast, clock, monkeypatch):
 
 
 def test_drain_gives_up_on_a_busy_store_at_its_timeout(outlast, clock, monkeypatch):
-    monkeypatch.setattr("outlast.store.sqlite.store.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("outlast.store.sqlite.connection.BUSY_SECONDS", 0.05)
     enlisted(outlast)
     with closing(sqlite3.connect(outlast.db, isolation_level=None, timeout=0)) as db:
         db.execute("BEGIN IMMEDIATE")

@@ -4,9 +4,8 @@ import pytest
 
 from outlast.store.address import store_at
 from outlast.store.commands import SetQueueLimits
-from outlast.store.file import store as file
 from outlast.store.protocol import OlderStore
-from outlast.store.sqlite import store as sqlite
+from outlast.store.sqlite import migrate
 
 LOOKS = [
     ["runs"], ["show", "r1"], ["workers"], ["queues"], ["drains"], ["sessions"], ["chaos", "verify", "--since", "1h"], ["queues", "--watch"],
@@ -19,19 +18,17 @@ ACTS = [
 @pytest.fixture
 def older(outlast, monkeypatch):
     made_before(outlast.address, monkeypatch)
-    return outlast, len(sqlite._migrations())
+    return outlast, migrate.version()
 
 
 def made_before(address, monkeypatch):
-    """By a release that knew one step less."""
-    scripts = sqlite._migrations()
-    with monkeypatch.context() as patched:
-        for module in (sqlite, file):
-            patched.setattr(module, "_migrations", lambda: scripts[:-1])
-        store = store_at(address)
-        store.open()
-        store.commit([SetQueueLimits("default", 1, None)])
-        store.close()
+    """Create a store, and make this release one with one more migration."""
+    store = store_at(address)
+    store.open()
+    store.commit([SetQueueLimits("default", 1, None)])
+    store.close()
+    scripts = [*migrate.migrations(), "ALTER TABLE runs ADD COLUMN mood TEXT;"]
+    monkeypatch.setattr(migrate, "migrations", lambda: scripts)
 
 
 @pytest.mark.parametrize("words", [*LOOKS, *ACTS], ids=lambda words: " ".join(words[:2]))
@@ -79,7 +76,7 @@ def test_commands_leave_an_older_file_store_unchanged(outlast, monkeypatch):
         looking.open()
     looking.close()
     assert (folder / "store.jsonl").read_bytes() == before
-    ours = len(sqlite._migrations())
+    ours = migrate.version()
     migrated = outlast("migrate", "--store", address)
     assert f"its schema was version {ours - 1}, and is version {ours} now" in migrated.err
     assert outlast("runs", "--store", address).code == 0

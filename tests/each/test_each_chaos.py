@@ -9,7 +9,7 @@ import pytest
 
 from outlast import Draining, each, map, step, workflow  # noqa: A004
 from outlast.testing import App, VirtualClock, crash_everywhere
-from outlast.testing.empty import EmptyStore
+from outlast.testing.store_images import EmptyStore
 
 LONG_FORM = "OUTLAST_TEST_KILLS" in os.environ
 ITEMS = [f"item-{number}" for number in range(12)]
@@ -26,7 +26,7 @@ async def stream(rng):
 def test_drain_at_any_moment_loses_and_repeats_no_item(form, seed):
     rng, begun = random.Random(seed), Counter()
     clock, lives = VirtualClock(), 0
-    store = EmptyStore(None, clock=clock)
+    store = EmptyStore(clock=clock)
 
     async def work(item: str) -> str:
         begun[item] += 1

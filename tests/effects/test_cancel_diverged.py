@@ -15,7 +15,7 @@ from outlast import RunCancelled, RunParked, sleep, workflow
 from outlast.store.commands import Cancel, Settle
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import crash_everywhere
-from outlast.testing.empty import empty_file
+from outlast.testing.store_images import empty_file
 from support.crash_points import crash_at_some
 
 pytestmark = pytest.mark.timeout(600)

@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 from outlast import Diverged, RunParked, step, workflow
+from outlast.testing.store_hooks import reopen
 
 caught: list[Diverged] = []
 
@@ -38,7 +39,7 @@ def test_it_names_the_command_that_resumes_the_run(world, id, quoted):
     caught.clear()
     world.run(as_it_was(), id=id)
     world.restart()
-    world.store.reopen(id)
+    reopen(world.store, id)
     with pytest.raises(RunParked) as parked:
         world.run(as_it_is(), id=id)
     assert f"then run `outlast resume {quoted}`." in str(parked.value)
@@ -62,7 +63,7 @@ def test_arguments_that_do_not_fit_any_more_name_it_too(world):
 
     world.run(before("x"), id="r-1")
     world.restart(worker=True, workflows=[after])
-    world.store.reopen("r-1")
+    reopen(world.store, "r-1")
 
     async def wait(app):
         with pytest.raises(RunParked) as parked:

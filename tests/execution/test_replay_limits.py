@@ -6,6 +6,7 @@ import pytest
 
 from outlast import Conflict, LimitExceeded, RunParked, receive, step, workflow
 from outlast.store.rows import Message
+from outlast.testing.store_hooks import reopen
 
 done: list[str] = []
 
@@ -32,7 +33,7 @@ def test_a_journal_as_long_as_the_limit_is_not_too_long_when_it_is_replayed(worl
     world.restart(journal_entries_max=10)
     assert world.run(count(10)) == 10
     world.restart(journal_entries_max=10)
-    world.store.reopen("run")
+    reopen(world.store, "run")
     assert world.run(count(10)) == 10
     assert world.executed == {}
 
@@ -64,7 +65,7 @@ def test_the_entry_beyond_the_limit_is_the_same_one_in_every_life(world):
     for _ in range(2):
         world.restart(journal_entries_max=10)
         if done:
-            world.store.reopen("run")
+            reopen(world.store, "run")
         with pytest.raises(LimitExceeded, match="journal_entries_max"):
             world.run(count(11))
         assert len(done) == 10

@@ -12,7 +12,7 @@ from fault_kinds import KILLS, KINDS, mixture, one_of_each_kind, step_clock
 from fault_scenario import BRIEF_DURATIONS, DURATIONS, Scenario, closed
 
 from outlast.testing import servers
-from outlast.testing.empty import empty_file
+from outlast.testing.store_images import empty_file
 from support.fault_proxy import proxied_store
 from support.seeds import seeded_random
 

@@ -77,5 +77,5 @@ def test_sigint_during_a_step_records_an_interruption_and_leaves_no_files(spawn,
     assert left.kinds("r")[-1] == "interruption"
     assert left.workers == {}
     assert not list((tmp_path / "outlast.db.d").glob("worker-*")), "no lock file is left"
-    assert not list((tmp_path / "outlast.db.d").glob("bell-*"))
+    assert not list((tmp_path / "outlast.db.d").glob("notify-*"))
     assert spawn("agent.py", "r").result() == UNDISTURBED

@@ -18,8 +18,8 @@ from outlast.store import file_trust
 from outlast.store.address import store_at
 from outlast.store.commands import RegisterWorker, Submit
 from outlast.store.sqlite.fair_lock import FairWriteLock
-from outlast.store.sqlite.liveness import LivenessLocks
-from outlast.store.sqlite.notify import FifoNotifier
+from outlast.store.sqlite.liveness import Liveness
+from outlast.store.sqlite.notifier import Notifier
 from outlast.store.sqlite.store import SQLiteStore
 
 STRANGER = 54_321
@@ -140,7 +140,7 @@ def test_only_the_group_that_may_write_a_database_may_use_its_locks(
             "gate": file,
             "room": file,
             "worker": file,
-            "bell": file,
+            "notify": file,
         }
     finally:
         os.umask(before)
@@ -182,7 +182,7 @@ def test_files_made_by_root_belong_to_the_database_owner(tmp_path, monkeypatch, 
     """A look as root, after a backup was put back, must not shut out the worker."""
     owner_of, owners = gifts_of_root(monkeypatch), file_trust.Owners(STRANGER, STRANGER, mode)
     file_trust.give_folder(owners, tmp_path)
-    turnstile, presence, bell = FairWriteLock(tmp_path, owners), LivenessLocks(tmp_path, 0.2, owners), FifoNotifier(tmp_path, owners)  # fmt: skip
+    turnstile, presence, bell = FairWriteLock(tmp_path, owners), Liveness(tmp_path, 0.2, owners), Notifier(tmp_path, owners)  # fmt: skip
     presence.acquire("w")
     bell.listen(lambda: None)
     made = [tmp_path, *tmp_path.iterdir()]
@@ -292,7 +292,7 @@ def test_pipe_in_place_of_a_workers_lock_does_not_block_the_sweep(path) -> None:
     opened(path)
     folder = path.with_name("outlast.db.d")
     lock = folder / "worker-w.lock"
-    presence = LivenessLocks(folder, 0.2)
+    presence = Liveness(folder, 0.2)
     lock.unlink()
     os.mkfifo(lock)
     assert not presence.has_left("w")
@@ -323,14 +323,14 @@ def test_link_beside_a_database_is_refused(path, victim, end) -> None:
     assert victim.read_text() == "precious"
 
 
-def test_ringing_writes_only_to_a_bell(path, victim) -> None:
+def test_notifying_writes_only_to_a_fifo(path, victim) -> None:
     opened(path)
     folder = path.with_name("outlast.db.d")
-    (folder / "bell-1").symlink_to(victim)
-    (folder / "bell-2").write_text("precious")
+    (folder / "notify-1").symlink_to(victim)
+    (folder / "notify-2").write_text("precious")
     opened(path)
     assert victim.read_text() == "precious"
-    assert (folder / "bell-2").read_text() == "precious"
+    assert (folder / "notify-2").read_text() == "precious"
 
 
 def test_database_may_be_a_link_of_its_owner(path, tmp_path) -> None:

@@ -62,7 +62,7 @@ def written(folder: Path, scheme: str, ids: tuple[str, ...]) -> set[str]:
                     ]
                 )
     return {
-        re.sub(r"bell-\w+", "bell", str(path.relative_to(folder))) for path in folder.rglob("*")
+        re.sub(r"notify-\w+", "notify", str(path.relative_to(folder))) for path in folder.rglob("*")
     }
 
 

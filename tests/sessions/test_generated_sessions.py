@@ -10,7 +10,7 @@ import pytest
 from outlast import VersionConflict, session, step, workflow
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.crash import HEARTBEAT
-from outlast.testing.empty import empty_file
+from outlast.testing.store_images import empty_file
 from support.crash_points import crash_at
 
 pytestmark = pytest.mark.timeout(600)

@@ -8,6 +8,7 @@ from outlast import step, workflow
 from outlast.execution.durations import FRESH_MAX, KNOWN_MAX, Durations
 from outlast.shutdown.forecast import ENOUGH, completion_probability
 from outlast.testing import App
+from outlast.testing.store_hooks import reopen
 
 
 @pytest.mark.parametrize("known", range(ENOUGH))
@@ -154,7 +155,7 @@ def test_failed_attempts_and_pauses_are_not_measured():
 def test_a_replayed_step_is_not_measured(world):
     world.run(measured(1.0))
     world.restart()
-    world.store.reopen("run")
+    reopen(world.store, "run")
 
     async def main(app):
         await (await app.start(measured(1.0), id="run")).result()

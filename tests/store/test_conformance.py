@@ -6,7 +6,7 @@ import pytest
 
 from outlast.store.address import store_at
 from outlast.testing.conformance import DurableStoreConformance, MakeStore, StoreConformance
-from outlast.testing.empty import EmptyStore, empty_file
+from outlast.testing.store_images import EmptyStore, empty_file
 
 
 class TestSQLiteFile(DurableStoreConformance):
@@ -23,4 +23,4 @@ if (
     class TestSQLiteMemory(StoreConformance):
         @pytest.fixture
         def make_store(self) -> MakeStore:
-            return lambda clock: EmptyStore(None, clock=clock)
+            return lambda clock: EmptyStore(clock=clock)

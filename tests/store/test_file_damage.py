@@ -12,6 +12,7 @@ from file_history import dump, opened, quick_folder, submit, tale
 from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.store.address import store_at
 from outlast.store.commands import DeleteSession, Prune, RegisterWorker, UpdateSession
+from outlast.testing.store_hooks import kill
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 """Every byte; otherwise some of them."""
@@ -34,7 +35,7 @@ def dead(quick_path):
     store = opened(quick_path / "dead")
     tale(store)
     before = dump(store)
-    store.die()
+    kill(store)
     return quick_path / "dead", before
 
 
@@ -53,7 +54,7 @@ def dying(quick_path):
         ]
     )
     after = dump(store)
-    store.die()
+    kill(store)
     shutil.copy(store.folder / "commits.jsonl", quick_path / "copied")
     return quick_path / "copied", before, after
 
@@ -114,7 +115,7 @@ def test_log_that_is_torn_at_any_byte_loses_its_last_commit_and_nothing_else(dyi
             store.close()
             continue
         store.commit([submit("more")])
-        store.die()
+        kill(store)
         again = opened(copy)
         assert again.run("more") is not None
         again.close()
@@ -162,7 +163,7 @@ def test_journal_that_is_torn_anywhere_in_what_the_log_has_is_written_again(dead
 def test_store_that_died_in_its_first_commit_reports_its_version(quick_path):
     store = opened(quick_path / "first")
     store.commit([RegisterWorker("w", "host", 1, 60.0)])
-    store.die()
+    kill(store)
     path, looking = store.folder / "store.jsonl", store_at(f"file:{store.folder}")
     data = path.read_bytes()
     for size in range(data.index(b"\n") + 1):
@@ -204,8 +205,8 @@ def test_journal_that_is_missing_or_cut_is_broken_after_a_crash_too(closed, turn
     store = opened(closed)
     for number in range(3):
         store.commit([UpdateSession("new", f"t{number}", {"c": "1"})])
-    store.die()
-    opened(copied(closed)).die()  # as it is, it is whole
+    kill(store)
+    kill(opened(copied(closed)))  # as it is, it is whole
     spoken = "".join(path.read_text() for path in closed.glob("commits*.jsonl"))
     old = [path for path in journals(closed) if path.relative_to(closed).as_posix() not in spoken]
     assert {path.parent.parent.name for path in old} >= {"runs", "sessions"}
@@ -239,10 +240,10 @@ def test_run_that_is_pruned_is_not_missed_after_a_crash(closed):
     store.commit([Prune(2e9, 100), DeleteSession("s2", "gone")])
     after = dump(store)
     assert after != held
-    store.die()
+    kill(store)
     again = opened(closed)
     assert dump(again) == after
-    again.die()
+    kill(again)
 
 
 def test_log_that_is_missing_is_broken(dead):

@@ -16,6 +16,8 @@ from file_history import (
     tale,
 )
 
+from outlast.testing.store_hooks import kill
+
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 """Try whatever a power cut may leave at every operation, and a kill at every third; otherwise a sample."""
 
@@ -179,7 +181,7 @@ def died_after(folder, commits):
         store = opened(folder)
         with pytest.raises(Dead):
             tale(store, enough)
-        store.die()
+        kill(store)
 
 
 # -- killed

@@ -23,6 +23,7 @@ from outlast.store.commands import Claim, Renew, UpdateSession
 from outlast.store.protocol import CommitUnknown
 from outlast.store.rows import RunQuery
 from outlast.testing.conformance import ManualClock
+from outlast.testing.store_hooks import kill
 from support.quick_files import QuickFileStore
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
@@ -66,7 +67,7 @@ def patient(folder) -> Patient:
 def test_any_failing_operation_leads_to_the_same_state(quick_path, error):
     expected = states(quick_path / "quiet")
     errors, at, last = Counter(), 1, None
-    step = 1 if LONG else 9 + 4 * (error == errno.ENOSPC)
+    step = 1 if LONG else 8 + 4 * (error == errno.ENOSPC)
     while last is None or at <= last:
         folder = quick_path / "store"
         store = patient(folder)
@@ -75,7 +76,7 @@ def test_any_failing_operation_leads_to_the_same_state(quick_path, error):
             tale(store)
         errors += store.errors
         assert dump(store) == expected[-1], at
-        store.die()
+        kill(store)
         again = opened(folder)
         assert dump(again) == expected[-1], at
         again.close()

@@ -24,10 +24,11 @@ from outlast.store.commands import (
     Settle,
     UpdateSession,
 )
-from outlast.store.file import store as module
 from outlast.store.file.row_changes import SCHEMA, SEQUENCE
 from outlast.store.file.store import FileStore
 from outlast.store.rows import RunQuery
+from outlast.store.sqlite import migrate
+from outlast.testing.store_hooks import kill
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -128,7 +129,7 @@ def test_queued_runs_and_items_share_a_file(store):
         line["moved"] for line in lines(store.folder / "runs/000.jsonl") if "moved" in line
     ] == ["runs"]
     before = dump(store)
-    store.die()
+    kill(store)
     again = opened(store.folder)
     assert dump(again) == before
     again.close()
@@ -146,7 +147,7 @@ def test_pruned_runs_leave_no_file(store):
     assert [file for file in files(store) if file.startswith("runs/000/")] == [
         "runs/000/000003.jsonl"
     ]
-    store.die()
+    kill(store)
     again = opened(store.folder)
     assert [row.id for row in again.runs(RunQuery())] == ["r2"]
     assert again.commit([submit("new")])[0].new
@@ -224,7 +225,7 @@ def test_no_id_is_ever_a_path(tmp_path):
                 ]
             )
         before = dump(store)
-        store.die()
+        kill(store)
         again = opened(tmp_path / "store")
         assert dump(again) == before
         again.close()
@@ -272,7 +273,7 @@ def test_files_stay_short_after_many_small_changes(tmp_path):
         before = dump(store)
         sizes = {path.name: path.stat().st_size for path in store.folder.rglob("*.jsonl")}
         assert max(sizes.values()) < 20_000
-        store.die()
+        kill(store)
         again = opened(tmp_path / "store")
         assert dump(again) == before
         again.close()
@@ -313,8 +314,8 @@ def test_newer_format_or_schema_is_too_new_and_left_alone(tmp_path, monkeypatch)
     store = opened(tmp_path / "store")
     store.commit([submit("r")])
     store.close()
-    steps = module._migrations()
-    monkeypatch.setattr(module, "_migrations", lambda: steps[:-1])
+    steps = migrate.migrations()
+    monkeypatch.setattr(migrate, "migrations", lambda: steps[:-1])
     with pytest.raises(StoreTooNew, match="schema is version"):
         opened(tmp_path / "store")
     monkeypatch.undo()
@@ -333,8 +334,8 @@ def test_migration_to_a_newer_schema_is_one_commit(tmp_path, monkeypatch):
     CREATE TABLE moods (name TEXT PRIMARY KEY, n INTEGER) WITHOUT ROWID;
     INSERT INTO moods SELECT mood, count(*) FROM runs GROUP BY mood;
     """
-    steps = module._migrations()
-    monkeypatch.setattr(module, "_migrations", lambda: [*steps, more])
+    steps = migrate.migrations()
+    monkeypatch.setattr(migrate, "migrations", lambda: [*steps, more])
     store = opened(tmp_path / "store")
     assert dict(store._db.execute("SELECT id, mood FROM runs").fetchall()) == {
         "two": "glad",
@@ -343,7 +344,7 @@ def test_migration_to_a_newer_schema_is_one_commit(tmp_path, monkeypatch):
     store.commit([submit("four")])
     before = dump(store)
     assert before["moods"] == [("calm", 1), ("glad", 1)]
-    store.die()
+    kill(store)
     again = opened(tmp_path / "store")
     assert dump(again) == before
     again.close()
@@ -358,7 +359,7 @@ def test_every_table_is_journaled_and_numbers_are_restored_exactly(store):
     store._clock.now = 1731744655.1234567
     store.commit([submit("r", delay=0.1 + 0.2)])
     row = store.run("r")
-    store.die()
+    kill(store)
     again = opened(store.folder)
     assert again.run("r") == row
     again.close()
@@ -408,7 +409,7 @@ def test_forked_child_must_not_write_and_does_not_keep_the_lock(tmp_path):
     try:
         assert os.read(told_read, 100) == b"refused"
         assert store.commit([submit("of the parent")])[0].new
-        store.die()  # as a dead parent's: the child still lives
+        kill(store)  # as a dead parent's: the child still lives
         again = opened(tmp_path / "store")
         assert {row.id for row in again.runs(RunQuery())} == {"r", "of the parent"}
         again.close()
@@ -421,7 +422,7 @@ def test_forked_child_must_not_write_and_does_not_keep_the_lock(tmp_path):
 def test_program_that_is_started_does_not_inherit_the_lock(tmp_path):
     store = opened(tmp_path / "store")
     with subprocess.Popen(["sleep", "60"], close_fds=False) as sleeper:
-        store.die()
+        kill(store)
         opened(tmp_path / "store").close()
         sleeper.kill()
 

@@ -38,10 +38,9 @@ from outlast.store.commands import (
     UndoChild,
 )
 from outlast.store.rows import ENDED, NEVER, RunQuery
-from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.conformance import ManualClock
 from outlast.testing.conformance.harness import EVERYTHING, check_apart
-from outlast.testing.empty import EmptyStore
+from outlast.testing.store_images import EmptyStore, image_of, open_image
 
 PARENTS = {"a": None, "b": "a", "c": "b", "d": "a", "e": None, "i": None, "j": None}
 IDS = tuple(PARENTS)
@@ -92,7 +91,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.clock = ManualClock()
-        self.store = EmptyStore(None, clock=self.clock)
+        self.store = EmptyStore(clock=self.clock)
         self.store.open()
         self.model = Model(self.clock)
         self.lives: list[tuple[int, int, str]] = []
@@ -159,9 +158,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.commit([again])
 
     def the_store_is_opened_again(self) -> None:
-        image = self.store.image()
+        image = image_of(self.store)
         self.store.close()
-        self.store = SQLiteStore.from_image(image, clock=self.clock)
+        self.store = open_image(image, clock=self.clock)
         for worker in set(WORKERS) - self.model.gone:
             self.store.acquire_liveness(worker)
 

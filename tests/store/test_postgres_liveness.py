@@ -13,6 +13,7 @@ import pytest
 from outlast.store.commands import Record, RegisterWorker, Submit, Sweep
 from outlast.store.postgres import migrate
 from outlast.store.postgres.store import PostgresStore
+from outlast.testing.store_hooks import kill
 from support.fault_proxy import FaultProxy, proxied_store
 from support.postgres_schemas import connected, emptied, schema_of_this_process
 from support.processes import Program
@@ -144,7 +145,7 @@ def test_worker_of_a_store_that_died_is_dead(stores) -> None:
     one, other = stores
     one.acquire_liveness("w")
     one.commit([RegisterWorker("w", "host", 1, 600.0)])
-    one.die()
+    kill(one)
     wait_until(lambda: other.dead_workers() == ["w"])
     assert other.commit([Sweep()])[0].workers == ("w",)
 

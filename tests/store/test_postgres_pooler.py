@@ -12,6 +12,7 @@ from transaction_pooler import Pooler, pooling
 from outlast.store.commands import Claim, Record, RegisterWorker, Settle, Submit, Sweep
 from outlast.store.postgres.address import parse
 from outlast.store.postgres.store import PostgresStore
+from outlast.testing.store_hooks import kill
 from support.postgres_schemas import emptied, schema_of_this_process
 from support.waiting import WAIT_SECONDS, wait_until
 
@@ -87,7 +88,7 @@ def test_worker_behind_a_pooler_is_dead_when_its_lease_ends(pooler, schema) -> N
     other.open()
     one.acquire_liveness("w")
     one.commit([RegisterWorker("w", "host", 1, 0.2)])
-    one.die()
+    kill(one)
     wait_until(lambda: other.commit([Sweep()])[0].workers == ("w",))
     other.close()
 

@@ -13,6 +13,7 @@ from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
 from outlast.store.commands import DeregisterWorker, RegisterWorker, Send, Submit, Sweep
 from outlast.store.redis.listener import MISSED_SECONDS_MIN
+from outlast.testing.store_hooks import kill
 from support.processes import Program, is_running, kill_quietly
 from support.waiting import WAIT_SECONDS, wait_until
 
@@ -160,7 +161,7 @@ def test_worker_of_a_dead_store_is_dead_and_of_a_closed_store_keeps_its_lease(st
         other.open()
         other.acquire_liveness(f"w{number}")
         other.commit([RegisterWorker(f"w{number}", "host", 1, LEASE)])
-    stores[0].die()
+    kill(stores[0])
     stores[1].close()
     wait_for_death(store)
     assert store.dead_workers() == ["w0"]
@@ -175,7 +176,7 @@ def test_nobody_is_missed_for_a_lease_after_a_failover(store, place):
     other.commit([RegisterWorker("w", "host", 1, 600.0)])
     store._server = other._server = "another"
     other.commit([RegisterWorker("v", "host", 1, 600.0)])
-    other.die()
+    kill(other)
     wait_for_death(store)
     assert store.commit([Sweep()])[0].workers == ()
 

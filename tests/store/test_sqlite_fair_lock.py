@@ -10,8 +10,7 @@ from store_processes import Child
 
 from outlast.errors import StoreUnavailable
 from outlast.store.commands import Submit
-from outlast.store.sqlite import fair_lock
-from outlast.store.sqlite import store as module
+from outlast.store.sqlite import connection, fair_lock
 from outlast.store.sqlite.store import SQLiteStore
 from support.waiting import WAIT_SECONDS, wait_until
 
@@ -121,7 +120,7 @@ sys.stdin.readline()
 """
     monkeypatch.setattr(fair_lock, "PATIENCE", 0.1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BUSY_SECONDS", 0.1)
+        patch.setattr(connection, "BUSY_SECONDS", 0.1)
         store = SQLiteStore(tmp_path / "outlast.db")
         store.open()
     try:
@@ -129,7 +128,7 @@ sys.stdin.readline()
             assert child.line() == "inside"
             os.kill(child.pid, signal.SIGSTOP)
             with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreUnavailable):
-                patch.setattr(module, "BUSY_SECONDS", 0.1)
+                patch.setattr(connection, "BUSY_SECONDS", 0.1)
                 store.commit([submit("r")])
             os.kill(child.pid, signal.SIGCONT)
             child.tell()

@@ -12,7 +12,7 @@ from store_processes import Child
 
 from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.store.rows import RunQuery
-from outlast.store.sqlite import store as module
+from outlast.store.sqlite import connection
 from outlast.store.sqlite.store import SQLiteStore
 
 ROOT = os.geteuid() == 0
@@ -224,7 +224,7 @@ sys.stdin.readline()
 
 
 def test_store_is_unavailable_while_another_program_holds_its_lock(path, opened, monkeypatch):
-    monkeypatch.setattr(module, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.2)
     store = opened(path)
     with Child(KEEP_LOCK, path) as child:
         assert child.line() == "locked"
@@ -238,7 +238,7 @@ def test_store_is_unavailable_while_another_program_holds_its_lock(path, opened,
 
 
 def test_long_reader_blocks_only_recovery(path, opened, monkeypatch):
-    monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.1)
     store = opened(path)
     store.commit([submit("r")])
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:

@@ -14,7 +14,7 @@ from sqlite_file_tools import look, submit
 from outlast.errors import SettingsError, StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.address import store_at
 from outlast.store.commands import RegisterWorker, Sweep
-from outlast.store.sqlite import store as module
+from outlast.store.sqlite import migrate
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.conformance.harness import NOBODY
 from support.waiting import wait_until
@@ -174,9 +174,9 @@ ADD_COLUMN = "ALTER TABLE runs ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue';\n
 def test_older_store_is_migrated_and_keeps_its_rows(store, path, monkeypatch):
     store.commit([submit("r")])
     store.close()
-    steps = module._migrations()
+    steps = migrate.migrations()
     monkeypatch.setattr(
-        module, "_migrations", lambda: [*steps, ADD_COLUMN, "CREATE TABLE extra (x);"]
+        migrate, "migrations", lambda: [*steps, ADD_COLUMN, "CREATE TABLE extra (x);"]
     )
     newer = SQLiteStore(path)
     newer.open()
@@ -192,10 +192,10 @@ def test_older_store_is_migrated_and_keeps_its_rows(store, path, monkeypatch):
 def test_migration_that_fails_changes_nothing(store, path, monkeypatch):
     store.commit([submit("r")])
     store.close()
-    steps = module._migrations()
+    steps = migrate.migrations()
     schema = look(path, "SELECT sql FROM sqlite_schema")
     monkeypatch.setattr(
-        module, "_migrations", lambda: [*steps, ADD_COLUMN + "INSERT INTO nowhere VALUES (1);\n"]
+        migrate, "migrations", lambda: [*steps, ADD_COLUMN + "INSERT INTO nowhere VALUES (1);\n"]
     )
     with pytest.raises(StoreBroken):
         SQLiteStore(path).open()
@@ -208,8 +208,8 @@ def test_migration_that_fails_changes_nothing(store, path, monkeypatch):
 
 def test_step_that_succeeded_stays_when_the_next_one_fails(store, path, monkeypatch):
     store.close()
-    steps = module._migrations()
-    monkeypatch.setattr(module, "_migrations", lambda: [*steps, ADD_COLUMN, "nonsense;"])
+    steps = migrate.migrations()
+    monkeypatch.setattr(migrate, "migrations", lambda: [*steps, ADD_COLUMN, "nonsense;"])
     with pytest.raises(StoreUnavailable):
         SQLiteStore(path).open()
     assert look(path, "PRAGMA user_version") == [(len(steps) + 1,)]

@@ -35,7 +35,7 @@ def store(tmp_path):
 
 
 def bells(store):
-    return list(store.path.with_name("outlast.db.d").glob("bell-*"))
+    return list(store.path.with_name("outlast.db.d").glob("notify-*"))
 
 
 def test_every_commit_wakes_a_listener_in_another_process(store):

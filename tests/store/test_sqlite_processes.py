@@ -13,7 +13,7 @@ from store_processes import Child
 from outlast.errors import StoreUnavailable
 from outlast.store import fork
 from outlast.store.commands import Sweep, Swept
-from outlast.store.sqlite import store as module
+from outlast.store.sqlite import migrate
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.conformance.harness import NOBODY
 from support.waiting import wait_until
@@ -85,7 +85,7 @@ def test_version_of_a_store_that_is_being_created_is_none_or_current(path, after
             return found
 
     with closing(sqlite3.connect(path)) as db:
-        assert module._version_of(Watched(), str(path)) in (0, len(module._migrations()))
+        assert migrate.version_of(Watched(), str(path)) in (0, migrate.version())
 
 
 def test_commits_of_a_killed_process_are_kept(path):
@@ -275,6 +275,6 @@ def test_forked_child_does_not_keep_the_worker_of_its_parent_alive(store, path):
             os.kill(survivor, 0)  # the child lives on
             wait_until(lambda: store.dead_workers() == ["mortal"])
             assert store.commit([Sweep()]) == [Swept(("r",), (), ("mortal",))]
-            assert not list(path.with_name("outlast.db.d").glob("bell-*"))
+            assert not list(path.with_name("outlast.db.d").glob("notify-*"))
         finally:
             os.kill(survivor, 9)

@@ -7,7 +7,7 @@ from functools import cache
 
 from outlast.store.file.store import FileStore
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite.store import _statements
+from outlast.store.sqlite.migrate import statements_of
 
 
 @cache
@@ -15,7 +15,7 @@ def _database(scripts: tuple[str, ...]) -> bytes:
     """Return a database with the tables that these migrations make."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         for script in scripts:
-            for statement in _statements(script):
+            for statement in statements_of(script):
                 db.execute(statement)
         return db.serialize()
 

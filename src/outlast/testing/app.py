@@ -19,7 +19,7 @@ from outlast.api.step import StepBase
 from outlast.api.workflow import Call, Workflow
 from outlast.store.protocol import Store
 from outlast.testing.clock import VirtualClock, VirtualLoop
-from outlast.testing.empty import EmptyStore
+from outlast.testing.store_images import EmptyStore
 
 R = TypeVar("R")
 _UNSET: Any = object()
@@ -52,7 +52,7 @@ class App(Outlast):
         self.clock = clock or VirtualClock()
         self.seed = seed
         if store is None:
-            store = EmptyStore(None, clock=self.clock)
+            store = EmptyStore(clock=self.clock)
             weakref.finalize(self, store.close)
             # No other process has the store, so polling and heartbeats find nothing. They would
             # only fill the time of a virtual clock.

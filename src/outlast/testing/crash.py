@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, Unpack
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, Unpack
 from urllib.parse import quote
 
 from outlast.api.effect import EffectBase
@@ -37,7 +37,8 @@ from outlast.store.rows import ENDED, Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.app import App
 from outlast.testing.clock import VirtualClock, VirtualLoop
-from outlast.testing.empty import EmptyStore, empty_file
+from outlast.testing.store_hooks import kill, reopen
+from outlast.testing.store_images import EmptyStore, empty_file, image_of, open_image
 
 R = TypeVar("R")
 When = Literal["before", "after"]
@@ -47,17 +48,7 @@ Outside = Callable[[Outlast], Awaitable[None]]
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
-class MortalStore(Store, Protocol):
-    """Define a store that tests can kill, and whose ended runs they can replay."""
-
-    def die(self) -> None:
-        """Close the store as a killed process does, which drops its locks and cleans nothing up."""
-
-    def reopen(self, id: str) -> None:
-        """Make an ended run claimable as it stands; for a compensated run, its compensation."""
-
-
-Place: TypeAlias = Callable[[Callable[[], float]], MortalStore]
+Place: TypeAlias = Callable[[Callable[[], float]], Store]
 """Creates the unopened store of one location on the given clock."""
 
 LIVES_MAX = 50
@@ -212,18 +203,18 @@ class _SurvivingState:
     def loop(self) -> asyncio.AbstractEventLoop:
         return self.virtual.loop(self.seed) if self._loop is None else self._loop()
 
-    def open(self) -> MortalStore:
+    def open(self) -> Store:
         if self.image is not None:
-            return SQLiteStore.from_image(self.image, clock=self.clock)
-        store = EmptyStore(None, clock=self.clock) if self.place is None else self.place(self.clock)
+            return open_image(self.image, clock=self.clock)
+        store = EmptyStore(clock=self.clock) if self.place is None else self.place(self.clock)
         store.open()
         return store
 
-    def save(self, store: MortalStore) -> None:
+    def save(self, store: Store) -> None:
         if self.place is None:
             assert isinstance(store, SQLiteStore)
-            self.image = store.image()
-        store.die()
+            self.image = image_of(store)
+        kill(store)
 
 
 @contextmanager
@@ -264,7 +255,7 @@ def crash_everywhere(
     time instead (`uvloop.new_event_loop`).
 
     `store` may be a function that finds a new, empty location for each story, and returns what
-    creates its store; see `MortalStore`. `outside` is what people do in every life (`await
+    creates its store; see `testing.store_hooks`. `outside` is what people do in every life (`await
     app.send(...)`, with message ids so that a repeat is harmless).
 
     With `every_life`, each life crashes at its Nth write or act, not only the first. `writes` and
@@ -434,7 +425,7 @@ class _Setting:
             raise Broke(
                 f"the run failed, and these have not ended, or not been undone: {', '.join(left)} (seed {self.seed})"
             )
-        store.reopen("crash")
+        reopen(store, "crash")
         surviving.save(store)
         again = self.execute(surviving, None, recorded)
         if again != ended:

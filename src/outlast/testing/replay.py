@@ -15,6 +15,8 @@ from outlast.execution.step_execution import BODY
 from outlast.store.rows import RunQuery, RunRow
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.clock import VirtualClock
+from outlast.testing.store_hooks import reopen
+from outlast.testing.store_images import image_of, open_image
 
 if TYPE_CHECKING:
     from outlast.api.outlast import Outlast
@@ -127,7 +129,7 @@ def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[D
     if not rows:
         return []
     clock = VirtualClock(app.clock() + 1)
-    copy = SQLiteStore.from_image(app.store.image(), clock=clock)
+    copy = open_image(image_of(app.store), clock=clock)
     settings = {
         name: value for name, value in app._given.items() if name not in ("store", "queues")
     }
@@ -179,7 +181,7 @@ async def _difference(
     """Return how the replay of one run differs from its record, or None if it does not."""
     recorded = await _end(app, row, workflow)
     bodies.asked.clear()
-    store.reopen(row.id)
+    reopen(store, row.id)
     replayed = await _end(app, row, workflow)
     execution = lives.last.get(row.id)
     lives.last.clear()

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from outlast import Outlast, StoreError, current, step, workflow
-from outlast.store.sqlite import store as sqlite_store
+from outlast.store.sqlite import connection
 from outlast.store.sqlite.store import SQLiteStore
 
 folder, mode, *rest = sys.argv[1:]
-sqlite_store.BUSY_SECONDS = 60.0  # the holder of the lock may get no CPU for a while
+connection.BUSY_SECONDS = 60.0  # the holder of the lock may get no CPU for a while
 LOG = os.open(f"{folder}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 

@@ -60,7 +60,7 @@ def leftovers(store) -> None:
     store.commit([Release(returned.pk, returned.fence, "interrupted")])
     store.commit([Release(later.pk, later.fence, "not before an hour", delay=3600.0)])
     assert (held.status, unrecorded.status) == ("running", "running")
-    store._liveness.die()
+    store._liveness.forget_in_child()
     for lock in (store.path.parent / f"{store.path.name}.d").glob("worker-gone.lock"):
         os.utime(lock, (0, 0))
 

@@ -34,16 +34,11 @@ from outlast.store.file.log import History, Log, Part, Sum, first_line
 from outlast.store.file.row_changes import SCHEMA, RowChange, RowChanges, tables
 from outlast.store.paths import check_folder
 from outlast.store.protocol import CommitUnknown, left_as_it_is
+from outlast.store.sqlite import connection, migrate
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.liveness import LocalLiveness
-from outlast.store.sqlite.store import (
-    BUSY_SECONDS,
-    SQLiteStore,
-    _inherited,
-    _migrations,
-    _statements,
-)
+from outlast.store.sqlite.store import SQLiteStore
 
 log = logging.getLogger("outlast.store")
 
@@ -87,7 +82,7 @@ class FileStore(SQLiteStore):
 
         A version that only the log has is found when the store is opened.
         """
-        known = len(_migrations())
+        known = migrate.version()
         try:
             if not Folder(self.folder).format():
                 return 0, known
@@ -116,7 +111,7 @@ class FileStore(SQLiteStore):
         self._closing.append(self._log.close)
         history = self._log.read()
         ends = tails(self.folder, history.parts)
-        steps = _migrations()
+        steps = migrate.migrations()
         schema = self._known_schema(schema_of(self.folder, ends.get("store.jsonl")), len(steps))
         if schema < len(steps) and not self.migrates:
             raise left_as_it_is(self.place, schema, len(steps))
@@ -150,7 +145,7 @@ class FileStore(SQLiteStore):
 
     def _execute(self, scripts: Sequence[str]) -> None:
         for script in scripts:
-            for statement in _statements(script):
+            for statement in migrate.statements_of(script):
                 self._db.execute(statement)
 
     def _load(self, ends: dict[str, Tail], history: History) -> Loader:
@@ -216,7 +211,7 @@ class FileStore(SQLiteStore):
         changes = [RowChange(SCHEMA, None, {"one": 1, "version": version})]
         self._db.execute(sql.BEGIN)
         for script in scripts:
-            for statement in _statements(script):
+            for statement in migrate.statements_of(script):
                 self._changes.unwatch()
                 self._changes.watch()
                 self._db.execute(statement)
@@ -257,10 +252,6 @@ class FileStore(SQLiteStore):
                 error,
             )
 
-    def die(self) -> None:
-        self._liveness.die()
-        super().close()
-
     def after_fork(self, *, at_rest: bool) -> None:
         """Close the parent's files in a forked child.
 
@@ -272,7 +263,7 @@ class FileStore(SQLiteStore):
         self._entered.leave()
         self._log.close()
         # Closing it might wait for a thread that does not exist in the child.
-        _inherited.append(self._db)
+        connection.inherited.append(self._db)
         self._writing = self._reading = threading.Lock()
 
     # -- writing
@@ -296,11 +287,11 @@ class FileStore(SQLiteStore):
             )
 
     def _transact(
-        self, commands: Sequence[Command], patience: float = BUSY_SECONDS
+        self, commands: Sequence[Command], *, waits: bool = True
     ) -> tuple[list[Any], list[str], bool]:
         self._mend_if_needed()
         self._changes.clear()
-        done = super()._transact(commands, patience)
+        done = super()._transact(commands, waits=waits)
         self._finish()
         return done
 
@@ -423,16 +414,6 @@ class FileStore(SQLiteStore):
         self._journals.unsynced.update(dict.fromkeys(self._old or ()))
         self._settle_files(tails(self.folder, self._log.read(upto=committed).parts), 0)
         self._sound, self._behind = True, False
-
-    def reopen(self, id: str) -> None:
-        with self._writing:
-            self._mend_if_needed()
-            self._changes.clear()
-            self._db.execute(sql.BEGIN)
-            self._db.execute(sql.REOPEN, (id,))
-            self._before_commit(self.now())
-            self._db.execute(sql.COMMIT)
-            self._finish()
 
 
 def _path(address: str) -> str:

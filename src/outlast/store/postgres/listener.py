@@ -67,7 +67,7 @@ class Listener:
         self._heard = False
         """Another process has sent a notification that the listeners have not received yet."""
         self._stop = False
-        self._dead = False
+        self._farewells = True
         self._thread: threading.Thread | None = None
         self._wake_read = self._wake_write = -1
         self._starting = threading.Lock()
@@ -117,18 +117,16 @@ class Listener:
         if first:
             self._wake()
 
-    def close(self) -> None:
-        """Release all locks, and send a notification that is still pending."""
-        self._listeners.clear()
-        self._workers.clear()
-        self._end()
+    def close(self, *, farewell: bool = True) -> None:
+        """End the thread and its session.
 
-    def die(self) -> None:
-        """End as a killed process does: drop the session and leave the workers' rows."""
-        self._dead = True
-        self._end()
-
-    def _end(self) -> None:
+        With `farewell`, first release the locks and send a pending notification. Without, the
+        session ends as when the process dies.
+        """
+        self._farewells = farewell
+        if farewell:
+            self._listeners.clear()
+            self._workers.clear()
         self._stop = True
         self._heartbeat_thread.close()
         thread = self._thread
@@ -281,7 +279,7 @@ class Listener:
                 os.read(self._wake_read, 65536)
 
     def _farewell(self, locked: set[str]) -> None:
-        if not self._dead:
+        if self._farewells:
             if self._ring:
                 self._send_notify()
             for worker in locked:

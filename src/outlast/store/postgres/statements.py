@@ -150,11 +150,3 @@ ORDER BY i.number DESC LIMIT %(last)s
 NOTIFY = "SELECT pg_notify(%s, '')"
 HEART = "SELECT {s}.heartbeat_{v}(%s, %s, %s)"
 QUIET = "SELECT {s}.quiet_{v}(%s, %s)"
-
-REOPEN = """
-UPDATE {s}.runs SET status = 'queued', ready = 1, ended = NULL, due = 0, undoing = (
-    SELECT undo.value FROM {s}.entries AS undo WHERE undo.run = runs.pk AND undo.kind = 'undoing' AND NOT EXISTS (
-        SELECT 1 FROM {s}.entries e WHERE e.run = undo.run AND e.seq > undo.seq AND e.kind = 'retry' AND NOT (e.value::json->>'undoing')::boolean
-    ) ORDER BY undo.seq DESC LIMIT 1
-) WHERE id = %s
-"""

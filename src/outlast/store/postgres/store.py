@@ -728,20 +728,6 @@ class PostgresStore:
             lock.release()
         return True
 
-    def die(self) -> None:
-        """Close as a killed process does: drop the locks and leave the workers' rows. For tests
-        only.
-        """
-        self._listener.die()
-        self.close()
-
-    def reopen(self, id: str) -> None:
-        """Make an ended run claimable as it stands, so that its journal can be replayed.
-
-        A run that was compensated compensates again. For tests only.
-        """
-        self._read(sql.REOPEN, (id,))
-
 
 def _blocked(place: str, error: Exception, address: Address) -> str:
     return (

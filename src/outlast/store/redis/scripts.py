@@ -59,8 +59,9 @@ class Script(NamedTuple):
 
 
 @cache
-def commit_script() -> Script:
-    return _script("main")
+def commit_script(extra: str = "") -> Script:
+    """Return the script for any batch. `extra` is Lua that defines more operations."""
+    return _script("main", extra=extra)
 
 
 @cache
@@ -74,12 +75,12 @@ def read_script() -> Script:
     return _script("reads")
 
 
-def _script(main: str, parts_of_it: tuple[str, ...] = PARTS) -> Script:
+def _script(main: str, parts_of_it: tuple[str, ...] = PARTS, extra: str = "") -> Script:
     texts = {name: _file(name) for name in parts_of_it}
     parts = "".join(f"{name} = function()\n{text}end,\n" for name, text in texts.items())
     owners = {name: part for part, text in texts.items() for name in _DEFINED.findall(text)}
     index = " ".join(f"{name}={part}" for name, part in owners.items())
-    joined = f"{_HEAD}local PARTS = {{\n{parts}}}\nlocal INDEX = ' {index} '\n{_LOAD}{_file(main)}".encode()
+    joined = f"{_HEAD}local PARTS = {{\n{parts}}}\nlocal INDEX = ' {index} '\n{_LOAD}{extra}{_file(main)}".encode()
     return Script(joined, hashlib.sha1(joined, usedforsecurity=False).hexdigest())
 
 

@@ -21,10 +21,10 @@ from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew, 
 from outlast.store import fork
 from outlast.store.commands import LOUD, LOUD_AT_HOME, Claim, Command, Prune, Record, Sweep
 from outlast.store.deadline import acquired, time_left, until
-from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is, whole_journal
+from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is
 from outlast.store.redis import decode, scripts, server_warnings
 from outlast.store.redis.connection import Address, Late, Lost, RedisConnection, parse
-from outlast.store.redis.encode import alone, encode, more_of
+from outlast.store.redis.encode import encode, more_of
 from outlast.store.redis.failures import away, fault, wrong_address
 from outlast.store.redis.listener import Listener, MissedHeartbeats
 from outlast.store.redis.reads import Reads
@@ -173,14 +173,6 @@ class RedisStore(Reads):
         self._writer.drop()
         self._reader.drop()
         self._renew_identity()
-
-    def die(self) -> None:
-        """Close as a killed process does: break the connections and clean nothing up. For tests
-        only.
-        """
-        with self._writing, self._reading:
-            self._opened = False
-        self._drop()
 
     def locks(self) -> list[threading.Lock]:
         return [self._writing, self._reading]
@@ -444,24 +436,3 @@ class RedisStore(Reads):
                 self._reader.call(*command)
         except (Lost, StoreError) as error:
             log.debug("%s: who is present was not noted: %s", self.place, error)
-
-    # -- for tests
-
-    def reopen(self, id: str) -> None:
-        """Make an ended run claimable as it stands, so that its journal can be replayed.
-
-        A run that was compensated compensates again.
-        """
-        row = self.run(id)
-        assert row is not None, f"there is no run {id!r}"
-        undoing: str | None = None
-        for entry in whole_journal(self, row.pk):
-            if entry.kind == "undoing":
-                undoing = entry.value
-            elif entry.kind == "retry" and not json.loads(entry.value or "{}").get("undoing"):
-                undoing = None
-        command = {"id": id} if undoing is None else {"id": id, "undoing": undoing}
-        with self._writing:
-            self._check_open()
-            answer = self._send(set(), self._commit_header(), alone("Reopen", command))
-        assert answer[0] == "done", answer

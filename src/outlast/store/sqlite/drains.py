@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from outlast.store import commands
 from outlast.store.commands import DRAINS_MAX, DURATIONS_MAX, WORKER, Refused
 from outlast.store.sqlite import statements as sql
+from outlast.store.sqlite.releasing import release_all_but
 
 if TYPE_CHECKING:
-    from outlast.store.sqlite.apply import Transaction
+    from outlast.store.sqlite.transaction import Transaction
 
 NOT_BEGUN = "its worker drains before it began"
 
@@ -27,18 +28,18 @@ def drain(transaction: Transaction, command: commands.Drain) -> tuple[str, ...] 
         transaction.db.execute(sql.DRAIN, (command.worker,))
         # The worker may have drained before under the same id. Delete that drain's report.
         _forget(transaction, [command.worker])
-    back = transaction.give_back_all_but(command.worker, command.keep, NOT_BEGUN)
+    back = release_all_but(transaction, command.worker, command.keep, NOT_BEGUN)
     open_report(transaction, command.worker, command.reason)
     transaction.rings = transaction.rings or bool(back)
     return back
 
 
-def ask_drain(transaction: Transaction, command: commands.RequestDrain) -> Refused | None:
+def request_drain(transaction: Transaction, command: commands.RequestDrain) -> Refused | None:
     asked = transaction.db.execute(sql.ASK_DRAIN, command._asdict()).rowcount
     return None if asked else Refused(WORKER, "not enlisted, or swept")
 
 
-def report(transaction: Transaction, command: commands.StoreDrainReport) -> None:
+def store_report(transaction: Transaction, command: commands.StoreDrainReport) -> None:
     transaction.db.execute(sql.DRAIN_REPORT, {**command._asdict(), "now": transaction.now})
     _keep_newest(transaction)
 
@@ -53,7 +54,7 @@ def cut_short(
     )
 
 
-def measured(transaction: Transaction, command: commands.RecordDurations) -> None:
+def record_durations(transaction: Transaction, command: commands.RecordDurations) -> None:
     samples = [
         {"workflow": workflow, "step": step, "seconds": seconds}
         for workflow, step, seconds in command.samples

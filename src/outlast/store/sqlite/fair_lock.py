@@ -94,6 +94,9 @@ class NoWriteLock:
     def __exit__(self, *exc: object) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 class Queue:
     """Wait for a lock in a thread of its own, which starts when first needed.
@@ -115,7 +118,7 @@ class Queue:
             return False
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._wait, name="outlast-turnstile", daemon=True
+                target=self._wait, name="outlast-write-lock", daemon=True
             )
             self._thread.start()
         turn = self._stuck = _Turn(fd)

@@ -108,7 +108,8 @@ class SharedFiles:
     """
 
     def __init__(self, folder: Path, path: Path, place: str, owners: Owners | None) -> None:
-        self._path, self._place = path, place
+        self._path = path
+        self._place = place
         self._fd: int | None = open_private(folder / "files", owners)
         self._is_first = lock(self._fd)
         if not self._is_first:
@@ -163,8 +164,11 @@ class OpenFiles:
     Create it after the connection's first read.
     """
 
-    def __init__(self, path: Path, place: str, db: sqlite3.Connection) -> None:
-        self._place, self._db = place, db
+    def __init__(self, path: Path, place: str, db: sqlite3.Connection, shared: SharedFiles) -> None:
+        self.shared = shared
+        self.inode = path.stat().st_ino
+        self._place = place
+        self._db = db
         self._paths = (str(path), *companions(path))
         # SQLite takes no locks on the log, so closing this descriptor drops none.
         self._log = open_plain(self._paths[1], os.O_RDONLY)
@@ -173,7 +177,8 @@ class OpenFiles:
             for path in self._paths
             for found in [Path(path).stat()]
         )
-        self._size, self._last_frame = os.fstat(self._log).st_size, 0
+        self._size = os.fstat(self._log).st_size
+        self._last_frame = 0
         self._frame_bytes: int = 24 + db.execute("PRAGMA page_size").fetchone()[0]
         self._is_truncated = False
 

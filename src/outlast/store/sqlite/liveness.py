@@ -43,9 +43,11 @@ def find_live_worker(folder: Path) -> str | None:
     return None
 
 
-class LivenessLocks:
+class Liveness:
     def __init__(self, folder: Path, heartbeat: float, owners: Owners | None = None) -> None:
-        self._folder, self._heartbeat, self._owners = folder, heartbeat, owners
+        self._folder = folder
+        self._heartbeat = heartbeat
+        self._owners = owners
         self._held: dict[str, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -63,7 +65,7 @@ class LivenessLocks:
             # The id is new, so only a probe can hold the lock, and only briefly.
             while not lock(fd):
                 time.sleep(0.001)
-            _say(fd, HERE)
+            _write_state(fd, HERE)
         except BaseException:
             with suppress(OSError):
                 path.unlink()
@@ -146,18 +148,13 @@ class LivenessLocks:
         self._stop.set()
         for fd in self._held.values():
             with suppress(OSError):
-                _say(fd, LEFT)
-        self.die()
-
-    def die(self) -> None:
-        """Release all locks and stop the heartbeat, as the kernel does when a process dies."""
-        self._stop.set()
-        for fd in self._held.values():
+                _write_state(fd, LEFT)
             os.close(fd)
         self._held.clear()
 
     def forget_in_child(self) -> None:
         """Close the parent's locks in a forked child, which must not keep them alive."""
+        self._stop.set()
         for fd in self._held.values():
             os.close(fd)
         self._held.clear()
@@ -216,13 +213,13 @@ class LocalLiveness:
     def remove(self, worker: str) -> None:
         pass
 
-    def die(self) -> None:
+    def forget_in_child(self) -> None:
         self._held.clear()
 
     def close(self) -> None:
         self._held.clear()
 
 
-def _say(fd: int, words: bytes) -> None:
+def _write_state(fd: int, words: bytes) -> None:
     os.lseek(fd, 0, os.SEEK_SET)
     os.write(fd, words)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from outlast.errors import StoreUnavailable
-from outlast.store.deadline import time_left
+from outlast.store.sqlite.connection import connect
 from outlast.store.sqlite.files import companions
 
 T = TypeVar("T")
@@ -35,8 +35,9 @@ def may_write(path: Path) -> bool:
 class ReadOnlyDatabase:
     """Open the database again for each query: its files change when workers start and end."""
 
-    def __init__(self, path: Path, place: str, timeout: float) -> None:
-        self._path, self._place, self._timeout = path, place, timeout
+    def __init__(self, path: Path, place: str) -> None:
+        self._path = path
+        self._place = place
         self._log, self._index = companions(path)
 
     def query(self, action: Callable[[sqlite3.Connection], T]) -> T:
@@ -66,15 +67,8 @@ class ReadOnlyDatabase:
         return False, "mode=ro&vfs=unix-none"
 
     def _connect(self, options: str) -> sqlite3.Connection:
-        db = sqlite3.connect(
-            f"{self._path.as_uri()}?{options}",
-            uri=True,
-            timeout=time_left(self._timeout),
-            isolation_level=None,
-            check_same_thread=False,
-        )
+        db = connect(self._path, options)
         try:
-            db.execute("PRAGMA trusted_schema = OFF")
             if "vfs" in options:
                 db.execute("PRAGMA locking_mode = EXCLUSIVE")
         except BaseException:

@@ -13,7 +13,7 @@ from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite import undo
 
 if TYPE_CHECKING:
-    from outlast.store.sqlite.apply import Transaction
+    from outlast.store.sqlite.transaction import Transaction
 
 
 def cancel(transaction: Transaction, command: commands.Cancel) -> str | Refused:

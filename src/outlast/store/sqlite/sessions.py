@@ -12,10 +12,10 @@ from outlast.store.commands import FENCE, TOKENS_MAX, VERSION, Refused
 from outlast.store.sqlite import statements as sql
 
 if TYPE_CHECKING:
-    from outlast.store.sqlite.apply import Transaction
+    from outlast.store.sqlite.transaction import Transaction
 
 
-def keep(transaction: Transaction, command: commands.UpdateSession) -> int | Refused:
+def update(transaction: Transaction, command: commands.UpdateSession) -> int | Refused:
     if command.record is None:
         return _change(transaction, command)
     said = _said(transaction, command.record)
@@ -32,7 +32,7 @@ def keep(transaction: Transaction, command: commands.UpdateSession) -> int | Ref
     return said["version"] if "version" in said else Refused(VERSION, str(said["conflict"]))
 
 
-def forget(transaction: Transaction, command: commands.DeleteSession) -> Refused | None:
+def delete(transaction: Transaction, command: commands.DeleteSession) -> Refused | None:
     if command.record is not None:
         said = _said(transaction, command.record)
         if said is not None:
@@ -44,7 +44,7 @@ def forget(transaction: Transaction, command: commands.DeleteSession) -> Refused
     return None
 
 
-def touch(transaction: Transaction, command: commands.ExtendSession) -> None:
+def extend(transaction: Transaction, command: commands.ExtendSession) -> None:
     transaction.db.execute(
         sql.SESSION_TOUCH, {**command._asdict(), **_times(transaction, command.ttl)}
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.store.commands import DAMAGED_SECONDS
-from outlast.store.rows import NEVER, SUSPECT_DEATHS, DrainRow, Entry, RunRow, WorkerRow
+from outlast.store.rows import SUSPECT_DEATHS, DrainRow, Entry, RunRow, WorkerRow
 
 _RUN = ", ".join(RunRow._fields)
 _READY = f"CASE WHEN deaths_in_a_row >= {SUSPECT_DEATHS} THEN 2 ELSE 1 END"
@@ -82,13 +81,9 @@ INSERT OR REPLACE INTO recoveries (drain, run, seconds, by)
 SELECT left_by, pk, max(:now - left_at, 0.0), :by FROM runs
 WHERE pk IN (SELECT value FROM json_each(:runs)) AND left_by IN (SELECT worker FROM drains)
 """
-_TIMEOUT = "iif(typeof(timeout) IN ('real', 'integer'), timeout, NULL)"
-"""A damaged file may have anything there. With a value that is not a number the run would have no
-time at all.
-"""
-CLAIM = f"""
+CLAIM = """
 UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = ?, worker = ?, token = ?, waits = '', lives = lives + 1,
-                started = coalesce(started, ?), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, ? + {_TIMEOUT}) END
+                started = coalesce(started, ?), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, ? + timeout) END
 WHERE pk = ?
 """
 
@@ -205,14 +200,14 @@ UPDATE runs SET status = 'cancelled', cancel = coalesce(cancel, :why), reason = 
 WHERE pk = :run
 """
 
-REQUEUE = f"""
+REQUEUE = """
 UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ended = NULL, reason = NULL,
                 token = :token, value = NULL, error = NULL, failed_at = NULL, waits = '', deaths = 0, ready = 1,
                 cancel = CASE WHEN :again THEN NULL ELSE cancel END,  -- it may have come while the run was being parked
                 deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0, lives = max(lives, 1),  -- it has a journal
                 left_by = NULL, left_at = NULL,
                 deadline = CASE WHEN undoing IS NOT NULL THEN NULL
-                                WHEN :again THEN :now + {_TIMEOUT} ELSE deadline + :now - coalesce(ended, due) END
+                                WHEN :again THEN :now + timeout ELSE deadline + :now - coalesce(ended, due) END
 WHERE pk = :run
 """
 
@@ -232,13 +227,6 @@ HAS_DEALT = """
 SELECT 1 FROM runs WHERE parent = :id UNION ALL
 SELECT 1 FROM entries WHERE run = (SELECT pk FROM runs WHERE id = :id) AND kind IN ('intent', 'compensation', 'child') LIMIT 1
 """
-REOPEN = """
-UPDATE runs SET status = 'queued', ready = 1, ended = NULL, due = 0, undoing = (
-    SELECT value FROM entries AS undo WHERE run = runs.pk AND kind = 'undoing' AND NOT EXISTS (
-        SELECT 1 FROM entries WHERE run = undo.run AND seq > undo.seq AND kind = 'retry' AND NOT json_extract(value, '$.undoing')
-    ) ORDER BY seq DESC LIMIT 1
-) WHERE id = ?
-"""
 DECIDED = """
 SELECT 1 FROM entries WHERE run = ? AND CASE WHEN kind = 'decision' THEN json_extract(value, '$.token') = ? END
 """
@@ -253,20 +241,10 @@ ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = exclu
 RENEW = "UPDATE workers SET lease_until = :now + :lease, lease = :lease, renewed = :now, draining = max(draining, :draining) WHERE id = :worker"
 STANDING = "SELECT draining FROM workers WHERE id = ?"
 LEAVE = "DELETE FROM workers WHERE id = ?"
-_A_LEASE = f"typeof(lease) IN ('real', 'integer') AND lease >= 0 AND lease < {NEVER}"
-_WHOLE = f"""
-{_A_LEASE} AND typeof(renewed) IN ('real', 'integer') AND abs(renewed) < {NEVER}
-AND typeof(lease_until) IN ('real', 'integer') AND lease_until > {-NEVER} AND lease_until <= :now + lease + {DAMAGED_SECONDS}
-"""
-"""The condition that a worker's numbers are ones that a store writes. A damaged file may have
-anything there.
-"""
-HOLDERS = f"""
-SELECT id, lease_until, lease, draining, renewed, NOT ({_WHOLE}) FROM workers
-UNION SELECT DISTINCT worker, NULL, NULL, 0, NULL, 0 FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers)
-"""
-MEND_LEASES = f"""
-UPDATE workers SET lease = {DAMAGED_SECONDS}, lease_until = :now + {DAMAGED_SECONDS}, renewed = :now WHERE NOT ({_WHOLE})
+HOLDERS = """
+SELECT id, lease_until, lease, draining, renewed FROM workers
+UNION SELECT DISTINCT worker, NULL, NULL, 0, NULL FROM runs
+WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers)
 """
 DRAIN = "UPDATE workers SET draining = 1 WHERE id = ?"
 ASK_DRAIN = "UPDATE workers SET asked = coalesce(asked, :why) WHERE id = :worker"
@@ -323,9 +301,7 @@ FLEET_SIZE = "SELECT count(*) FROM (SELECT id FROM workers UNION SELECT worker F
 
 CUT_LEASES = "UPDATE workers SET lease_until = :now + lease WHERE lease_until > :now + lease + 1"
 
-PULSE = (
-    f"SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers WHERE {_A_LEASE}) FROM pulse"
-)
+PULSE = "SELECT beat, awake, (SELECT coalesce(min(lease), 0) FROM workers) FROM pulse"
 BEAT = "UPDATE pulse SET beat = ?, awake = ?"
 
 QUEUE = "SELECT queued, running, depth_max, concurrency_max FROM queues WHERE name = ?"

@@ -6,58 +6,39 @@ one process.
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from outlast.errors import StoreBroken, StoreError, StoreTooNew, StoreUnavailable
+from outlast.errors import StoreBroken, StoreError, StoreUnavailable
 from outlast.store import file_trust, fork
-from outlast.store.commands import LOUD, LOUD_AT_HOME, SESSION, Command, Drain
-from outlast.store.deadline import CALL_SECONDS, time_left
+from outlast.store.commands import LOUD, LOUD_AT_HOME, Command, Drain
+from outlast.store.deadline import CALL_SECONDS
 from outlast.store.paths import making
-from outlast.store.protocol import claimable_of, left_as_it_is
-from outlast.store.rows import (
-    DELAYED,
-    Claimable,
-    DrainRow,
-    Entry,
-    Message,
-    QueueRow,
-    RunQuery,
-    RunRow,
-    SessionQuery,
-    SessionRow,
-    WorkerRow,
-    sessions_of,
-)
+from outlast.store.protocol import left_as_it_is
+from outlast.store.sqlite import connection, dispatch, migrate
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite.apply import PruneCursor, Transaction, mended, ready_workflows
+from outlast.store.sqlite.connection import retry_busy
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.fair_lock import FairWriteLock, NoWriteLock
 from outlast.store.sqlite.files import OpenFiles, SharedFiles, check_log_is_there, log_kept
-from outlast.store.sqlite.liveness import LivenessLocks, LocalLiveness
-from outlast.store.sqlite.notify import FifoNotifier, LocalNotifier
+from outlast.store.sqlite.liveness import Liveness, LocalLiveness
+from outlast.store.sqlite.notifier import LocalNotifier, Notifier
+from outlast.store.sqlite.pruning import PruneCursor
 from outlast.store.sqlite.read_only import ReadOnlyDatabase, may_write
+from outlast.store.sqlite.reads import Reads
+from outlast.store.sqlite.transaction import Transaction
 from outlast.store.sqlite.workers import Holder, death
 
 T = TypeVar("T")
-APPLICATION_ID = 0x4F75744C  # "OutL"
-BUSY_SECONDS = 2.0
-"""How many seconds one attempt waits for a program that holds the lock. The writer retries for
-longer.
-"""
 
 
-class SQLiteStore:
+class SQLiteStore(Reads):
     migrates = True
     call_timeout = CALL_SECONDS
 
@@ -77,7 +58,7 @@ class SQLiteStore:
         self._writing = threading.Lock()
         self._reading = threading.Lock() if path is not None else self._writing
         self._opened = False
-        self._place = PruneCursor()
+        self._prune_cursor = PruneCursor()
         self._files: OpenFiles | None = None
         """The files of an open database. None in memory."""
         self._read_only: ReadOnlyDatabase | None = None
@@ -90,23 +71,19 @@ class SQLiteStore:
     # -- opening and closing
 
     def versions(self) -> tuple[int, int]:
-        known = len(_migrations())
+        known = migrate.version()
         try:
             if self.path is None or not self.path.stat().st_size:
                 return 0, known
             if not may_write(self.path):
                 check_log_is_there(self.path, self.place)
-                database = ReadOnlyDatabase(self.path, self.place, BUSY_SECONDS)
-                return database.query(lambda db: _version_of(db, self.place)), known
+                database = ReadOnlyDatabase(self.path, self.place)
+                return database.query(lambda db: migrate.version_of(db, self.place)), known
             with (
                 log_kept(self.path, self.place),
-                closing(
-                    sqlite3.connect(
-                        f"{self.path.as_uri()}?mode=ro", uri=True, timeout=time_left(BUSY_SECONDS)
-                    )
-                ) as db,
+                closing(connection.connect(self.path, "mode=ro")) as db,
             ):
-                return _version_of(db, self.place), known
+                return migrate.version_of(db, self.place), known
         except (FileNotFoundError, NotADirectoryError):
             return 0, known
         except (sqlite3.Error, OSError) as error:
@@ -115,10 +92,11 @@ class SQLiteStore:
     def open(self) -> None:
         if self._opened:
             return
-        self._lost = self._read_only = None
+        self._lost = None
+        self._read_only = None
         try:
             if self.path is None:
-                self._open_memory(None)
+                self._open_memory()
             else:
                 self._open_file(self.path)
         except BaseException as error:
@@ -129,17 +107,17 @@ class SQLiteStore:
         self._opened = True
         fork.watch(self)
 
-    def _open_memory(self, image: bytes | None) -> None:
-        self._liveness: LivenessLocks | LocalLiveness = LocalLiveness()
-        self._notifier: FifoNotifier | LocalNotifier = LocalNotifier()
+    def _open_memory(self) -> None:
+        self._liveness: Liveness | LocalLiveness = LocalLiveness()
+        self._notifier: Notifier | LocalNotifier = LocalNotifier()
         self._write_lock: FairWriteLock | NoWriteLock = NoWriteLock()
-        self._db = self._reader = sqlite3.connect(
-            ":memory:", isolation_level=None, check_same_thread=False
-        )
-        if image is not None:
-            self._db.deserialize(image)
+        self._db = self._connect_memory()
+        self._reader = self._db
         self._closing = [self._db.close, self._liveness.close, self._notifier.close]
         self._migrate()
+
+    def _connect_memory(self) -> sqlite3.Connection:
+        return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
     def _open_file(self, path: Path) -> None:
         if not self.migrates and path.exists() and not may_write(path):
@@ -162,37 +140,37 @@ class SQLiteStore:
         file_trust.check_beside(path, folder)
         owners = file_trust.owners_of(path)
         file_trust.give_folder(owners, folder)
-        self._inode = path.stat().st_ino
-        if self._inode in _lost_inodes:
+        if path.stat().st_ino in connection.lost_inodes:
             raise StoreUnavailable(
-                f"{self.place}: this process was forked in the middle of a write to it; start it anew, by spawn."
+                f"{self.place}: this process was forked in the middle of a write to it. "
+                "Start it with spawn instead of fork."
             )
         self._write_lock = FairWriteLock(folder, owners)
         # Release the worker's lock last. Until then no other process creates a new -wal or -shm.
-        self._liveness = LivenessLocks(folder, self._heartbeat, owners)
+        self._liveness = Liveness(folder, self._heartbeat, owners)
         self._closing += [self._write_lock.close, self._liveness.close]
         with self._write_lock:
-            self._shared_files = SharedFiles(folder, path, self.place, owners)
-            self._closing.append(self._shared_files.close)
+            shared = SharedFiles(folder, path, self.place, owners)
+            self._closing.append(shared.close)
             with log_kept(path, self.place):
-                self._shared_files.check()
+                shared.check()
                 self._db = self._connect(path)
                 self._closing.append(self._db.close)
-                _retry_busy(lambda: self._prepare(path))
+                retry_busy(lambda: self._prepare(path))
                 # Check again: the files may have been replaced just before SQLite opened them.
-                self._shared_files.check()
+                shared.check()
             self._migrate()
             self._reader = self._connect(path, read_only=True)
             self._closing.append(self._reader.close)
             # Make the reader open the log, too.
             self._reader.execute("SELECT 1 FROM sqlite_schema").fetchone()
-            self._files = OpenFiles(path, self.place, self._db)
-            self._shared_files.publish()
-            self._closing[-3:] = [self._close_files]
-        # A transaction waits in `_retry_busy`, or not at all.
+            self._files = OpenFiles(path, self.place, self._db, shared)
+            shared.publish()
+            self._closing[-3:] = [self._close_connections]
+        # A transaction waits in `retry_busy`, or not at all.
         self._db.execute("PRAGMA busy_timeout = 0")
-        self._reader.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
-        self._notifier = FifoNotifier(folder, owners)
+        self._reader.execute(f"PRAGMA busy_timeout = {int(connection.BUSY_SECONDS * 1000)}")
+        self._notifier = Notifier(folder, owners)
         self._closing.append(self._notifier.close)
         # Warn last: a process that waits for a store opens it again and again.
         file_trust.say_if_open_to_others(path)
@@ -202,42 +180,37 @@ class SQLiteStore:
         folder = path.with_name(path.name + ".d")
         file_trust.check_names(path, folder)
         check_log_is_there(path, self.place)
-        self._inode = path.stat().st_ino
-        database = ReadOnlyDatabase(path, self.place, BUSY_SECONDS)
-        version, known = database.query(self._check_schema), len(_migrations())
-        if version < known:
-            raise left_as_it_is(self.place, version, known)
+        database = ReadOnlyDatabase(path, self.place)
+        version = database.query(lambda db: migrate.check(db, self.place))
+        if version < migrate.version():
+            raise left_as_it_is(self.place, version, migrate.version())
         self._read_only = database
-        self._liveness, self._notifier = LivenessLocks(folder, self._heartbeat), LocalNotifier()
+        self._liveness = Liveness(folder, self._heartbeat)
+        self._notifier = LocalNotifier()
         self._write_lock = NoWriteLock()
         self._closing = [self._liveness.close]
-
-    def _close_files(self) -> None:
-        """Close the connections of a database whose files are in place.
-
-        A process that opens the database from now on shares the files with these connections, or
-        creates new ones after the last connection has removed them.
-        """
-        if self._lost is None:
-            self._shared_files.close()
-        self._close_connections()
-        self._shared_files.close()
 
     def _close_connections(self) -> None:
         """Close both connections. SQLite then copies the log into the database and removes it.
 
         Only a connection that may write does so, and only if it is the last one of all processes.
-        Where the copy would do harm, the read-only connection closes last.
+        Where the copy would do harm, the read-only connection closes last. A process that opens
+        the database from now on shares the files with these connections, or creates new ones after
+        the last connection has removed them.
         """
-        files, self._files = self._files, None
+        files = self._files
+        self._files = None
         if files is None:
             return
-        last, first = (
-            (self._db, self._reader) if files.may_checkpoint() else (self._reader, self._db)
-        )
+        last, first = self._reader, self._db
+        if files.may_checkpoint():
+            last, first = self._db, self._reader
+        if self._lost is None:
+            files.shared.close()
         files.close()
         first.close()
         last.close()
+        files.shared.close()
 
     def _give_up(self, error: StoreBroken) -> None:
         """Close the connections at once after a file was lost. The caller holds `_writing`.
@@ -252,75 +225,18 @@ class SQLiteStore:
                 # Closing copies the log only in the last of all processes, so do it here.
                 with suppress(sqlite3.Error):
                     self._db.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
-            self._close_files()
+            self._close_connections()
 
     def _connect(self, path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-        mode = "ro" if read_only else "rw"
-        db = sqlite3.connect(
-            f"{path.as_uri()}?mode={mode}",
-            uri=True,
-            timeout=time_left(BUSY_SECONDS),
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            db.execute(
-                f"PRAGMA synchronous = {'FULL' if self._synchronous == 'full' else 'NORMAL'}"
-            )
-            db.execute("PRAGMA journal_size_limit = 67108864")
-            # A file may come from anywhere.
-            db.execute("PRAGMA trusted_schema = OFF")
-        except BaseException:
-            db.close()
-            raise
-        return db
+        return connection.connect_durably(path, self._synchronous, read_only=read_only)
 
     def _prepare(self, path: Path) -> None:
         # Check first: a file that is not Outlast's, or too new, must stay unchanged.
-        self._check_schema(self._db)
-        mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        if mode != "wal":
-            raise StoreUnavailable(
-                f"{path}: its file system does not allow SQLite's WAL (journal mode is {mode!r}). Use a local disk, not a "
-                "network file system."
-            )
+        migrate.check(self._db, self.place)
+        connection.switch_to_wal(self._db, path)
 
     def _migrate(self) -> None:
-        """Migrate forward, each step in its own transaction.
-
-        BEGIN IMMEDIATE keeps two processes apart. Raise NoStore or OlderStore if the store must not
-        be migrated.
-        """
-        steps = _migrations()
-        while True:
-            _retry_busy(lambda: self._db.execute(sql.BEGIN))
-            try:
-                version = self._check_schema(self._db)
-                if version == len(steps):
-                    return
-                if not self.migrates:
-                    raise left_as_it_is(self.place, version, len(steps))
-                for statement in _statements(steps[version]):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version = {version + 1}")
-                self._db.execute(sql.COMMIT)
-            finally:
-                if self._db.in_transaction:
-                    self._db.execute(sql.ROLLBACK)
-
-    def _check_schema(self, db: sqlite3.Connection) -> int:
-        """Return the schema's version.
-
-        Raise StoreTooNew or StoreBroken if this Outlast cannot use it.
-        """
-        version, known = _version_of(db, self.place), len(_migrations())
-        if version > known:
-            raise StoreTooNew(
-                f"{self.place}: its schema is version {version}, this Outlast knows {known}. It was written by "
-                "a newer Outlast: upgrade this one. Nothing was changed."
-            )
-        return version
+        migrate.migrate(self._db, self.place, allowed=self.migrates)
 
     def close(self) -> None:
         if not self._opened:
@@ -350,23 +266,22 @@ class SQLiteStore:
         self._closing.clear()
         if self.path is None or self._read_only is not None:
             return
-        if self._files is not None:
-            self._files.close()
-        self._shared_files.close()
+        files = self._files
+        if files is not None:
+            files.close()
+            files.shared.close()
         if at_rest:
             self._db.close()
             self._reader.close()
         else:
             # Closing would roll back, which would harm the parent's transaction.
-            _lost_inodes.add(self._inode)
-            _inherited.append((self._db, self._reader))
-            self._writing, self._reading = threading.Lock(), threading.Lock()
-        if isinstance(self._notifier, FifoNotifier):
-            self._notifier.forget_in_child()
-        if isinstance(self._liveness, LivenessLocks):
-            self._liveness.forget_in_child()
-        if isinstance(self._write_lock, FairWriteLock):
-            self._write_lock.close()
+            connection.lost_inodes.update(() if files is None else (files.inode,))
+            connection.inherited.append((self._db, self._reader))
+            self._writing = threading.Lock()
+            self._reading = threading.Lock()
+        self._notifier.forget_in_child()
+        self._liveness.forget_in_child()
+        self._write_lock.close()
 
     # -- writing
 
@@ -385,7 +300,7 @@ class SQLiteStore:
             if not self._write_lock.try_enter():
                 return None
             try:
-                outcomes, *_ = self._transact(commands, patience=0.0)
+                outcomes, *_ = self._transact(commands, waits=False)
             finally:
                 self._write_lock.__exit__()
         finally:
@@ -405,18 +320,24 @@ class SQLiteStore:
         return outcomes
 
     def _transact(
-        self, commands: Sequence[Command], patience: float = BUSY_SECONDS
+        self, commands: Sequence[Command], *, waits: bool = True
     ) -> tuple[list[Any], list[str], bool]:
-        db, files, committing = self._db, self._files, False
+        """Commit, and return the outcomes, the dead workers, and whether to notify.
+
+        With `waits`, wait for a program that holds the lock.
+        """
+        db = self._db
+        files = self._files
+        committing = False
         try:
             if files is not None:
                 files.before_commit()
-            if patience:
-                _retry_busy(lambda: db.execute(sql.BEGIN))
+            if waits:
+                retry_busy(lambda: db.execute(sql.BEGIN))
             else:
                 db.execute(sql.BEGIN)
-            transaction = Transaction(db, self.now(), self._liveness, self._place)
-            outcomes = transaction.apply(commands)
+            transaction = Transaction(db, self.now(), self._liveness, self._prune_cursor)
+            outcomes = dispatch.apply(transaction, commands)
             self._before_commit(transaction.now)
             committing = True
             db.execute(sql.COMMIT)
@@ -434,7 +355,7 @@ class SQLiteStore:
             if found is error:
                 raise
             raise found from error
-        self._place = transaction.place
+        self._prune_cursor = transaction.prune_cursor
         return outcomes, transaction.buried, transaction.rings
 
     def _before_commit(self, at: float) -> None:
@@ -508,76 +429,16 @@ class SQLiteStore:
     # -- reading
 
     def _query(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        return action(self._reader) if self._read_only is None else self._read_only.query(action)
-
-    def _read(self, statement: str, values: Any = ()) -> list[Any]:
         with self._reading:
             self._check_open()
             try:
-                return self._query(lambda db: db.execute(statement, values).fetchall())
+                if self._read_only is not None:
+                    return self._read_only.query(action)
+                return action(self._reader)
             except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
                 raise self._meaning(error, committing=False) from error
 
-    def run(self, id: str) -> RunRow | None:
-        rows = self._read(sql.RUN_BY_ID, (id,))
-        return mended(RunRow(*rows[0])) if rows else None
-
-    def runs(self, query: RunQuery) -> list[RunRow]:
-        statuses = json.dumps(query.statuses) if query.statuses else None
-        delayed = DELAYED in query.statuses
-        values = query._asdict() | {"statuses": statuses, "delayed": delayed, "now": self.now()}
-        return [RunRow(*row) for row in self._read(sql.RUNS, values)]
-
-    def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
-        return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]
-
-    def last_seq(self, run: int) -> int:
-        return int(self._read(sql.LAST_SEQ, (run,))[0][0])
-
-    def has_dealt(self, id: str) -> bool:
-        return bool(self._read(sql.HAS_DEALT, {"id": id}))
-
-    def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
-        return dict(self._read(sql.DONE, (run, json.dumps(list(keys)))))
-
-    def done_count(self, run: int) -> int:
-        return int(self._read(sql.DONE_COUNT, (run,))[0][0])
-
-    def history(self, run: int) -> list[Entry]:
-        return [Entry(*row) for row in self._read(sql.HISTORY, (run,))]
-
-    def messages(self, run: int, after: int = 0) -> list[Message]:
-        return [Message(*row) for row in self._read(sql.MESSAGES, (run, after))]
-
-    def progress(self, run: int) -> dict[str, str]:
-        return dict(self._read(sql.PROGRESS, (run,)))
-
-    def workers(self) -> list[WorkerRow]:
-        return [WorkerRow(*row) for row in self._read(sql.WORKERS)]
-
-    def asked(self, worker: str) -> str | None:
-        rows = self._read(sql.ASKED, (worker,))
-        return rows[0][0] if rows else None
-
-    def drains(self, limit: int = 20) -> list[DrainRow]:
-        rows = self._read(sql.DRAINS, (limit,))
-        seconds: dict[str, list[float]] = {row[0]: [] for row in rows}
-        # A damaged file may have anything there.
-        known = [worker for worker in seconds if isinstance(worker, str)]
-        for drain, took in self._read(sql.RECOVERIES, (json.dumps(known),)):
-            seconds[drain].append(took)
-        return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
-
-    def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
-        found: dict[tuple[str, str], list[float]] = {
-            (workflow, step): [] for workflow, step in pairs
-        }
-        for workflow, step, seconds in self._read(sql.DURATIONS, (json.dumps(list(found)),)):
-            found[workflow, step].append(seconds)
-        return found
-
-    def measured(self) -> list[tuple[str, str]]:
-        return self._read(sql.MEASURED_PAIRS)
+    # -- liveness and notification
 
     def dead_workers(self) -> list[str]:
         # A worker calls this at every heartbeat, so an idle worker notices lost files, too.
@@ -585,62 +446,9 @@ class SQLiteStore:
         now = self.now()
         return [
             holder.worker
-            for holder in (Holder(*row) for row in self._read(sql.HOLDERS, {"now": now}))
-            if holder.is_damaged or death(holder.worker, holder.until, now, self._liveness)
+            for holder in (Holder(*row) for row in self._read(sql.HOLDERS))
+            if death(holder.worker, holder.until, now, self._liveness)
         ]
-
-    def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
-        def read(db: sqlite3.Connection) -> tuple[float | None, set[str], set[str]]:
-            due: float | None = db.execute(sql.NEXT_DUE).fetchone()[0]
-            ready, suspect = (
-                {name for queue in queues for name in ready_workflows(db, queue, number)}
-                for number in (1, 2)
-            )
-            return due, ready, suspect
-
-        with self._reading:
-            self._check_open()
-            try:
-                due, ready, suspect = self._query(read)
-            except sqlite3.Error as error:
-                raise translate(error, self.place, committing=False) from error
-        return claimable_of(ready, suspect, due, self.now(), workflows)
-
-    def queues(self) -> list[QueueRow]:
-        return [QueueRow(*row) for row in self._read(sql.QUEUES, {"now": self.now()})]
-
-    def depth(self, queue: str) -> int:
-        rows = self._read(sql.DEPTH, {"queue": queue, "now": self.now()})
-        queued, delayed = rows[0] if rows else (0, 0)
-        # A damaged file may have anything in place of the count. A submission takes that as 0, too.
-        return max(0, queued - delayed) if isinstance(queued, int) else 0
-
-    def held(self, worker: str) -> list[tuple[int, int, str]]:
-        return self._read(sql.HOLDS, (worker,))
-
-    def cancels(self, worker: str) -> list[tuple[str, str]]:
-        return self._read(sql.CANCELS, (worker,))
-
-    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        found = sessions_of(
-            self._read(sql.SESSION_WITH_FIELDS, {"space": space, "session": id, "now": self.now()})
-        )
-        return found[0] if found else None
-
-    def items(
-        self, session: str, field: str, last: int | None = None, space: str = SESSION
-    ) -> list[str]:
-        values = {
-            "space": space, "session": session, "field": field, "last": -1 if last is None else last, "now": self.now(),
-        }  # fmt: skip
-        return [value for (value,) in reversed(self._read(sql.SESSION_ITEMS, values))]
-
-    def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        updated, id = query.before or (math.inf, "")
-        values = {**query._asdict(), "before_updated": updated, "before_id": id, "now": self.now()}
-        return sessions_of(self._read(sql.SESSIONS, values))
-
-    # -- liveness and notification
 
     def listen(self, on_change: Callable[[], None]) -> None:
         try:
@@ -657,95 +465,3 @@ class SQLiteStore:
 
     def release_liveness(self, worker: str) -> None:
         self._liveness.release(worker)
-
-    def die(self) -> None:
-        """Close the store as a killed process would, for tests.
-
-        Its locks are released, and nothing is cleaned up.
-        """
-        self._liveness.die()
-        self.close()
-
-    # -- images, for tests that let a memory store outlive its objects
-
-    def image(self) -> bytes:
-        """Return the content of a memory store as bytes."""
-        with self._writing:
-            return self._db.serialize()
-
-    def reopen(self, id: str) -> None:
-        """Make an ended run claimable as it stands, so that its journal can be replayed once more.
-
-        If the run was compensated, the replay is of its compensation.
-        """
-        with self._writing:
-            self._db.execute(sql.REOPEN, (id,))
-
-    @classmethod
-    def from_image(cls, image: bytes, *, clock: Callable[[], float] | None = None) -> SQLiteStore:
-        store = cls(None, clock=clock)
-        store._open_memory(image)
-        store._opened = True
-        return store
-
-
-def _version_of(db: sqlite3.Connection, place: str) -> int:
-    """Return the schema's version, or 0 if the database is empty.
-
-    Raise StoreBroken if the database is not Outlast's.
-    """
-    # Keep this order. Another process may be committing all three together, and a reader that sees
-    # one of the first sees the last.
-    filled = db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-    if not ours and (version or filled):
-        raise StoreBroken(
-            f"{place}: this SQLite database is not one of Outlast's. Use a file of its own."
-        )
-    return version
-
-
-@cache
-def _migrations() -> list[str]:
-    files = resources.files("outlast.store.sqlite.migrations")
-    return [
-        file.read_text()
-        for file in sorted(files.iterdir(), key=lambda f: f.name)
-        if file.name.endswith(".sql")
-    ]
-
-
-def _statements(script: str) -> list[str]:
-    statements: list[str] = []
-    pending = ""
-    for line in script.splitlines(keepends=True):
-        pending += line
-        if sqlite3.complete_statement(pending):
-            statements.append(pending)
-            pending = ""
-    return statements
-
-
-def _retry_busy(action: Callable[[], Any]) -> None:
-    """Repeat an action while the database is busy, for BUSY_SECONDS at most.
-
-    SQLite's own time-out is off: it does not cover the switch to WAL, and a commit that must not
-    wait cannot use it.
-    """
-    deadline = 0.0
-    while True:
-        try:
-            action()
-        except sqlite3.OperationalError as error:
-            deadline = deadline or time.monotonic() + time_left(BUSY_SECONDS)
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.002)
-        else:
-            return
-
-
-_inherited: list[Any] = []
-_lost_inodes: set[int] = set()
-"""Files whose locks this forked process cannot know."""

@@ -17,7 +17,7 @@ from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite import workers
 
 if TYPE_CHECKING:
-    from outlast.store.sqlite.apply import Transaction
+    from outlast.store.sqlite.transaction import Transaction
 
 UNDOING = "undoing"
 
@@ -63,7 +63,6 @@ def abandon(transaction: Transaction, pk: int) -> bool:
     Return whether it is compensated.
     """
     row = transaction.row_at(pk)
-    # The column of a damaged row was not a number.
     if row.abandon_after is None:
         return False
     since = max(row.due, workers.awake(transaction))

@@ -21,9 +21,10 @@ from outlast.store.rows import (
 )
 from outlast.store.sqlite import drains
 from outlast.store.sqlite import statements as sql
+from outlast.store.sqlite.releasing import Seen, held_by, interrupt, release_run
 
 if TYPE_CHECKING:
-    from outlast.store.sqlite.apply import Transaction
+    from outlast.store.sqlite.transaction import Transaction
 
 RAN_OUT = "its worker's lease ran out"
 DIED = "its worker died"
@@ -50,18 +51,9 @@ class Holder(NamedTuple):
     lease: float | None
     draining: int
     renewed: float | None
-    is_damaged: int
-    """Whether its numbers are ones that no store writes: see `Sweep`."""
 
 
-class Seen(NamedTuple):
-    """When a worker was last seen, and by what evidence. Entries contain both: see `Sweep`."""
-
-    seen: float
-    by: str
-
-
-def enlist(transaction: Transaction, command: commands.RegisterWorker) -> None:
+def register(transaction: Transaction, command: commands.RegisterWorker) -> None:
     values = {
         **command._asdict(),
         "queues": json.dumps(command.queues),
@@ -79,12 +71,12 @@ def renew(transaction: Transaction, command: commands.Renew) -> Refused | None:
     return None
 
 
-def leave(transaction: Transaction, command: commands.DeregisterWorker) -> None:
+def deregister(transaction: Transaction, command: commands.DeregisterWorker) -> None:
     draining = bool(transaction.standing(command.worker))
     seen = Seen(transaction.now, "leave")
-    for row, _ in transaction.held_by(command.worker):
+    for row, _ in held_by(transaction, command.worker):
         after = row._replace(status="queued", due=transaction.now, reason="its worker left")
-        transaction.interrupt(row, after, draining=draining, seen=seen)
+        interrupt(transaction, row, after, draining=draining, seen=seen)
     transaction.db.execute(sql.LEAVE, (command.worker,))
 
 
@@ -93,7 +85,7 @@ def sweep(transaction: Transaction, command: commands.Sweep) -> commands.Swept:
     dead: list[str] = []
     workers: list[str] = []
     awake = _beat(transaction)
-    for worker, until, lease, draining, renewed, _ in _holders(transaction.db, transaction.now):
+    for worker, until, lease, draining, renewed in _holders(transaction.db):
         why = death(worker, until, transaction.now, transaction.alive)
         if why is None or (why is RAN_OUT and awake + (lease or 0.0) > transaction.now):
             continue
@@ -110,20 +102,12 @@ def sweep(transaction: Transaction, command: commands.Sweep) -> commands.Swept:
         workers.append(worker)
     transaction.buried += workers
     transaction.rings = transaction.rings or bool(workers)
-    # A damaged file may have anything there.
-    return commands.Swept(tuple(swept), tuple(dead), tuple(map(str, workers)))
+    return commands.Swept(tuple(swept), tuple(dead), tuple(workers))
 
 
-def _holders(db: sqlite3.Connection, now: float) -> list[Holder]:
-    """Return all workers, and all unregistered names that runs carry as their worker.
-
-    A worker whose numbers are damaged gets a new lease first.
-    """
-    found = [Holder(*row) for row in db.execute(sql.HOLDERS, {"now": now}).fetchall()]
-    if not any(holder.is_damaged for holder in found):
-        return found
-    db.execute(sql.MEND_LEASES, {"now": now})
-    return [Holder(*row) for row in db.execute(sql.HOLDERS, {"now": now}).fetchall()]
+def _holders(db: sqlite3.Connection) -> list[Holder]:
+    """Return all workers, and all unregistered names that runs carry as their worker."""
+    return [Holder(*row) for row in db.execute(sql.HOLDERS).fetchall()]
 
 
 def _take(
@@ -138,16 +122,16 @@ def _take(
     """Take everything from a dead worker. Return the new status of each run, by id."""
     taken: dict[str, str] = {}
     charged: list[int] = []
-    held = transaction.held_by(worker)
+    held = held_by(transaction, worker)
     parents = {row.id: row.parent for row, _ in held}
     for row, progress in held:
         if draining:
             reason = f"{why}, while it was draining"
             after = row._replace(status="queued", due=transaction.now, reason=reason)
-            taken[row.id] = transaction.interrupt(row, after, draining=True, seen=seen)
+            taken[row.id] = interrupt(transaction, row, after, draining=True, seen=seen)
         elif why == AWAY:
             after = row._replace(status="queued", due=transaction.now, reason=why)
-            taken[row.id] = transaction.interrupt(row, after, draining=False, seen=seen)
+            taken[row.id] = interrupt(transaction, row, after, draining=False, seen=seen)
         else:
             innocent = progress or row.id in parents.values()
             alone = len(parents) == len(_line(row.id, parents))
@@ -155,9 +139,9 @@ def _take(
             taken[row.id] = _die(
                 transaction, row, why, innocent=innocent, alone=alone, command=command
             )
-            transaction.mark(row, "death", {"worker": str(worker), "why": why} | seen._asdict())
+            transaction.mark(row, "death", {"worker": worker, "why": why} | seen._asdict())
     if not draining and why != AWAY:
-        who = {"now": transaction.now, "worker": str(worker)}
+        who = {"now": transaction.now, "worker": worker}
         transaction.db.executemany(
             sql.RECORD_DEATH, [{**who, "run": run} for run in charged or [0]]
         )
@@ -201,7 +185,7 @@ def _die(
         times = "once" if in_a_row == 1 else f"{in_a_row} times in a row"
         why = f"died {times} without recording anything; the last time: {why}"
         after = after._replace(status="dead", reason=why)
-    return transaction.give_back(row, after)
+    return release_run(transaction, row, after)
 
 
 def _is_final(transaction: Transaction, row: RunRow, in_a_row: int) -> bool:
@@ -237,12 +221,10 @@ def awake(transaction: Transaction) -> float:
 def death(worker: str, until: float | None, now: float, alive: Alive) -> str | None:
     """Return why a worker seems dead, or None. An expired lease is no proof: see `Sweep`."""
     if until is None:
-        return "its worker was struck off"
+        return "its worker is no longer registered"
     if alive.is_dead(worker):
         return AWAY if alive.has_left(worker) else DIED
-    # A damaged file may have anything there.
-    lasts = isinstance(until, (int, float)) and until > now
-    return None if lasts else RAN_OUT
+    return None if until > now else RAN_OUT
 
 
 def _line(id: str, parents: dict[str, str | None]) -> list[str]:

@@ -269,17 +269,6 @@ function S.Decide(command)
     return false
 end
 
--- For tests: an ended run is claimable as it stands, so that its journal can be replayed once more.
-function S.Reopen(command)
-    local row = S.row_of(command.id)
-    S.become(row, 'queued')
-    S.put(row, 'undoing', command.undoing)
-    S.put(row, 'ended', nil)
-    S.put(row, 'due', 0)
-    S.put(row, 'ready', 1)
-    return false
-end
-
 -- As `encode_error` writes an Abandoned.
 function S.abandoned_verdict(id, seconds)
     local rounded = string.format('%.1f', seconds)

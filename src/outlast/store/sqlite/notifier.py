@@ -18,16 +18,18 @@ from uuid import uuid4
 
 from outlast.store.file_trust import NO_FOLLOW, Owners, give
 
-PREFIX = "bell-"
+PREFIX = "notify-"
 
 
-class FifoNotifier:
+class Notifier:
     def __init__(self, folder: Path, owners: Owners | None = None) -> None:
-        self._folder, self._owners = folder, owners
+        self._folder = folder
+        self._owners = owners
         self._listeners: list[Callable[[], None]] = []
         self._path: Path | None = None
         self._fd = -1
-        self._stop_read = self._stop_write = -1
+        self._stop_read = -1
+        self._stop_write = -1
         self._thread: threading.Thread | None = None
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -39,7 +41,9 @@ class FifoNotifier:
         if self._thread is None and hasattr(os, "mkfifo"):
             self._make_fifo()
             self._stop_read, self._stop_write = os.pipe()
-            self._thread = threading.Thread(target=self._hear, name="outlast-bell", daemon=True)
+            self._thread = threading.Thread(
+                target=self._listen, name="outlast-notifier", daemon=True
+            )
             self._thread.start()
         self._listeners.append(listener)
 
@@ -98,7 +102,7 @@ class FifoNotifier:
         finally:
             os.close(fd)
 
-    def _hear(self) -> None:
+    def _listen(self) -> None:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         poll.register(self._stop_read, select.POLLIN)
@@ -146,4 +150,7 @@ class LocalNotifier:
             listener()
 
     def close(self) -> None:
+        self._listeners.clear()
+
+    def forget_in_child(self) -> None:
         self._listeners.clear()

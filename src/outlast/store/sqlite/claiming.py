@@ -1,0 +1,117 @@
+"""Decide which runs a worker claims next, on an open transaction.
+
+The order is that of `Claim`: by priority, then interrupted runs before new ones, then by due time.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from outlast.store import commands
+from outlast.store.commands import DRAINING, EACH, WORKER, Refused
+from outlast.store.rows import NEVER, RunRow
+from outlast.store.sqlite import statements as sql
+from outlast.store.sqlite import undo
+
+if TYPE_CHECKING:
+    from outlast.store.sqlite.transaction import Transaction
+
+
+def claim(transaction: Transaction, command: commands.Claim) -> list[RunRow] | Refused:
+    draining = transaction.standing(command.worker)
+    if draining is None:
+        return Refused(WORKER, "not enlisted, or swept")
+    again = transaction.db.execute(sql.CLAIMED_BY_TOKEN, (command.worker, command.token)).fetchall()
+    if again:
+        return [RunRow(*row) for row in again]
+    if draining:
+        return Refused(DRAINING)
+    if command.ids:
+        found = transaction.db.execute(
+            sql.CLAIMABLE_BY_ID, (json.dumps(command.ids), transaction.now, command.limit)
+        ).fetchall()
+    else:
+        found = _claimable(transaction, command)
+    if not found:
+        return []
+    returned = [row[3] for row in found if row[1] < NEVER]
+    if returned:
+        came_back = {"runs": json.dumps(returned), "by": command.worker, "now": transaction.now}
+        transaction.db.execute(sql.RECOVERED, came_back)
+    fence = transaction.next_fences(len(found)) - len(found)
+    for number, (_, _, _, pk, queue, status, parent, abandoned_at) in enumerate(found, 1):
+        abandoned = (
+            abandoned_at is not None
+            and abandoned_at < transaction.now
+            and undo.abandon(transaction, pk)
+        )
+        values = (
+            fence + number,
+            command.worker,
+            command.token,
+            transaction.now,
+            transaction.now,
+            pk,
+        )
+        transaction.db.execute(sql.CLAIM, values)
+        transaction.moved(queue, parent, "queued" if abandoned else status, "running")
+    claimed = transaction.db.execute(sql.CLAIMED_BY_TOKEN, (command.worker, command.token))
+    return [RunRow(*row) for row in claimed]
+
+
+def _claimable(transaction: Transaction, command: commands.Claim) -> list[Any]:
+    """Return the first `limit` ready runs in the contract's order.
+
+    It seeks in the index once per queue, workflow, and interrupted or new.
+    """
+    transaction.db.execute(sql.COME_DUE, (transaction.now,))
+    ready = 2 if command.suspects else 1
+    returned = command.limit if command.returned is None else min(command.returned, command.limit)
+    found: list[Any] = []
+    for queue in dict.fromkeys(command.queues) or [
+        name for (name,) in transaction.db.execute(sql.QUEUE_NAMES)
+    ]:
+        room = transaction.queue_counts(queue).room()
+        for workflow in ready_workflows(transaction.db, queue, ready):
+            wanted = workflow in command.workflows if command.workflows else workflow != EACH
+            if not wanted:
+                continue
+            line = (queue, workflow)
+            if room > 0:
+                found += transaction.db.execute(sql.CLAIMABLE[ready, 0], (*line, returned))
+                found += transaction.db.execute(sql.CLAIMABLE[ready, 1], (*line, command.limit))
+            # Children take no slot of the queue: their parents do, and may wait for them.
+            if room < command.limit:
+                found += transaction.db.execute(sql.CLAIMABLE_CHILDREN[0], (*line, ready, returned))
+                found += transaction.db.execute(
+                    sql.CLAIMABLE_CHILDREN[1], (*line, ready, command.limit)
+                )
+    chosen: list[Any] = []
+    taken: Counter[str] = Counter()
+    back = 0
+    for row in sorted(set(found)):
+        is_back = row[1] < NEVER
+        is_full = row[6] is None and taken[row[4]] >= transaction.queue_counts(row[4]).room()
+        if len(chosen) == command.limit:
+            break
+        if (is_back and back == returned) or is_full:
+            continue
+        back += is_back
+        taken[row[4]] += row[6] is None
+        chosen.append(row)
+    return chosen
+
+
+def ready_workflows(db: sqlite3.Connection, queue: str, ready: int) -> list[str]:
+    """Return the workflows with ready runs in a queue, with one seek per workflow."""
+    names: list[str] = []
+    if db.execute(sql.READY_ITEM[ready], (queue,)).fetchone():
+        names.append(commands.ITEM)
+    name = ""
+    while found := db.execute(sql.NEXT_WORKFLOW[ready], (queue, name)).fetchone():
+        name = found[0]
+        names.append(name)
+    return names

@@ -1,0 +1,152 @@
+"""Read rows. Each read is one query on a connection that never writes."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from outlast.store.commands import SESSION
+from outlast.store.protocol import claimable_of
+from outlast.store.rows import (
+    DELAYED,
+    Claimable,
+    DrainRow,
+    Entry,
+    Message,
+    QueueRow,
+    RunQuery,
+    RunRow,
+    SessionQuery,
+    SessionRow,
+    WorkerRow,
+    sessions_of,
+)
+from outlast.store.sqlite import statements as sql
+from outlast.store.sqlite.claiming import ready_workflows
+
+T = TypeVar("T")
+
+
+class Reads:
+    """The reads of a SQLite store. A subclass has the connection and the clock."""
+
+    def now(self) -> float:
+        raise NotImplementedError
+
+    def _query(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what the action reads. Raise a StoreError."""
+        raise NotImplementedError
+
+    def _read(self, statement: str, values: Any = ()) -> list[Any]:
+        return self._query(lambda db: db.execute(statement, values).fetchall())
+
+    def run(self, id: str) -> RunRow | None:
+        rows = self._read(sql.RUN_BY_ID, (id,))
+        return RunRow(*rows[0]) if rows else None
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        statuses = json.dumps(query.statuses) if query.statuses else None
+        delayed = DELAYED in query.statuses
+        values = query._asdict() | {"statuses": statuses, "delayed": delayed, "now": self.now()}
+        return [RunRow(*row) for row in self._read(sql.RUNS, values)]
+
+    def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
+        return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]
+
+    def last_seq(self, run: int) -> int:
+        return int(self._read(sql.LAST_SEQ, (run,))[0][0])
+
+    def has_dealt(self, id: str) -> bool:
+        return bool(self._read(sql.HAS_DEALT, {"id": id}))
+
+    def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
+        return dict(self._read(sql.DONE, (run, json.dumps(list(keys)))))
+
+    def done_count(self, run: int) -> int:
+        return int(self._read(sql.DONE_COUNT, (run,))[0][0])
+
+    def history(self, run: int) -> list[Entry]:
+        return [Entry(*row) for row in self._read(sql.HISTORY, (run,))]
+
+    def messages(self, run: int, after: int = 0) -> list[Message]:
+        return [Message(*row) for row in self._read(sql.MESSAGES, (run, after))]
+
+    def progress(self, run: int) -> dict[str, str]:
+        return dict(self._read(sql.PROGRESS, (run,)))
+
+    def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in self._read(sql.WORKERS)]
+
+    def asked(self, worker: str) -> str | None:
+        rows = self._read(sql.ASKED, (worker,))
+        return rows[0][0] if rows else None
+
+    def drains(self, limit: int = 20) -> list[DrainRow]:
+        rows = self._read(sql.DRAINS, (limit,))
+        seconds: dict[str, list[float]] = {row[0]: [] for row in rows}
+        for drain, took in self._read(sql.RECOVERIES, (json.dumps(list(seconds)),)):
+            seconds[drain].append(took)
+        return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
+
+    def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
+        found: dict[tuple[str, str], list[float]] = {
+            (workflow, step): [] for workflow, step in pairs
+        }
+        for workflow, step, seconds in self._read(sql.DURATIONS, (json.dumps(list(found)),)):
+            found[workflow, step].append(seconds)
+        return found
+
+    def measured(self) -> list[tuple[str, str]]:
+        return self._read(sql.MEASURED_PAIRS)
+
+    def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
+        def read(db: sqlite3.Connection) -> tuple[float | None, set[str], set[str]]:
+            due: float | None = db.execute(sql.NEXT_DUE).fetchone()[0]
+            ready, suspect = (
+                {name for queue in queues for name in ready_workflows(db, queue, number)}
+                for number in (1, 2)
+            )
+            return due, ready, suspect
+
+        due, ready, suspect = self._query(read)
+        return claimable_of(ready, suspect, due, self.now(), workflows)
+
+    def queues(self) -> list[QueueRow]:
+        return [QueueRow(*row) for row in self._read(sql.QUEUES, {"now": self.now()})]
+
+    def depth(self, queue: str) -> int:
+        rows = self._read(sql.DEPTH, {"queue": queue, "now": self.now()})
+        queued, delayed = rows[0] if rows else (0, 0)
+        return max(0, int(queued - delayed))
+
+    def held(self, worker: str) -> list[tuple[int, int, str]]:
+        return self._read(sql.HOLDS, (worker,))
+
+    def cancels(self, worker: str) -> list[tuple[str, str]]:
+        return self._read(sql.CANCELS, (worker,))
+
+    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
+        found = sessions_of(
+            self._read(sql.SESSION_WITH_FIELDS, {"space": space, "session": id, "now": self.now()})
+        )
+        return found[0] if found else None
+
+    def items(
+        self, session: str, field: str, last: int | None = None, space: str = SESSION
+    ) -> list[str]:
+        values = {
+            "space": space,
+            "session": session,
+            "field": field,
+            "last": -1 if last is None else last,
+            "now": self.now(),
+        }
+        return [value for (value,) in reversed(self._read(sql.SESSION_ITEMS, values))]
+
+    def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        updated, id = query.before or (math.inf, "")
+        values = {**query._asdict(), "before_updated": updated, "before_id": id, "now": self.now()}
+        return sessions_of(self._read(sql.SESSIONS, values))
