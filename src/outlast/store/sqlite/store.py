@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from outlast.errors import StoreBroken, StoreError, StoreUnavailable
+from outlast.errors import SettingsError, StoreBroken, StoreError, StoreUnavailable
 from outlast.store import file_trust, fork
 from outlast.store.commands import LOUD, LOUD_AT_HOME, Command, Drain
 from outlast.store.deadline import CALL_SECONDS
@@ -36,6 +36,8 @@ from outlast.store.sqlite.transaction import Transaction
 from outlast.store.sqlite.workers import Holder, death
 
 T = TypeVar("T")
+SQLITE_VERSION_MIN = (3, 37)
+"""The first version with STRICT tables."""
 
 
 class SQLiteStore(Reads):
@@ -92,6 +94,12 @@ class SQLiteStore(Reads):
     def open(self) -> None:
         if self._opened:
             return
+        if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
+            raise SettingsError(
+                f"{self.place}: Python's SQLite library is version {sqlite3.sqlite_version}, and "
+                "Outlast needs 3.37 or later. Use a newer Python or operating system, or another "
+                "store."
+            )
         self._lost = None
         self._read_only = None
         try:
