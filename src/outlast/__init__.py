@@ -18,7 +18,6 @@ from outlast.api.batch_in_workflow import each, map  # noqa: A004 - the design's
 from outlast.api.checkpoint import Checkpoint
 from outlast.api.context import Current, current, now, progress, random, receive, sleep, uuid
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, compensate_with, effect
-from outlast.api.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.api.outlast import Outlast, run
 from outlast.api.queue import Item, Queue
 from outlast.api.run import Run
@@ -28,6 +27,7 @@ from outlast.api.step import Step, SyncStep, step
 from outlast.api.unit import unit
 from outlast.api.workflow import Call, Workflow, workflow
 from outlast.codec.signature import Unrecorded
+from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.errors import (
     Abandoned,
     Backpressure,

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from outlast import now, random, step, workflow
-from outlast.api.determinism import check_source
+from outlast.execution.determinism import check_source
 
 HEADER = """
 import asyncio, functools, os, random, secrets, socket, subprocess, time, uuid

@@ -71,7 +71,7 @@ def test_failed_on_refuses_catch_all_types(failed_on):
 
     with pytest.raises(
         SettingsError,
-        match=r"failed_on of effect pay names (Base)?Exception: .*ConnectionRefusedError",
+        match=r"failed_on of effect pay names (Base)?Exception\. .*ConnectionRefusedError",
     ):
         effect(timeout=10, failed_on=failed_on)(pay)
     paid = effect(timeout=10, name="paid")(pay)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from outlast.codec.identifiers import check_name
@@ -30,13 +30,13 @@ def default_name(fn: Callable[..., Any], given: str | None, what: str) -> str:
     return check_name(name.rpartition("<locals>.")[2], NAME_LENGTH_MAX, f"{what} name")
 
 
-def check_options(what: str, name: str, **numbers: float | None) -> dict[str, Any]:
+def check_options(what: str, name: str, **numbers: float | None) -> None:
+    """Raise SettingsError for an option that is neither None nor a number of at least 0."""
     for option, value in numbers.items():
         if value is not None and not (isinstance(value, (int, float)) and 0 <= value < math.inf):
             raise SettingsError(
                 f"{option} of {what} {name} must be a number of at least 0, not {value!r}."
             )
-    return numbers
 
 
 def check_function(fn: Any, kind: str) -> None:
@@ -60,6 +60,16 @@ def check_function(fn: Any, kind: str) -> None:
         )
     if len(keys) > 1:
         raise TypeError(f"effect {fn.__name__} takes its key once, not as {' and '.join(keys)}.")
+
+
+def checked_name(
+    fn: Callable[..., Any], name: str | None, kind: str, options: Mapping[str, float | None]
+) -> str:
+    """Return the name of a step or an effect, after checking its function and its options."""
+    check_function(fn, kind)
+    name = default_name(fn, name, kind)
+    check_options(kind, name, **options)
+    return name
 
 
 def check_known_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:

@@ -13,12 +13,18 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from outlast.api.context import _workflow
-from outlast.api.definition_checks import check_known_options
-from outlast.api.effect_checks import check_compensation, check_verify, key_name
+from outlast.api.definition_checks import check_known_options, checked_name
+from outlast.api.effect_checks import (
+    check_compensation,
+    check_failed_on,
+    check_verify,
+    key_name,
+)
 from outlast.api.step import Step, StepBase, SyncStep
 from outlast.errors import NotInRun, SettingsError
 from outlast.execution import compensation as undo
 from outlast.execution import effect_executor
+from outlast.execution.definitions import EffectDefinition
 from outlast.execution.effect_call import KEY, EffectCall, Happened, know
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.step_execution import BODY, StepExecution
@@ -45,10 +51,8 @@ OPTIONS = (
 _NEEDED: Any = object()
 
 
-class EffectBase(StepBase[P, R]):
+class EffectBase(StepBase[P, R], EffectDefinition):
     """The base of async and sync effects."""
-
-    kind = "effect"
 
     def __init__(
         self,
@@ -63,49 +67,38 @@ class EffectBase(StepBase[P, R]):
         idempotent: bool = False,
         undo: None = _NEEDED,
     ) -> None:
-        super().__init__(
-            fn,
-            name=name,
-            retries=retries,
-            backoff=backoff,
-            backoff_max=backoff_max,
-            timeout=timeout,
-        )
+        options: dict[str, Any] = {
+            "retries": retries,
+            "backoff": backoff,
+            "backoff_max": backoff_max,
+            "timeout": timeout,
+        }
+        name = checked_name(fn, name, self.kind, options)
         if timeout is None or not 0 < timeout < math.inf:
             raise SettingsError(
-                f"effect {self.name} needs a timeout, in seconds: after a death, that is how long its act may still be under way."
-            )
-        if self.signature.is_method:
-            raise TypeError(
-                f"effect {self.name} is a method: after a death it is found by its name, without an object. Make it a function."
+                f"effect {name} needs a timeout, in seconds: after a death, that is how long its "
+                "act may still be under way."
             )
         if undo not in (None, _NEEDED):
             raise SettingsError(
-                f"undo of effect {self.name} is None or left out. Give it a compensation with @{self.name}.compensate."
+                f"undo of effect {name} is None or left out. "
+                f"Give it a compensation with @{name}.compensate."
             )
-        failed = failed_on if isinstance(failed_on, tuple) else (failed_on,)
-        if not all(isinstance(one, type) and issubclass(one, BaseException) for one in failed):
-            raise SettingsError(
-                f"failed_on of effect {self.name} takes exception types, not {failed_on!r}."
-            )
-        everything = next((one for one in failed if one in (Exception, BaseException)), None)
-        if everything is not None:
-            raise SettingsError(
-                f"failed_on of effect {self.name} names {everything.__name__}: that is every error, also a lost connection or a fault that comes after "
-                "the act has happened. Name those that can only come if it did not: the other side's refusals, ConnectionRefusedError."
-            )
-        self.failed_on, self.idempotent, self.undo_needed = (
-            failed,
-            bool(idempotent),
-            undo is not None,
+        EffectDefinition.__init__(
+            self,
+            fn,
+            name,
+            failed_on=check_failed_on(name, failed_on),
+            idempotent=bool(idempotent),
+            undo_needed=undo is not None,
+            key_name=key_name(fn),
+            **options,
         )
-        self.code = f"{fn.__module__}:{fn.__qualname__}:{self.name}"
-        """Where the function is defined. Recorded as a hint, in case two effects have one name."""
-        self.key_name = key_name(fn)
-        self.verifier: Callable[..., Any] | None = None
-        self.compensation: EffectBase[..., Any] | None = None
-        self.verify_names: frozenset[str] = frozenset()
-        self.verify_key: str | None = None
+        if self.signature.is_method:
+            raise TypeError(
+                f"effect {name} is a method: after a death it is found by its name, without an "
+                "object. Make it a function."
+            )
         know(self)
 
     @overload
@@ -123,7 +116,8 @@ class EffectBase(StepBase[P, R]):
         flight, and under the effect's `timeout`.
         """
         check_verify(self.name, self.fn, fn)
-        self.verifier, self.verify_key = fn, key_name(fn)
+        self.verifier = fn
+        self.verify_key = key_name(fn)
         self.verify_names = frozenset(inspect.signature(fn).parameters)
         return fn
 
@@ -163,7 +157,8 @@ class EffectBase(StepBase[P, R]):
     def _compensate(self, fn: Callable[..., Any], options: dict[str, Any]) -> Any:
         if not self.undo_needed:
             raise TypeError(
-                f"effect {self.name} says undo=None, that it needs no compensation: take one of the two away."
+                f"effect {self.name} says undo=None, that it needs no compensation: "
+                "remove one of the two."
             )
         check_known_options("compensate", options, OPTIONS[:-1])
         check_compensation(self.name, self.fn, fn)
@@ -183,7 +178,8 @@ class EffectBase(StepBase[P, R]):
             self._check_colour()
             own_key = "" if self.key_name is None else f", {self.key_name}=A_KEY_OF_YOURS"
             raise NotInRun(
-                f"effect {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...{own_key})."
+                f"effect {self.name} was called outside a run. Call it from a workflow, or call "
+                f"its plain function: {self.name}.fn(...{own_key})."
             )
         self.signature.returns()
         return effect_executor.call(loop.execution, EffectCall(self, args, kwargs))
@@ -200,12 +196,10 @@ class EffectBase(StepBase[P, R]):
         body = BODY.get()
         what = "an effect" if body is not None and body.is_effect else "a step"
         raise NotInRun(
-            f"effect {self.name} was called in the body of {what}. What a body calls has no certain order, so after a death nobody could tell "
-            "which of them happened: call the effect from the workflow itself."
+            f"effect {self.name} was called in the body of {what}. The calls of a body have no "
+            "certain order, so after a death nobody could tell which of them happened. Call the "
+            "effect from the workflow itself."
         )
-
-    def __repr__(self) -> str:
-        return f"<effect {self.name}>"
 
 
 class Effect(EffectBase[P, R], Step[P, R]):
@@ -241,7 +235,8 @@ def compensate_with(effect: Any, /, *args: Any, **kwargs: Any) -> Coroutine[None
         )
     if not isinstance(effect, EffectBase):
         raise TypeError(
-            f"compensate_with takes an effect, which can be found again after a death, not {effect!r}: decorate it with @effect(timeout=...)."
+            f"compensate_with takes an effect, which can be found again after a death, not "
+            f"{effect!r}: decorate it with @effect(timeout=...)."
         )
     execution = _workflow("compensate_with")
     return undo.register(execution, EffectCall(effect, args, kwargs))

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+from outlast.errors import SettingsError
 from outlast.execution.effect_call import EFFECT_KEY, KEY, Happened
 
 _NUMBERS = (bool, int, float, complex)
@@ -52,6 +53,21 @@ def check_verify(effect: str, act: Callable[..., Any], fn: Any) -> None:
                 raise TypeError(
                     f"{what} answers {_name(answer)}, and the effect returns {_name(given['return'])}."
                 )
+
+
+def check_failed_on(name: str, failed_on: Any) -> tuple[type[BaseException], ...]:
+    """Return the exception types as a tuple. Raise SettingsError for others, and for all errors."""
+    failed = failed_on if isinstance(failed_on, tuple) else (failed_on,)
+    if not all(isinstance(one, type) and issubclass(one, BaseException) for one in failed):
+        raise SettingsError(f"failed_on of effect {name} takes exception types, not {failed_on!r}.")
+    everything = next((one for one in failed if one in (Exception, BaseException)), None)
+    if everything is not None:
+        raise SettingsError(
+            f"failed_on of effect {name} names {everything.__name__}. That is every error, also a "
+            "lost connection or a failure after the act has happened. Name errors that can only "
+            "come if it did not happen: the other side's refusals, ConnectionRefusedError."
+        )
+    return failed
 
 
 def check_compensation(effect: str, act: Callable[..., Any], fn: Any) -> None:

@@ -24,11 +24,10 @@ from uuid import uuid4
 
 from outlast.api.checkpoint import Checkpoint
 from outlast.api.each import Each
-from outlast.api.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.api.map import MapJob
 from outlast.api.queue import Queue
 from outlast.api.run import Run, conclude
-from outlast.api.session import Session, SessionInfo, list_sessions, prune_sessions
+from outlast.api.session import Session, SessionInfo, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
 from outlast.api.workflow import Call, Workflow
@@ -38,8 +37,10 @@ from outlast.codec.identifiers import check_id, check_name, new_ids
 from outlast.engine.decisions import NOT_SAID, decide, effect_log_of
 from outlast.engine.engine import Engine
 from outlast.engine.hooks import Hook
+from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.lifecycle import AppLifecycle
 from outlast.engine.retry import retry
+from outlast.engine.sessions import prune_sessions
 from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, enqueue, joins
 from outlast.errors import (
     Draining,
@@ -662,7 +663,7 @@ class Outlast:
             # A batch smaller than asked for may be all that there was time for. Only 0 means done.
             if not count:
                 break
-        await prune_sessions(engine, batch)
+        await prune_sessions(engine.store, engine.writer, batch)
         return deleted
 
     # -- helpers

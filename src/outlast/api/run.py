@@ -6,12 +6,12 @@ import asyncio
 from shlex import quote
 from typing import Any, Generic, TypeVar
 
-from outlast.api.info import RunInfo
-from outlast.api.workflow import Workflow
 from outlast.codec.codecs import PLAIN
 from outlast.codec.exceptions import UNREADABLE, decode_error
 from outlast.engine.engine import Engine
+from outlast.engine.info import RunInfo
 from outlast.errors import RunCancelled, RunDead, RunFailed, RunParked, StepFailed, UnknownRun
+from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.state import OutcomeKind, RunOutcome
 
 R = TypeVar("R")
@@ -23,8 +23,10 @@ class Run(Generic[R]):
     `await run.result()` returns its workflow's result, or raises how it ended.
     """
 
-    def __init__(self, engine: Engine, id: str, workflow: Workflow[..., R] | None) -> None:
-        self._engine, self.id, self._workflow = engine, id, workflow
+    def __init__(self, engine: Engine, id: str, workflow: WorkflowDefinition | None) -> None:
+        self.id = id
+        self._engine = engine
+        self._workflow = workflow
 
     async def result(self, timeout: float | None = None) -> R:
         """Wait for the run to end and return its result.

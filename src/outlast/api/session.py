@@ -26,7 +26,7 @@ from outlast.execution.run_loop import RunLoop
 from outlast.execution.session_calls import At, Change, Look
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD
-from outlast.store.commands import SESSION, SESSION_MEMORY, Append, Prune
+from outlast.store.commands import SESSION, Append
 from outlast.store.protocol import Store
 from outlast.store.rows import SessionQuery, SessionRow
 
@@ -369,20 +369,6 @@ async def list_sessions(
             break
         query = query._replace(before=(rows[-1].updated, rows[-1].id))
     return found
-
-
-async def prune_sessions(engine: Engine, batch: int) -> int:
-    """Delete expired sessions and the remains of cleared ones, in batches, and return how many.
-
-    A session is kept until no client can repeat a change of it.
-    """
-    deleted, count = 0, 1
-    while count:
-        count = await engine.writer.execute(
-            Prune(engine.store.now() - SESSION_MEMORY, batch, sessions=True)
-        )
-        deleted += count
-    return deleted
 
 
 def _everything(store: Store, at: At) -> tuple[SessionRow | None, dict[str, str]]:

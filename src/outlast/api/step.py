@@ -8,15 +8,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
-from outlast.api.definition_checks import (
-    check_function,
-    check_known_options,
-    check_options,
-    default_name,
-)
-from outlast.codec.signature import Signature
+from outlast.api.definition_checks import check_known_options, checked_name
 from outlast.errors import NotInRun
 from outlast.execution import step_execution
+from outlast.execution.definitions import RetryOn, StepDefinition
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.threads import THREAD
@@ -33,13 +28,10 @@ With `Coroutine[Any, Any, R]`, mypy infers Any for a `gather` of several types.
 """
 
 OPTIONS = ("name", "retries", "backoff", "backoff_max", "retry_on", "timeout")
-RetryOn = type[BaseException] | tuple[type[BaseException], ...]
 
 
-class StepBase(Generic[P, R]):
+class StepBase(StepDefinition, Generic[P, R]):
     """The base of async and sync steps. Call `fn`, the plain function, outside a run."""
-
-    kind = "step"
 
     def __init__(
         self,
@@ -52,26 +44,14 @@ class StepBase(Generic[P, R]):
         retry_on: RetryOn = Exception,
         timeout: float | None = None,
     ) -> None:
-        check_function(fn, self.kind)
-        self.fn: Callable[..., Any] = fn
-        self.name = default_name(fn, name, self.kind)
-        check_options(
-            self.kind,
-            self.name,
-            retries=retries,
-            backoff=backoff,
-            backoff_max=backoff_max,
-            timeout=timeout,
-        )
-        self.retries, self.backoff, self.backoff_max = int(retries), backoff, backoff_max
-        self.retry_on, self.timeout = retry_on, timeout
-        self.is_async = inspect.iscoroutinefunction(fn)
-        self.signature = Signature(fn)
-        self.is_measured = True
-        """Whether its durations are recorded, for drains."""
-        self.watched = 10
-        """How many more calls in this process are checked for changed arguments."""
-        self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
+        options: dict[str, Any] = {
+            "retries": retries,
+            "backoff": backoff,
+            "backoff_max": backoff_max,
+            "timeout": timeout,
+        }
+        name = checked_name(fn, name, self.kind, options)
+        StepDefinition.__init__(self, fn, name, retry_on=retry_on, **options)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
         """Reserve the step's call site now and return an awaitable that executes the step."""
@@ -130,9 +110,6 @@ class StepBase(Generic[P, R]):
                 f"function: {self.name}.fn(...)."
             )
         return step_execution.inner(body, self, args, kwargs)
-
-    def __repr__(self) -> str:
-        return f"<step {self.name}>"
 
 
 class Step(StepBase[P, R]):

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from outlast.api.context import _execution
 from outlast.api.definition_checks import NAME_LENGTH_MAX
@@ -18,9 +18,9 @@ from outlast.execution.step_execution import BODY
 from outlast.execution.unit_scope import UNIT, UnitScope
 
 if TYPE_CHECKING:
-    from outlast.api.effect import EffectBase
     from outlast.engine.engine import Engine
     from outlast.execution.call_site import CallSite
+    from outlast.execution.definitions import EffectDefinition
     from outlast.execution.run_execution import RunExecution
 
 _counting = threading.Lock()
@@ -185,7 +185,7 @@ class Unit:
         if cancelled is not None:
             raise cancelled
 
-    def admit(self, effect: EffectBase[..., Any], *, needs_compensation: bool = True) -> None:
+    def admit(self, effect: EffectDefinition, *, needs_compensation: bool = True) -> None:
         """Raise OutlastError if the unit could not compensate the effect."""
         assert self._execution is not None
         if self.left:

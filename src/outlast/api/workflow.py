@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from outlast.api.definition_checks import check_options, default_name
-from outlast.codec.signature import Signature
 from outlast.errors import NotInRun
 from outlast.execution import children
 from outlast.execution.call_site import CallSite
+from outlast.execution.definitions import WorkflowCall, WorkflowDefinition
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
 
@@ -21,7 +20,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Workflow(Generic[P, R]):
+class Workflow(WorkflowDefinition, Generic[P, R]):
     """A decorated function. Calling it returns a `Call`.
 
     `run`, `app.start` and `app.submit` turn the call into a run. Its runs are recorded under
@@ -37,24 +36,15 @@ class Workflow(Generic[P, R]):
         timeout: float | None = None,
         abandon_after: float | None = None,
     ) -> None:
-        self.fn: Callable[..., Any] = fn
-        self.name = default_name(fn, name, "workflow")
-        options = check_options("workflow", self.name, timeout=timeout, abandon_after=abandon_after)
-        self.timeout, self.abandon_after = options["timeout"], options["abandon_after"]
-        self.is_async = inspect.iscoroutinefunction(fn)
-        self.signature = Signature(fn)
-        self.checked = False
-        """Whether its code was checked for calls that differ from one execution to the next."""
-        self.__doc__, self.__name__, self.__wrapped__ = fn.__doc__, fn.__name__, fn
+        name = default_name(fn, name, "workflow")
+        check_options("workflow", name, timeout=timeout, abandon_after=abandon_after)
+        super().__init__(fn, name, timeout=timeout, abandon_after=abandon_after)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         return Call(self, args, kwargs)
 
-    def __repr__(self) -> str:
-        return f"<workflow {self.name}>"
 
-
-class Call(Coroutine[Any, Any, R_co]):
+class Call(WorkflowCall, Coroutine[Any, Any, R_co]):
     """A workflow with its arguments. Inside a run, `await call` is a child run.
 
     The constructor checks and encodes the arguments: it raises TypeError or Unrecordable before
@@ -62,10 +52,9 @@ class Call(Coroutine[Any, Any, R_co]):
     """
 
     def __init__(
-        self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, workflow: WorkflowDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        self.workflow = workflow
-        self.args = workflow.signature.encode(args, kwargs)
+        super().__init__(workflow, workflow.signature.encode(args, kwargs))
         self._coro: Coroutine[Any, Any, R_co] | None = None
         self._call_site: CallSite | None = None
         loop = asyncio._get_running_loop()
@@ -109,9 +98,6 @@ class Call(Coroutine[Any, Any, R_co]):
             execution, call_site = loop.execution, self._call_site
             self._coro = execution.wait_for_outcome(call_site, partial(children.launch, call=self))
         return self._coro
-
-    def __repr__(self) -> str:
-        return f"<call {self.workflow.name}({self.args})>"
 
 
 @overload

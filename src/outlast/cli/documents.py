@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from outlast.api.info import EffectInfo
 from outlast.cli.text import iso
 from outlast.codec import plain
 from outlast.codec.cost import Cost
+from outlast.engine.info import EffectInfo
 from outlast.errors.reasons import of_run
 from outlast.shutdown.report import DrainReport
 from outlast.store.commands import ITEM

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlast.api.info import EffectInfo
 from outlast.cli.documents import (
     effect_document,
     entry_document,
@@ -26,6 +25,7 @@ from outlast.cli.options import (
 )
 from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import reading
+from outlast.engine.info import EffectInfo
 from outlast.errors import UnknownRun
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store

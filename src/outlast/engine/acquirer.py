@@ -8,9 +8,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from outlast.api import determinism
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.errors.reasons import NO_JOURNAL
+from outlast.execution import determinism
 from outlast.execution.children import Unneeded
 from outlast.execution.run_cost import CUT
 from outlast.execution.run_execution import RunExecution
@@ -19,9 +19,9 @@ from outlast.store.protocol import whole_journal
 from outlast.store.rows import Entry, Message, RunRow
 
 if TYPE_CHECKING:
-    from outlast.api.workflow import Workflow
     from outlast.engine.engine import Engine
     from outlast.engine.in_flight import SlotOwner
+    from outlast.execution.definitions import WorkflowDefinition
 
 log = logging.getLogger("outlast")
 Past: TypeAlias = tuple[list[Entry], list[Message], dict[str, str], RunRow | None]
@@ -104,7 +104,7 @@ class RunAcquirer:
         await self.begin_read([(row, workflows[row.workflow]) for row in rows], claimed=True)
 
     async def begin_read(
-        self, runs: list[tuple[RunRow, Workflow[..., Any]]], *, claimed: bool
+        self, runs: list[tuple[RunRow, WorkflowDefinition]], *, claimed: bool
     ) -> None:
         """Start runs after reading what their earlier executions recorded.
 
@@ -113,7 +113,7 @@ class RunAcquirer:
         unavailable.
         """
         engine = self._engine
-        again: list[tuple[RunRow, Workflow[..., Any]]] = []
+        again: list[tuple[RunRow, WorkflowDefinition]] = []
         for row, workflow in runs:
             if row.lives == 1:
                 self.begin(row, workflow, claimed=claimed)
@@ -163,7 +163,7 @@ class RunAcquirer:
     def begin(
         self,
         row: RunRow,
-        workflow: Workflow[..., Any],
+        workflow: WorkflowDefinition,
         entries: Any = (),
         messages: Any = (),
         saved: Mapping[str, str] | None = None,
@@ -236,13 +236,13 @@ class RunAcquirer:
             self._engine.meters.recovered(last.kind, now - said.get("seen", last.at))
 
     async def _begin_after(
-        self, earlier: RunExecution, row: RunRow, workflow: Workflow[..., Any], *, claimed: bool
+        self, earlier: RunExecution, row: RunRow, workflow: WorkflowDefinition, *, claimed: bool
     ) -> None:
         await asyncio.wait([earlier.ending.finished])
         row = row._replace(lives=max(2, row.lives))
         await self.begin_read([(row, workflow)], claimed=claimed)
 
-    def _forget(self, row: RunRow, workflow: Workflow[..., Any], *, claimed: bool) -> None:
+    def _forget(self, row: RunRow, workflow: WorkflowDefinition, *, claimed: bool) -> None:
         """Drop a run that this worker has lost.
 
         A claimed run is left to the fleet. A run that was started here is taken over again.

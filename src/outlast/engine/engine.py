@@ -73,7 +73,7 @@ from outlast.telemetry.meters import meters_of
 
 if TYPE_CHECKING:
     from outlast.api.queue import Consumer
-    from outlast.api.workflow import Call, Workflow
+    from outlast.execution.definitions import WorkflowCall, WorkflowDefinition
     from outlast.execution.run_loop import RunLoop
 
 log = logging.getLogger("outlast")
@@ -111,7 +111,7 @@ class Engine:
         self.pool = Pool()
         self.report_waiting: Callable[[str], None] = log.warning
         """Reports that opening waits for the store."""
-        self.workflows: dict[str, Workflow[..., Any]] = {}
+        self.workflows: dict[str, WorkflowDefinition] = {}
         self.unfinished_loops: list[RunLoop] = []
         self.step_overrides: dict[Any, Callable[..., Any]] = {}
         """For tests: the function to execute instead of a step's own."""
@@ -362,7 +362,7 @@ class Engine:
 
     # -- starting runs
 
-    def register_workflow(self, workflow: Workflow[..., Any]) -> None:
+    def register_workflow(self, workflow: WorkflowDefinition) -> None:
         """Register a workflow by its name.
 
         Raise DuplicateName if another function has the name: a run could not tell which is its own.
@@ -381,7 +381,7 @@ class Engine:
                 )
             self.workflows[workflow.name] = workflow
 
-    def submission(self, call: Call[Any], id: str, **fields: Any) -> Submit:
+    def submission(self, call: WorkflowCall, id: str, **fields: Any) -> Submit:
         """Build the submit command for a call of a workflow, and register the workflow.
 
         Raise TypeError for anything but a call, and LimitExceeded if its arguments are too large.
@@ -416,7 +416,7 @@ class Engine:
 
     async def start(
         self,
-        call: Call[Any],
+        call: WorkflowCall,
         id: str,
         parent: RunRow | None = None,
         on_conflict: OnConflict = "raise",
@@ -447,7 +447,7 @@ class Engine:
             link([row.seed])
         return row
 
-    async def _start(self, call: Call[Any], command: Submit, on_conflict: OnConflict) -> RunRow:
+    async def _start(self, call: WorkflowCall, command: Submit, on_conflict: OnConflict) -> RunRow:
         outcome: Submitted | Refused
         for _ in range(3):
             worker = self.worker.id

@@ -9,7 +9,7 @@ from inspect import isawaitable
 from shlex import quote
 from typing import TYPE_CHECKING, TypeAlias
 
-from outlast.api.info import RunInfo
+from outlast.engine.info import RunInfo
 from outlast.errors import StoreUnavailable
 from outlast.errors.reasons import of_run
 from outlast.store.commands import ITEM

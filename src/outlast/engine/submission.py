@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from outlast.errors import Backpressure, Conflict, LimitExceeded, SettingsError
 from outlast.store.commands import CONFLICT, Refused, Submit, SubmitMany, Submitted
 
 if TYPE_CHECKING:
-    from outlast.api.workflow import Call
     from outlast.engine.engine import Engine
+    from outlast.execution.definitions import WorkflowCall
     from outlast.store.rows import RunRow
 
 OnConflict = Literal["raise", "join"]
@@ -49,7 +49,7 @@ def check_on_conflict(on_conflict: str) -> None:
         raise SettingsError(f'on_conflict={on_conflict!r} must be "raise" or "join".')
 
 
-def joins(workflow: str, args: str, call: Call[Any], on_conflict: OnConflict) -> bool:
+def joins(workflow: str, args: str, call: WorkflowCall, on_conflict: OnConflict) -> bool:
     """Return whether a call may join a run of this workflow and these encoded arguments.
 
     A call of another workflow never may: the result would be decoded by the wrong annotation.
@@ -59,7 +59,7 @@ def joins(workflow: str, args: str, call: Call[Any], on_conflict: OnConflict) ->
     return on_conflict == "join" or call.workflow.signature.same_call(args, call.args)
 
 
-def check_joins(row: RunRow, call: Call[Any], on_conflict: OnConflict) -> None:
+def check_joins(row: RunRow, call: WorkflowCall, on_conflict: OnConflict) -> None:
     """Raise Conflict unless the call may join this run."""
     if not joins(row.workflow, row.args, call, on_conflict):
         raise conflict(row.id, row.workflow, row.args, call.workflow.name, call.args)

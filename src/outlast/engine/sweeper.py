@@ -11,8 +11,8 @@ import logging
 from random import uniform
 from typing import TYPE_CHECKING
 
-from outlast.api.session import prune_sessions
 from outlast.engine.log_backoff import LogBackoff
+from outlast.engine.sessions import prune_sessions
 from outlast.errors import StoreBroken, StoreError
 from outlast.store.commands import Prune, RecordDurations, Release, SetWaiting, Sweep, Swept
 
@@ -57,7 +57,7 @@ class Sweeper:
                     await self._tell_durations()
                     tidy_at = engine.loop.time() + engine.settings.poll
                 if engine.loop.time() >= sessions_at:
-                    await prune_sessions(engine, PRUNE_BATCH)
+                    await prune_sessions(engine.store, engine.writer, PRUNE_BATCH)
                     sessions_at = engine.loop.time() + SESSIONS_SECONDS
             except Exception as error:
                 if self._log_backoff.should_log():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from outlast.engine.log_backoff import LogBackoff
 from outlast.errors import StoreError
@@ -13,8 +13,8 @@ from outlast.store.commands import Claim
 from outlast.store.rows import ENDED, RunRow
 
 if TYPE_CHECKING:
-    from outlast.api.workflow import Workflow
     from outlast.engine.engine import Engine
+    from outlast.execution.definitions import WorkflowDefinition
 
 log = logging.getLogger("outlast")
 
@@ -47,7 +47,7 @@ class Takeover:
         self._under_way: dict[str, bool] = {}
         """Run ids in progress, and whether a repeated request came meanwhile."""
 
-    def start(self, row: RunRow, workflow: Workflow[..., Any]) -> None:
+    def start(self, row: RunRow, workflow: WorkflowDefinition) -> None:
         """Take over a run in the background. Repeated requests for the same run are one."""
         engine = self._engine
         if row.id in engine.executions or engine.shutdown.begun:
@@ -60,7 +60,7 @@ class Takeover:
         task.add_done_callback(lambda task: self._on_done(task, row, workflow))
         engine.track_task(task)
 
-    def _on_done(self, task: asyncio.Task[None], row: RunRow, workflow: Workflow[..., Any]) -> None:
+    def _on_done(self, task: asyncio.Task[None], row: RunRow, workflow: WorkflowDefinition) -> None:
         """Start again if the run was requested meanwhile.
 
         The execution that this takeover started may have ended before the takeover itself did. The
@@ -69,7 +69,7 @@ class Takeover:
         if self._under_way.pop(row.id) and not task.cancelled():
             self.start(row, workflow)
 
-    async def _take_over(self, id: str, workflow: Workflow[..., Any]) -> None:
+    async def _take_over(self, id: str, workflow: WorkflowDefinition) -> None:
         """Try until this worker holds the run, or until there is nothing to take over.
 
         That is so when the run has ended, is parked, or is left to the fleet.
@@ -161,7 +161,7 @@ class Takeover:
         """
         return not row.is_suspect or not patient or self._engine.isolation.can_isolate(row)
 
-    async def _claim(self, row: RunRow, workflow: Workflow[..., Any]) -> bool:
+    async def _claim(self, row: RunRow, workflow: WorkflowDefinition) -> bool:
         engine = self._engine
         command = Claim(engine.worker.id, secrets.token_hex(8), ids=(row.id,))
         alone = row.is_suspect and engine.isolation.can_isolate(row)

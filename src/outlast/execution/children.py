@@ -24,14 +24,14 @@ from outlast.store.commands import Retry, UndoChild
 from outlast.store.rows import ENDED, RunRow
 
 if TYPE_CHECKING:
-    from outlast.api.workflow import Call
     from outlast.engine.engine import Engine
+    from outlast.execution.definitions import WorkflowCall
     from outlast.execution.run_execution import RunExecution
 
 log = logging.getLogger("outlast.replay")
 
 
-def launch(execution: RunExecution, call_site: CallSite, call: Call[Any]) -> None:
+def launch(execution: RunExecution, call_site: CallSite, call: WorkflowCall) -> None:
     """Start a child, or find the one that exists. Called on the run loop."""
     id = child_id(execution.id, call_site.key, execution.engine.settings.id_length_max)
     _start(execution, _follow(execution, call_site, call, id))
@@ -52,7 +52,9 @@ def _stop(execution: RunExecution, id: str) -> None:
     )
 
 
-async def _follow(execution: RunExecution, call_site: CallSite, call: Call[Any], id: str) -> None:
+async def _follow(
+    execution: RunExecution, call_site: CallSite, call: WorkflowCall, id: str
+) -> None:
     """Start the child, wait for its end, and record the end in the parent's journal."""
     text_max = execution.engine.settings.error_text_max
     try:
@@ -89,7 +91,7 @@ async def _follow(execution: RunExecution, call_site: CallSite, call: Call[Any],
 
 
 async def _end(
-    execution: RunExecution, call_site: CallSite, call: Call[Any], id: str
+    execution: RunExecution, call_site: CallSite, call: WorkflowCall, id: str
 ) -> RunOutcome:
     engine = execution.engine
     if await _is_to_be_retried(execution, call_site, id):

@@ -21,8 +21,8 @@ from outlast.execution.effect_log import UNDO, EffectRecord
 from outlast.execution.unit_scope import join, units_around
 
 if TYPE_CHECKING:
-    from outlast.api.effect import EffectBase
     from outlast.execution.call_site import CallSite
+    from outlast.execution.definitions import EffectDefinition
     from outlast.execution.run_execution import RunExecution
 
 CHILDREN = f"{UNDO}(children)"
@@ -176,7 +176,7 @@ async def _undoing(
     execution: RunExecution,
     effect_record: EffectRecord,
     effect_call: EffectCall,
-    compensation: EffectBase[..., Any],
+    compensation: EffectDefinition,
     result: str | None,
 ) -> EffectCall:
     """Build the call of a compensation.
@@ -211,7 +211,7 @@ async def _outcome(execution: RunExecution, coro: Coroutine[Any, Any, Any]) -> N
             raise
 
 
-async def _known(execution: RunExecution, name: str, module: str) -> EffectBase[..., Any]:
+async def _known(execution: RunExecution, name: str, module: str) -> EffectDefinition:
     effect = find(name, module)
     if effect is None and execution.now() - execution.journal.effect_log.at > UNKNOWN_SECONDS:
         raise LookupError(f"no worker's code has had effect {name} for {UNKNOWN_SECONDS:.0f} s")

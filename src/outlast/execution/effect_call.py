@@ -15,7 +15,7 @@ from outlast.errors import DuplicateName
 from outlast.execution.effect_log import EffectRecord
 
 if TYPE_CHECKING:
-    from outlast.api.effect import EffectBase
+    from outlast.execution.definitions import EffectDefinition
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -71,7 +71,7 @@ class EffectCall:
     __slots__ = ("args", "arguments", "effect", "fingerprint", "kwargs", "resolve_only")
 
     def __init__(
-        self, effect: EffectBase[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, effect: EffectDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Bind and encode the arguments.
 
@@ -92,7 +92,7 @@ class EffectCall:
 
     @classmethod
     def recorded(
-        cls, effect: EffectBase[..., Any], effect_record: EffectRecord, *, resolve_only: bool
+        cls, effect: EffectDefinition, effect_record: EffectRecord, *, resolve_only: bool
     ) -> EffectCall:
         """Build an effect call from its record in the journal."""
         effect_call = cls.__new__(cls)
@@ -146,7 +146,7 @@ class EffectCall:
             wanted[effect.verify_key] = key
         return wanted
 
-    def undo(self, compensation: EffectBase[..., Any], key: str, result: str | None) -> EffectCall:
+    def undo(self, compensation: EffectDefinition, key: str, result: str | None) -> EffectCall:
         """Return the call that compensates this one, given its recorded result.
 
         `result` is None if it could not be recorded.
@@ -162,10 +162,10 @@ class EffectCall:
         )
 
 
-_known: dict[str, dict[str, EffectBase[..., Any]]] = {}
+_known: dict[str, dict[str, EffectDefinition]] = {}
 
 
-def know(effect: EffectBase[..., Any]) -> None:
+def know(effect: EffectDefinition) -> None:
     """Register an effect.
 
     A function that is decorated again, for example in a reloaded module, replaces the earlier one.
@@ -173,7 +173,7 @@ def know(effect: EffectBase[..., Any]) -> None:
     _known.setdefault(effect.name, {})[effect.code] = effect
 
 
-def check_known(effect: EffectBase[..., Any]) -> None:
+def check_known(effect: EffectDefinition) -> None:
     """Raise DuplicateName if another effect has replaced this one.
 
     After a death, the two could not be told apart.
@@ -186,7 +186,7 @@ def check_known(effect: EffectBase[..., Any]) -> None:
         )
 
 
-def find(name: str, code: str = "") -> EffectBase[..., Any] | None:
+def find(name: str, code: str = "") -> EffectDefinition | None:
     """Return the effect of this name.
 
     If several have the name, return the one with that code, or else the only one in that module.

@@ -42,8 +42,8 @@ from outlast.store.commands import Command, Record, SaveProgress, Settle
 from outlast.store.rows import Entry, Message, RunRow
 
 if TYPE_CHECKING:
-    from outlast.api.workflow import Workflow
     from outlast.engine.engine import Engine
+    from outlast.execution.definitions import WorkflowDefinition
     from outlast.execution.step_execution import StepExecution
     from outlast.execution.tracing import ExecutionSpan
 
@@ -59,7 +59,7 @@ class RunExecution:
         self,
         engine: Engine,
         row: RunRow,
-        workflow: Workflow[..., Any],
+        workflow: WorkflowDefinition,
         entries: Sequence[Entry] = (),
         messages: Sequence[Message] = (),
         saved: Mapping[str, str] | None = None,

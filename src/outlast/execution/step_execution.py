@@ -22,7 +22,7 @@ from outlast.execution.unit_scope import UNIT
 from outlast.telemetry.error_text import cut, format_error, format_recorded
 
 if TYPE_CHECKING:
-    from outlast.api.step import StepBase
+    from outlast.execution.definitions import StepDefinition
     from outlast.execution.progress import Progress
     from outlast.execution.run_execution import RunExecution
 
@@ -282,7 +282,7 @@ class SubExecution(StepExecution):
 
 
 def launch(
-    execution: RunExecution, call_site: CallSite, step: StepBase[..., Any], args: Any, kwargs: Any
+    execution: RunExecution, call_site: CallSite, step: StepDefinition, args: Any, kwargs: Any
 ) -> None:
     """Start a step's body on the host loop. Called on the run loop."""
     body = StepExecution(execution, call_site.key, step.name, {})
@@ -316,7 +316,7 @@ def _stop(body: StepExecution, call_site: CallSite) -> None:
 
 
 async def _perform(
-    body: StepExecution, call_site: CallSite, step: StepBase[..., Any], args: Any, kwargs: Any
+    body: StepExecution, call_site: CallSite, step: StepDefinition, args: Any, kwargs: Any
 ) -> None:
     BODY.set(body)
     execution, body.begun, body.started = body.execution, True, perf_counter()
@@ -372,7 +372,7 @@ async def _perform(
 def _record(
     body: StepExecution,
     call_site: CallSite,
-    step: StepBase[..., Any],
+    step: StepDefinition,
     text: str | None,
     error: str | None,
 ) -> None:
@@ -404,7 +404,7 @@ def _record(
 
 
 async def attempt(
-    body: StepExecution, step: StepBase[..., Any], args: Any, kwargs: Any
+    body: StepExecution, step: StepDefinition, args: Any, kwargs: Any
 ) -> tuple[str, Any]:
     """Make attempts until one succeeds or none is left.
 
@@ -456,7 +456,7 @@ async def attempt(
 
 
 def _say_if_changed(
-    body: StepExecution, step: StepBase[..., Any], before: str, args: Any, kwargs: Any
+    body: StepExecution, step: StepDefinition, before: str, args: Any, kwargs: Any
 ) -> None:
     """Warn, once per step and process, if a step changes its arguments.
 
@@ -497,7 +497,7 @@ async def _pause(body: StepExecution, seconds: float) -> None:
 
 async def _bounded(
     body: StepExecution,
-    step: StepBase[..., Any],
+    step: StepDefinition,
     args: Any,
     kwargs: Any,
     thread: list[asyncio.Future[Any]],
@@ -551,7 +551,7 @@ def say_values(body: StepExecution, args: str, text: str | None, error: str | No
     )  # fmt: skip
 
 
-def delay_before(step: StepBase[..., Any], attempt: int) -> float:
+def delay_before(step: StepDefinition, attempt: int) -> float:
     """Return the delay after a failed attempt, in seconds.
 
     It doubles from `backoff` up to `backoff_max`, with up to 50 % jitter so that retries spread
@@ -561,7 +561,7 @@ def delay_before(step: StepBase[..., Any], attempt: int) -> float:
     return full * (0.5 + _jitter.random() / 2)
 
 
-async def inner(body: StepExecution, step: StepBase[..., Any], args: Any, kwargs: Any) -> Any:
+async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: Any) -> Any:
     """Execute a step that another step's body calls.
 
     Its result is recorded by name and arguments under the outer step, and is reused when the outer

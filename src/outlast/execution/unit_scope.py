@@ -6,11 +6,11 @@ A drain starts no new steps, except inside a unit, so that the unit can end.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from outlast.api.effect import EffectBase
     from outlast.execution.call_site import CallSite
+    from outlast.execution.definitions import EffectDefinition
 
 
 class UnitScope(Protocol):
@@ -23,7 +23,7 @@ class UnitScope(Protocol):
     """The effects called in this unit and in units within it."""
     outer: UnitScope | None
 
-    def admit(self, effect: EffectBase[..., Any], *, needs_compensation: bool = True) -> None:
+    def admit(self, effect: EffectDefinition, *, needs_compensation: bool = True) -> None:
         """Raise if the unit could not compensate the effect."""
 
 
@@ -38,9 +38,7 @@ class Units:
         self.committed = self.rolled_back = 0
 
 
-def units_around(
-    effect: EffectBase[..., Any], *, needs_compensation: bool = True
-) -> list[UnitScope]:
+def units_around(effect: EffectDefinition, *, needs_compensation: bool = True) -> list[UnitScope]:
     """Return the units around the current code, innermost first.
 
     Raise if one of them could not compensate the effect.

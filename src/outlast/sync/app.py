@@ -19,10 +19,10 @@ from typing import (
 )
 
 from outlast.api import outlast as core
-from outlast.api.info import RunInfo
 from outlast.api.unit import Unit
 from outlast.api.workflow import Workflow
 from outlast.engine.hooks import Hook
+from outlast.engine.info import RunInfo
 from outlast.errors import OutlastError
 from outlast.settings import Settings
 from outlast.settings.options import SettingsOptions

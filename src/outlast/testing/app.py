@@ -16,7 +16,8 @@ from typing import Any, Self, TypeVar, Unpack
 from outlast.api.options import AppOptions
 from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
-from outlast.api.workflow import Call, Workflow
+from outlast.api.workflow import Call
+from outlast.execution.definitions import WorkflowDefinition
 from outlast.store.protocol import Store
 from outlast.testing.clock import VirtualClock, VirtualLoop
 from outlast.testing.store_images import EmptyStore
@@ -65,7 +66,7 @@ class App(Outlast):
         self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}
         self.executed: Counter[str] = Counter()
         """How often each step was executed, by name. Several attempts of one call count once."""
-        self._known: list[dict[str, Workflow[..., Any]]] = []
+        self._known: list[dict[str, WorkflowDefinition]] = []
         """The workflows the app knew, for each time it was open."""
         self._is_replay = False
 
@@ -170,7 +171,7 @@ class App(Outlast):
         """
         from outlast.testing.replay import ReplayDiffers, differences
 
-        known: dict[str, Workflow[..., Any]] = {}
+        known: dict[str, WorkflowDefinition] = {}
         ambiguous: set[str] = set()
         for workflows in self._known:
             for name, workflow in workflows.items():

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlast.api.workflow import Workflow
+from outlast.api.run import Run
+from outlast.api.workflow import Call
 from outlast.errors import Diverged
+from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.source_lines import shown, users_line
 from outlast.execution.step_execution import BODY
 from outlast.store.rows import RunQuery, RunRow
@@ -110,7 +112,7 @@ def _call_of(body: StepExecution | None, name: str) -> tuple[str, str | None]:
     return str(call_site), None if call_site.line is None else shown(call_site.line)
 
 
-def differences(app: App, workflows: Mapping[str, Workflow[..., Any]]) -> list[Difference]:
+def differences(app: App, workflows: Mapping[str, WorkflowDefinition]) -> list[Difference]:
     """Replay the done and failed runs in an app's memory, and return those that ended differently.
 
     Each run is replayed from its journal in a copy of the store. Cancelled and compensated runs are
@@ -174,7 +176,7 @@ async def _difference(
     app: Outlast,
     store: SQLiteStore,
     row: RunRow,
-    workflow: Workflow[..., Any],
+    workflow: WorkflowDefinition,
     bodies: _NoBodies,
     lives: _Lives,
 ) -> Difference | None:
@@ -209,11 +211,11 @@ async def _difference(
     return differs(_shown(replayed), _shown(recorded), None)
 
 
-async def _end(app: Outlast, row: RunRow, workflow: Workflow[..., Any]) -> tuple[str, Any]:
+async def _end(app: Outlast, row: RunRow, workflow: WorkflowDefinition) -> tuple[str, Any]:
     """Return how a run ends: its result, or its error as text."""
     try:
         args, kwargs = workflow.signature.decode(row.args)
-        run = await app.start(workflow(*args, **kwargs), id=row.id)
+        run: Run[Any] = await app.start(Call(workflow, args, kwargs), id=row.id)
         return "returns", await run.result(timeout=PATIENCE)
     except Exception as error:
         return "raises", f"{type(error).__name__}: {error}"
@@ -227,6 +229,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
 
 
-def _first_line(workflow: Workflow[..., Any]) -> str:
+def _first_line(workflow: WorkflowDefinition) -> str:
     code = inspect.unwrap(workflow.fn).__code__
     return shown((code, code.co_firstlineno))

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outlast.api.info import EffectInfo
+from outlast.engine.info import EffectInfo
 from outlast.execution.journal import Journal
 from outlast.execution.run_cost import RunCost
 from outlast.store.address import store_at

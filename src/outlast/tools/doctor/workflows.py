@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outlast.api.determinism import check_source
 from outlast.errors import SettingsError
+from outlast.execution.determinism import check_source
 from outlast.tools.doctor.finding import Finding, Level, counted
 
 CHECK = "determinism"

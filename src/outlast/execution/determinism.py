@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from outlast.api.workflow import Workflow
+    from outlast.execution.definitions import WorkflowDefinition
 
 log = logging.getLogger("outlast")
 
@@ -290,7 +290,7 @@ def check_source(path: Path) -> tuple[int, list[Suspect]]:
     return len(workflows), [found for one in workflows for found in file.suspects(*one)]
 
 
-def warn_once(workflow: Workflow[..., Any], facts: Mapping[str, Any]) -> None:
+def warn_once(workflow: WorkflowDefinition, facts: Mapping[str, Any]) -> None:
     """Log what the check finds in a workflow, the first time it executes in this process."""
     if workflow.checked:
         return
