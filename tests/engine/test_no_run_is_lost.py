@@ -227,7 +227,7 @@ def test_thread_step_is_repeated_only_after_its_cancelled_thread_ends(gate):
         async with Outlast("memory:", close_timeout=0.05) as app:
             run = await app.start(waits(), id="run")
             await wait_until_async(lambda: slow.now == 1)
-            for body in list(app._open.executions["run"].step_executions):
+            for body in list(app._open.executions["run"].steps.tasks):
                 body.cancel()
             await asyncio.sleep(0.2)  # longer than close_timeout, which has no part in this
             assert await (await app.start(waits(), id="run")).info()

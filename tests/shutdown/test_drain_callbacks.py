@@ -151,9 +151,9 @@ def test_a_callback_can_be_set_in_a_thread(world):
     async def main(app):
         await app.start(flow(), id="run")
         while not any(
-            body.listeners
+            body.drain.listeners
             for life in app._open.executions.values()
-            for body in life.step_executions.values()
+            for body in life.steps.tasks.values()
         ):
             await asyncio.sleep(0)
         return await app.drain("test", grace=1e6)

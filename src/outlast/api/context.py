@@ -86,7 +86,7 @@ class Current:
         In a workflow's own code the answer differs from life to life, so do not branch on it.
         """
         if self._body is not None:
-            self._body.outer.aware = True
+            self._body.outer.drain.aware = True
         return self._execution.engine.shutdown.begun
 
     @property
@@ -97,7 +97,7 @@ class Current:
         stopped.
         """
         if self._body is not None:
-            self._body.outer.aware = True
+            self._body.outer.drain.aware = True
         return (
             self._execution.engine.shutdown.step_seconds_left
             if self._execution.engine.shutdown.draining
@@ -122,8 +122,8 @@ class Current:
             )
         body = self._body.outer
         shutdown = self._execution.engine.shutdown
-        body.aware = True
-        body.listeners.append((self._body, fn))
+        body.drain.aware = True
+        body.drain.listeners.append((self._body, fn))
         if shutdown.announced.done():
             self._execution.host.call_soon_threadsafe(body.tell, shutdown.reason)
 
@@ -188,7 +188,7 @@ def now() -> datetime:
 
     The time stands still in between.
     """
-    return datetime.fromtimestamp(_workflow("now").wall, UTC)
+    return datetime.fromtimestamp(_workflow("now").clock.wall, UTC)
 
 
 def uuid() -> UUID:

@@ -10,10 +10,12 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from outlast.api.definition_checks import check_known_options, checked_name
 from outlast.errors import NotInRun
-from outlast.execution import step_execution
+from outlast.execution import step_runner
+from outlast.execution.calls import make_awaitable
 from outlast.execution.definitions import RetryOn, StepDefinition
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
+from outlast.execution.step_execution import BODY, StepExecution
 from outlast.execution.threads import THREAD
 
 P = ParamSpec("P")
@@ -59,17 +61,19 @@ class StepBase(StepDefinition, Generic[P, R]):
         if type(loop) is RunLoop:
             execution = loop.execution
             self.signature.returns()
-            call_site = execution.reserve_call(
+            call_site = execution.calls.reserve(
                 "step", self.name, self.signature.fingerprint(args, kwargs)
             )
             call_site.codec = self.signature.returns
             if call_site.key not in execution.journal.placed:
                 # Copy now: the workflow may change its arguments before the body begins.
                 args, kwargs = self.signature.copied(args, kwargs)
-            return execution.make_awaitable(
-                call_site, partial(step_execution.launch, step=self, args=args, kwargs=kwargs)
+            return make_awaitable(
+                execution,
+                call_site,
+                partial(step_runner.launch, step=self, args=args, kwargs=kwargs),
             )
-        body = step_execution.BODY.get()
+        body = BODY.get()
         if body is not None:
             return self._within(body, args, kwargs)
         self._check_colour()
@@ -98,7 +102,7 @@ class StepBase(StepDefinition, Generic[P, R]):
         )
 
     def _within(
-        self, body: step_execution.StepExecution, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, body: StepExecution, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, R]:
         """Return the awaitable of a step that is called in a step's body.
 
@@ -109,7 +113,7 @@ class StepBase(StepDefinition, Generic[P, R]):
                 f"step {self.name} was called in the body of an effect, which is one act. Call it before or after, or call its plain "
                 f"function: {self.name}.fn(...)."
             )
-        return step_execution.inner(body, self, args, kwargs)
+        return step_runner.inner(body, self, args, kwargs)
 
 
 class Step(StepBase[P, R]):
@@ -145,9 +149,9 @@ class SyncStep(StepBase[P, R]):
                 )
             )
         thread = THREAD.get()
-        if step_execution.BODY.get() is None and thread is not None:
+        if BODY.get() is None and thread is not None:
             return cast("R", thread.call(lambda: self._call(args, kwargs)))
-        body = step_execution.BODY.get()
+        body = BODY.get()
         if body is not None:
             inner = self._within(body, args, kwargs)
             return asyncio.run_coroutine_threadsafe(inner, body.execution.host).result()

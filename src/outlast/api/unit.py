@@ -91,11 +91,11 @@ class Unit:
                 if (
                     error is not None
                     and self.members
-                    and execution.thread is not None
+                    and execution.sync_thread is not None
                     and not self._is_left(error)
                 ):
                     try:
-                        execution.thread.call(lambda: self._undo(execution, error))
+                        execution.sync_thread.call(lambda: self._undo(execution, error))
                     finally:
                         self._leave(execution)
                 else:
@@ -152,7 +152,7 @@ class Unit:
             return True
         return execution is not None and (
             execution.end_reason is not None
-            or (error is not None and execution.cancelling is not None)
+            or (error is not None and execution.cancellation.reason is not None)
         )
 
     async def _undo(self, execution: RunExecution, error: BaseException) -> None:
@@ -192,7 +192,7 @@ class Unit:
             raise OutlastError(
                 f"effect {effect.name} is called in unit {self.name!r}, which was left: await the tasks of a unit inside it."
             )
-        if not self._is_async and self._execution.thread is None:
+        if not self._is_async and self._execution.sync_thread is None:
             raise OutlastError(
                 f"effect {effect.name} is called in unit {self.name!r}, which could not undo it: in an async workflow it must be `async with`."
             )
@@ -213,7 +213,7 @@ class Unit:
     def _enter_run(self) -> None:
         assert self._execution is not None
         if self._execution.may_start(UNIT.get()):
-            self._execution.units += 1
+            self._execution.steps.enter_unit()
             self.holds = True
         # Otherwise it is too late: the unit's first step waits for the next life, and the whole
         # unit with it.
@@ -223,8 +223,7 @@ class Unit:
         assert self._execution is not None
         if self.holds:
             self.holds = False
-            # A drain whose time is up has set it to 0.
-            self._execution.units = max(0, self._execution.units - 1)
+            self._execution.steps.leave_unit()
         self._unset()
 
     def _on_the_run_loop(self, execution: RunExecution, action: Callable[[], None]) -> None:
@@ -232,14 +231,14 @@ class Unit:
 
         That task calls the steps of a sync workflow, so it must be in the unit too.
         """
-        if execution.thread is None:
+        if execution.sync_thread is None:
             action()
             return
 
         async def act() -> None:
             action()
 
-        execution.thread.call(act)
+        execution.sync_thread.call(act)
 
     def __repr__(self) -> str:
         return f"<unit {self.name!r}>"

@@ -11,6 +11,7 @@ from outlast.api.definition_checks import check_options, default_name
 from outlast.errors import NotInRun
 from outlast.execution import children
 from outlast.execution.call_site import CallSite
+from outlast.execution.calls import wait_for_outcome
 from outlast.execution.definitions import WorkflowCall, WorkflowDefinition
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
@@ -60,7 +61,7 @@ class Call(WorkflowCall, Coroutine[Any, Any, R_co]):
         loop = asyncio._get_running_loop()
         if isinstance(loop, RunLoop):
             workflow.signature.returns()
-            call_site = loop.execution.reserve_call(
+            call_site = loop.execution.calls.reserve(
                 "child", workflow.name, workflow.signature.fingerprint(args, kwargs)
             )
             call_site.codec = workflow.signature.returns
@@ -96,7 +97,7 @@ class Call(WorkflowCall, Coroutine[Any, Any, R_co]):
                     )
                 )
             execution, call_site = loop.execution, self._call_site
-            self._coro = execution.wait_for_outcome(call_site, partial(children.launch, call=self))
+            self._coro = wait_for_outcome(execution, call_site, partial(children.launch, call=self))
         return self._coro
 
 

@@ -196,21 +196,23 @@ class RunAcquirer:
             self.release(row, "it is not being undone any more, and its workflow is not known here")
             return
         try:
-            execution = RunExecution(engine, row, workflow, entries, messages, saved, parent)
+            execution = RunExecution(
+                engine, row, workflow, entries, messages, saved, parent,
+                claimed=claimed, cause=_cause(row, entries[-1] if entries else None),
+            )  # fmt: skip
         except Exception as error:
             self._park(row, error)
             return
         if not engine.in_flight.start(row.fence):
             self.release(row, "its worker drains")
             return
-        execution.claimed = claimed
         engine.in_flight.add_execution(execution)
-        if entries:
-            self._count_recovery(execution, entries[-1])
-        if execution.claimed and log.isEnabledFor(logging.INFO):
+        if execution.trace.cause is not None:
+            self._count_recovery(entries[-1])
+        if claimed and log.isEnabledFor(logging.INFO):
             alone = (
                 ", alone: it died more than once without recording anything"
-                if execution.suspect
+                if row.is_suspect
                 else ""
             )
             log.info("run %s is claimed%s", row.id, alone, extra=engine.log_fields(row))
@@ -221,19 +223,11 @@ class RunAcquirer:
         # Callers that wait for the run wait for this execution now.
         engine.notifier.notify()
 
-    def _count_recovery(self, execution: RunExecution, last: Entry) -> None:
-        """Record how long a run was idle after a death or an interruption.
-
-        A run that only woke up may have a journal with the same last entry, but it was last
-        released for another reason.
-        """
-        if last.kind not in CUT:
-            return
+    def _count_recovery(self, last: Entry) -> None:
+        """Record how long a run was idle after a death or an interruption."""
         said = json.loads(last.value or "{}")
-        if execution.row.interrupted is not None or said.get("why") == execution.row.reason:
-            execution.cause = last.kind
-            now = self._engine.store.now()
-            self._engine.meters.recovered(last.kind, now - said.get("seen", last.at))
+        now = self._engine.store.now()
+        self._engine.meters.recovered(last.kind, now - said.get("seen", last.at))
 
     async def _begin_after(
         self, earlier: RunExecution, row: RunRow, workflow: WorkflowDefinition, *, claimed: bool
@@ -275,3 +269,15 @@ def _given(outcome: Any) -> list[RunRow]:
             else []
         )
     return outcome if isinstance(outcome, list) else []
+
+
+def _cause(row: RunRow, last: Entry | None) -> str | None:
+    """Return what cut off the previous execution of a run: a death, an interruption or None.
+
+    A run that only woke up may have a journal with the same last entry, but it was last released
+    for another reason.
+    """
+    if last is None or last.kind not in CUT:
+        return None
+    is_cut = row.interrupted is not None or json.loads(last.value or "{}").get("why") == row.reason
+    return last.kind if is_cut else None

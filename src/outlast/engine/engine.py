@@ -497,8 +497,8 @@ class Engine:
         if execution.claimed and outcome.kind is not OutcomeKind.HUNG:
             self._log_end(execution, outcome)
         self.meters.execution(execution.workflow.name, outcome.label)
-        if execution.span is not None:
-            execution.span.end(execution.end_reason, outcome)
+        if execution.trace.span is not None:
+            execution.trace.span.end(execution.end_reason, outcome)
         if self.shutdown.begun:
             self.listener.run_ended(execution, outcome)
         # Its parent may have waited for it, or its queue may have room now.
@@ -514,7 +514,7 @@ class Engine:
                 if outcome.error
                 else "it does not say why"
             )
-            step = execution.raised.get(outcome.failed_at or 0)
+            step = execution.trace.failed_calls.get(outcome.failed_at or 0)
             log.warning(
                 "run %s failed: %s",
                 execution.id,

@@ -18,6 +18,8 @@ class IdleReleaser:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._timer: asyncio.TimerHandle | None = None
+        self._idle_entries: dict[int, int] = {}
+        """The number of the last entry of each run that was idle at the last check, by fence."""
 
     def _release_idle(self) -> None:
         """Release runs that only wait, and did so at the last check too.
@@ -28,6 +30,7 @@ class IdleReleaser:
         self._timer = None
         assert engine.claimer is not None
         soon = engine.store.now() + engine.settings.linger
+        idle_entries: dict[int, int] = {}
         for execution in list(engine.executions.values()):
             rest = (
                 what_it_waits_for(execution)
@@ -36,9 +39,10 @@ class IdleReleaser:
             )
             if rest is None or rest.due <= soon:
                 continue
-            if execution.idle_since == rest.entry + 1:
+            if self._idle_entries.get(execution.fence) == rest.entry:
                 execution.stop(EndReason.waiting(rest))
-            execution.idle_since = rest.entry + 1
+            idle_entries[execution.fence] = rest.entry
+        self._idle_entries = idle_entries
         self.watch()
 
     def watch(self) -> None:

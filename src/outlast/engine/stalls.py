@@ -166,9 +166,9 @@ class Stalls:
             return None
         body = next(
             (
-                execution.step_executions[task]
+                execution.steps.tasks[task]
                 for execution in list(self._engine.executions.values())
-                if task in execution.step_executions
+                if task in execution.steps.tasks
             ),
             None,
         )

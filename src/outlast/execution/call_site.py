@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -14,23 +13,40 @@ if TYPE_CHECKING:
     from outlast.execution.effect_call import EffectCall
 
 
+class EffectSite:
+    """The effect that is called at a call site."""
+
+    __slots__ = ("call", "text", "undone", "units", "watchers")
+
+    def __init__(self, call: EffectCall, units: tuple[str, ...] = ()) -> None:
+        self.call = call
+        self.units = units
+        """The names of the units around the call, outermost first."""
+        self.text: str | None = None
+        """The recorded result of an effect that happened."""
+        self.undone = False
+        """True if the effect was compensated in this execution."""
+        self.watchers: list[asyncio.Future[None]] = []
+        """Futures of other tasks that wait for the answer."""
+
+
 class CallSite:
     """The call site of a step, child, effect or session call.
 
     The plain call reserves it, before any await, so that the order follows the text of the code.
     """
 
+    # 17 attributes: the call, the coroutine that waits for it, its cancellation and its answer.
+    # They are one object because every step has one, and more objects would cost every step.
     __slots__ = (
         "args",
         "asked",
         "awaited",
-        "cancelled",
         "child",
         "codec",
-        "context",
         "coro",
         "delivered",
-        "effect_call",
+        "effect",
         "error",
         "future",
         "key",
@@ -39,51 +55,42 @@ class CallSite:
         "line",
         "messages",
         "stop",
-        "text",
-        "undone",
-        "units",
         "value",
-        "watchers",
     )
 
     def __init__(self, kind: str, key: str, args: str | None) -> None:
-        self.kind, self.key, self.args = kind, key, args
-        self.future: asyncio.Future[None] | None = None
+        self.kind = kind
+        self.key = key
+        self.args = args
+        self.line: Line | None = None
+        """The line of the workflow that made the call."""
+        self.codec: Any = None
+        self.effect: EffectSite | None = None
+        """The effect to execute here. None for other calls."""
+        self.coro: Coroutine[Any, Any, Any] | None = None
+        """The coroutine that the call returned, until it is awaited."""
+        self.awaited = False
+        """True if the workflow has awaited the call."""
         self.launch: Callable[[Any, CallSite], None] | None = None
         """Starts the call, given the execution and this call site. It must not hold the call
         site, which holds it. Set once the call is awaited."""
         self.stop: Callable[[], None] | None = None
         """Asks the started call to stop."""
-        self.codec: Any = None
-        self.coro: Coroutine[Any, Any, Any] | None = None
-        """The coroutine that the call returned, until it is awaited."""
-        self.context: Context | None = None
-        """The context of the call, if the call could not start at once."""
-        self.cancelled = False
-        """True if the workflow has cancelled the task that waits here."""
-        self.awaited = False
-        """True if the workflow has awaited the call."""
-        self.messages: tuple[Any, ...] = ()
-        """The messages of those cancellations, each once."""
-        self.line: Line | None = None
-        """The line of the workflow that made the call."""
         self.asked = False
         """True if the started call has been asked to stop."""
         self.child: str | None = None
         """The id of a child run, once it is in the store."""
-        self.effect_call: EffectCall | None = None
-        """The effect call to execute here. None for other calls."""
-        self.text: str | None = None
-        """The recorded result of an effect that happened."""
-        self.undone = False
-        """True if the effect was compensated in this execution."""
-        self.units: tuple[str, ...] = ()
-        """The names of the units around the effect call, outermost first."""
-        self.watchers: list[asyncio.Future[None]] = []
-        """Futures of other tasks that wait for the answer."""
+        self.messages: tuple[Any, ...] = ()
+        """The messages of the cancellations of the task that waits here, each once."""
+        self.future: asyncio.Future[None] | None = None
         self.delivered = False
         self.value: Any = None
         self.error: BaseException | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Return whether the workflow has cancelled the task that waits here."""
+        return bool(self.messages)
 
     def cancelled_by(self, message: Any) -> bool:
         """Note a cancellation of the task that waits here. Return False for a repetition.
@@ -92,7 +99,6 @@ class CallSite:
         """
         if message is not None and message in self.messages:
             return False
-        self.cancelled = True
         self.messages = (*(one for one in self.messages if one != message), message)
         return True
 
@@ -101,9 +107,13 @@ class CallSite:
         return asyncio.CancelledError(*[one for one in self.messages[-1:] if one is not None])
 
     def wake(self) -> None:
-        for future in (self.future, *self.watchers):
-            if future is not None and not future.done():
-                future.set_result(None)
+        """Wake the task that waits here, and those that watch an effect."""
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
+        if self.effect is not None:
+            for watcher in self.effect.watchers:
+                if not watcher.done():
+                    watcher.set_result(None)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key}({self.args or ''})"

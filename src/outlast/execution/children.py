@@ -41,8 +41,7 @@ def launch(execution: RunExecution, call_site: CallSite, call: WorkflowCall) -> 
 def _start(execution: RunExecution, work: Coroutine[Any, Any, None]) -> None:
     """Start a task on the host loop, as part of this execution."""
     task: asyncio.Task[None] = asyncio.Task(work, loop=execution.host)
-    execution.step_executions[task] = None
-    task.add_done_callback(lambda task: execution.step_executions.pop(task, None))
+    execution.steps.follow(task)
     execution.engine.track_task(task)
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from outlast.errors import Unrecordable
 from outlast.errors.sentences import stopped
 from outlast.execution import children, effect_executor, release
+from outlast.execution.call_site import EffectSite
+from outlast.execution.calls import make_awaitable, until_delivered, wait_for_outcome
 from outlast.execution.effect_call import EffectCall, check_known, find
 from outlast.execution.effect_log import UNDO, EffectRecord
 from outlast.execution.unit_scope import join, units_around
@@ -46,14 +48,14 @@ def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any,
     }
     execution.engine.check_size(json.dumps(said), f"the arguments of {effect.name}")
     units = units_around(effect, needs_compensation=False)
-    call_site = execution.reserve_call(
+    call_site = execution.calls.reserve(
         "compensation", f"compensate:{effect.name}", effect_call.fingerprint, while_cancelling=True
     )
-    call_site.effect_call = effect_call
-    join(units, call_site)
-    if call_site.units:
-        said["units"] = call_site.units
-    return execution.make_awaitable(call_site, partial(_record, value=json.dumps(said)))
+    names = join(units, call_site)
+    call_site.effect = EffectSite(effect_call, names)
+    if names:
+        said["units"] = names
+    return make_awaitable(execution, call_site, partial(_record, value=json.dumps(said)))
 
 
 def _record(execution: RunExecution, call_site: CallSite, value: str) -> None:
@@ -90,8 +92,8 @@ async def _end_children(execution: RunExecution) -> None:
 
     They come first because they are the newest.
     """
-    call_site = execution.reserve_call_at("child", CHILDREN, None)
-    await _outcome(execution, execution.wait_for_outcome(call_site, children.launch_end_all))
+    call_site = execution.calls.reserve_at("child", CHILDREN, None)
+    await _outcome(execution, wait_for_outcome(execution, call_site, children.launch_end_all))
 
 
 def _was_open(effect_record: EffectRecord, undoing: int) -> bool:
@@ -115,9 +117,9 @@ async def _is_on_record(execution: RunExecution, effect_record: EffectRecord | N
         or effect_record.place not in execution.journal.placed
     ):
         return False
-    call_site = execution.reserve_call_at("step", effect_record.place, effect_record.closed.args)
-    call_site.effect_call = EffectCall.answered(effect_record)
-    await _outcome(execution, execution.wait_for_outcome(call_site, effect_executor.launch))
+    call_site = execution.calls.reserve_at("step", effect_record.place, effect_record.closed.args)
+    call_site.effect = EffectSite(EffectCall.answered(effect_record))
+    await _outcome(execution, wait_for_outcome(execution, call_site, effect_executor.launch))
     return True
 
 
@@ -125,25 +127,19 @@ async def _resolve(execution: RunExecution, effect_record: EffectRecord) -> None
     if await _is_on_record(execution, effect_record):
         return
     effect = await _known(execution, effect_record.effect, effect_record.code)
-    call_site = execution.reserve_call_at("step", effect_record.place, effect_record.args)
-    call_site.units = effect_record.units
+    call_site = execution.calls.reserve_at("step", effect_record.place, effect_record.args)
+    effect_call = EffectCall.recorded(effect, effect_record, resolve_only=True)
     await _outcome(
         execution,
-        effect_executor.attend(
-            execution, call_site, EffectCall.recorded(effect, effect_record, resolve_only=True)
-        ),
+        effect_executor.attend(execution, call_site, effect_call, effect_record.units),
     )
 
 
 async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> None:
     if effect_record.kind == "child":
-        call_site = execution.reserve_call_at("child", UNDO + effect_record.place, None)
-        await _outcome(
-            execution,
-            execution.wait_for_outcome(
-                call_site, partial(children.launch_undo, of=effect_record.place)
-            ),
-        )
+        call_site = execution.calls.reserve_at("child", UNDO + effect_record.place, None)
+        launch = partial(children.launch_undo, of=effect_record.place)
+        await _outcome(execution, wait_for_outcome(execution, call_site, launch))
         return
     begun = execution.journal.effect_log.get(UNDO + effect_record.place)
     needless = effect_record.kind == "intent" and effect_record.compensation is None
@@ -166,7 +162,7 @@ async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> N
             effect_call = await _undoing(
                 execution, effect_record, effect_call, compensation, result
             )
-    call_site = execution.reserve_call_at(
+    call_site = execution.calls.reserve_at(
         "step", UNDO + effect_record.place, effect_call.fingerprint
     )
     await _outcome(execution, effect_executor.attend(execution, call_site, effect_call))
@@ -213,7 +209,7 @@ async def _outcome(execution: RunExecution, coro: Coroutine[Any, Any, Any]) -> N
 
 async def _known(execution: RunExecution, name: str, module: str) -> EffectDefinition:
     effect = find(name, module)
-    if effect is None and execution.now() - execution.journal.effect_log.at > UNKNOWN_SECONDS:
+    if effect is None and execution.clock.now() - execution.journal.effect_log.at > UNKNOWN_SECONDS:
         raise LookupError(f"no worker's code has had effect {name} for {UNKNOWN_SECONDS:.0f} s")
     if effect is None:
         release.release(
@@ -227,33 +223,30 @@ async def _known(execution: RunExecution, name: str, module: str) -> EffectDefin
 async def undo_members(execution: RunExecution, members: Sequence[CallSite]) -> None:
     """Compensate a unit's effects, newest first, once all their outcomes are known."""
     for call_site in members:
-        if call_site.effect_call is not None and call_site.kind == "step":
+        if call_site.effect is not None and call_site.kind == "step":
             # An effect that has not acted yet must not act.
-            call_site.effect_call.resolve_only = True
+            call_site.effect.call.resolve_only = True
             if call_site.stop is not None:
                 # Nor does the unit wait for its next attempt.
                 call_site.stop()
     for call_site in members:
-        if call_site.coro is None:
+        if call_site.coro is None and call_site.effect is not None:
             # The workflow has awaited the call.
-            await execution.until_delivered(call_site)
+            await until_delivered(execution, call_site, call_site.effect)
     for call_site in reversed(members):
-        effect_call, effect_record = (
-            call_site.effect_call,
-            execution.journal.effect_log.get(call_site.key),
-        )
-        happened = call_site.text is not None and not call_site.undone
-        if effect_call is None or effect_record is None or not happened:
+        site, effect_record = call_site.effect, execution.journal.effect_log.get(call_site.key)
+        if site is None or site.text is None or site.undone or effect_record is None:
             continue
+        effect_call = site.call
         if call_site.kind == "compensation":
             undoing = effect_call
         elif effect_call.effect.compensation is not None:
-            result = None if call_site.error is not None else call_site.text
+            result = None if call_site.error is not None else site.text
             undoing = await _undoing(
                 execution, effect_record, effect_call, effect_call.effect.compensation, result
             )
         else:
             continue
-        where = execution.reserve_call_at("step", UNDO + call_site.key, undoing.fingerprint)
+        where = execution.calls.reserve_at("step", UNDO + call_site.key, undoing.fingerprint)
         await _outcome(execution, effect_executor.attend(execution, where, undoing))
-        call_site.undone = True
+        site.undone = True

@@ -7,17 +7,17 @@ the call that an entry answers, the execution has diverged.
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from outlast.codec.cost import UNITS_MAX
 from outlast.codec.exceptions import SEQ, decode_error
 from outlast.errors import Unrecordable, VersionConflict
 from outlast.errors.reasons import STUCK
-from outlast.execution import cancellation, ending
+from outlast.execution import calls, cancellation, ending
+from outlast.execution.call_table import describe
 from outlast.execution.journal import PLACED
 from outlast.execution.run_loop import RunTask
 from outlast.execution.state import EndKind, EndReason, ExecutionState
-from outlast.execution.unit_scope import UNIT
 from outlast.store.commands import Record
 from outlast.store.rows import Entry
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 CALLBACKS_MAX = 1_000_000
 """The limit of callbacks between two entries. A workflow that exceeds it waits for nothing and
 spins."""
+AFTER_STOP = frozenset({"retry", "resume", "decision"})
+"""Kinds of entries that restart a run. Its time does not count the seconds before them."""
 SLICE = 200
 """The number of entries to replay before the host loop gets its turn."""
 
@@ -37,6 +39,7 @@ def deliver_pending(execution: RunExecution) -> None:
     Raise Diverged if the code does not match the journal, spins, or waits for something that can
     never come.
     """
+    pending = execution.recorder.pending
     delivered = 0
     while True:
         if not execution.loop.pump(CALLBACKS_MAX):
@@ -52,23 +55,23 @@ def deliver_pending(execution: RunExecution) -> None:
         if execution.main.done():
             _finish(execution, execution.main)
             return
-        if execution.thread is not None and execution.thread.busy:
+        if execution.sync_thread is not None and execution.sync_thread.busy:
             return
-        if not execution.pending:
+        if not pending:
             break
         if delivered >= SLICE:
             execution.host.call_soon(execution.advance)
             return
-        _deliver(execution, execution.pending.popleft())
+        _deliver(execution, pending.popleft())
         delivered += 1
     if execution.state is ExecutionState.REPLAYING:
         _catch_up(execution)
     elif not (
-        execution.step_executions
-        or _under_way(execution)
-        or execution.timers
-        or execution.mailbox.waiting
-        or execution.pending
+        execution.steps.tasks
+        or execution.calls.awaited
+        or execution.clock.has_timers
+        or execution.waits_for
+        or pending
     ):
         raise execution.diverge(
             "a run with something to wait for",
@@ -78,16 +81,9 @@ def deliver_pending(execution: RunExecution) -> None:
         )
 
 
-def _under_way(execution: RunExecution) -> bool:
-    return any(call_site.coro is None for call_site in execution.call_sites.values())
-
-
 def _deliver(execution: RunExecution, entry: Entry | Record) -> None:
-    if entry.kind in ("retry", "resume", "decision"):
-        execution.gap += max(0.0, entry.at - execution.wall)
-    execution.wall = max(execution.wall, entry.at)
-    execution.time = execution.wall - execution.gap
-    execution.last_at = max(execution.last_at, execution.wall)
+    execution.clock.advance(entry.at, after_stop=entry.kind in AFTER_STOP)
+    execution.recorder.delivered(entry.at)
     execution.loop.open = True
     try:
         if entry.kind in PLACED:
@@ -95,11 +91,9 @@ def _deliver(execution: RunExecution, entry: Entry | Record) -> None:
         elif entry.kind == "intent":
             _check_intent(execution, entry)
         elif entry.kind == "fired":
-            execution.calls_made += 1
-            handle = execution.timers.fired(entry.key)
+            execution.calls.timer_fired()
+            handle = execution.clock.take_fired(entry.key)
             if handle is not None:
-                # Rounding must not fire the timer early: anyio would set its deadline once more.
-                execution.time = max(execution.time, handle.when())
                 execution.loop.ready.append(handle)
         elif entry.kind == "message":
             execution.mailbox.deliver(int(entry.value or 0), entry.seq)
@@ -107,36 +101,34 @@ def _deliver(execution: RunExecution, entry: Entry | Record) -> None:
             cancellation.cancel_main(execution, entry)
     finally:
         execution.loop.open = False
-    if entry.seq in execution.first:
-        execution.first.discard(entry.seq)
-        if not execution.first:
-            execution.host.call_soon(_start_deferred, execution)
+    if execution.calls.unblock(entry.seq):
+        execution.host.call_soon(_start_deferred, execution)
 
 
 def _asked(execution: RunExecution) -> str:
     """Describe the calls that the code has made instead of the one that an entry answers."""
-    calls = [str(call_site) for call_site in execution.call_sites.values()]
+    calls = [str(site) for site in execution.calls.sites.values()]
     more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
     return (", ".join(calls[:3]) + more) if calls else "nothing more"
 
 
 def _answer(execution: RunExecution, entry: Entry | Record) -> None:
-    call_site = execution.call_sites.pop(entry.key, None)
-    execution.journal.placed.pop(entry.key, None)
+    call_site = execution.calls.answered(entry.key)
     if call_site is None or call_site.kind != entry.kind:
         raise execution.diverge(describe(entry), _asked(execution))
-    if call_site.effect_call is not None:
-        call_site.text = entry.value
+    if call_site.effect is not None:
+        call_site.effect.text = entry.value
     if execution.state is ExecutionState.REPLAYING and entry.kind == "step":
-        execution.replayed += 1
-    if call_site.cancelled and not entry.asked and call_site.effect_call is None:
+        execution.trace.step_replayed()
+    if call_site.messages and not entry.asked and call_site.effect is None:
         # The call had ended, but the cancellation came first.
-        call_site.value, call_site.error = None, call_site.cancelled_error()
+        call_site.value = None
+        call_site.error = call_site.cancelled_error()
     elif call_site.value is None and call_site.error is None:
         if entry.error is not None:
             call_site.error = decode_error(entry.error)
             call_site.error.__dict__[SEQ] = entry.seq
-            execution.raised[entry.seq] = entry.key
+            execution.trace.call_failed(entry.seq, entry.key)
         elif entry.value is not None and call_site.codec is not None:
             try:
                 call_site.value = call_site.codec().decode(entry.value)
@@ -147,8 +139,9 @@ def _answer(execution: RunExecution, entry: Entry | Record) -> None:
             except VersionConflict as refused:
                 call_site.error = refused
                 refused.__dict__[SEQ] = entry.seq
-                execution.raised[entry.seq] = entry.key
-    call_site.delivered, call_site.stop = True, None
+                execution.trace.call_failed(entry.seq, entry.key)
+    call_site.delivered = True
+    call_site.stop = None
     call_site.wake()
 
 
@@ -157,8 +150,8 @@ def _check_intent(execution: RunExecution, entry: Entry | Record) -> None:
 
     The workflow does not see intents.
     """
-    call_site = execution.call_sites.get(entry.key)
-    if call_site is None or call_site.effect_call is None or call_site.args != entry.args:
+    call_site = execution.calls.sites.get(entry.key)
+    if call_site is None or call_site.effect is None or call_site.args != entry.args:
         raise execution.diverge(describe(entry), _asked(execution))
 
 
@@ -170,13 +163,13 @@ def _catch_up(execution: RunExecution) -> None:
     """
     execution.go_live()
     _count_saved(execution)
-    for key in execution.timers.overdue():
-        execution.timers.fire(key)
-        execution.first.add(execution.seq)
+    for key in execution.clock.go_live():
+        execution.clock.fire(key)
+        execution.calls.block_until(execution.recorder.seq)
     cancellation.check(execution)
-    if execution.row.deadline is not None and execution.row.deadline <= execution.now():
-        cancellation.deadline_due(execution)
-    if not execution.first:
+    if execution.row.deadline is not None and execution.row.deadline <= execution.clock.now():
+        cancellation.check_deadline(execution)
+    if not execution.calls.is_blocked:
         execution.host.call_soon(_start_deferred, execution)
 
 
@@ -188,28 +181,21 @@ def _count_saved(execution: RunExecution) -> None:
     # The journal of a run that only woke up may end like this too. Its row shows neither an
     # interruption nor deaths.
     came_back = execution.row.interrupted is not None or execution.row.deaths_in_a_row > 0
-    if execution.replayed:
-        execution.engine.meters.replayed(execution.workflow.name, execution.replayed)
-        execution.replayed = 0
-    if execution.run_cost is not None and execution.run_cost.is_cut and came_back:
-        execution.engine.saved = execution.engine.saved.plus(execution.run_cost.kept, UNITS_MAX)
+    replayed, cost = execution.trace.take_replayed(), execution.trace.cost
+    if replayed:
+        execution.engine.meters.replayed(execution.workflow.name, replayed)
+    if cost is not None and cost.is_cut and came_back:
+        execution.engine.saved = execution.engine.saved.plus(cost.kept, UNITS_MAX)
 
 
 def _start_deferred(execution: RunExecution) -> None:
     if execution.end_reason is not None:
         return
-    deferred, execution.deferred_calls = execution.deferred_calls, []
-    for call_site in deferred:
-        assert call_site.context is not None
-        if not execution.may_start(call_site.context.get(UNIT)):
-            execution.deferred_calls.append(call_site)
-        elif not call_site.delivered:
-            call_site.context.run(execution.launch, call_site)
-    execution.timers.arm_all()
-    if execution.row.deadline is not None and execution.deadline is None:
-        cancellation.watch_deadline(execution)
-    if execution.mailbox.waiting:
-        execution.engine.request_poller.poll_messages(execution)
+    calls.start_deferred(execution)
+    execution.clock.arm_all()
+    cancellation.watch_deadline(execution)
+    if execution.waits_for:
+        execution.poll_messages()
     execution.advance()
 
 
@@ -232,19 +218,14 @@ def _finish(execution: RunExecution, main: RunTask) -> None:
         else f"a refused call: {execution.end_reason.cause}"
     )
     left = [
-        entry for key, entry in execution.journal.placed.items() if key not in execution.call_sites
+        entry for key, entry in execution.journal.placed.items() if key not in execution.calls.sites
     ]
     if left:
         raise execution.diverge(describe(left[0]), asked)
-    for entry in execution.pending:
-        if entry.kind == "intent" and entry.key not in execution.call_sites:
+    for entry in execution.recorder.pending:
+        if entry.kind == "intent" and entry.key not in execution.calls.sites:
             raise execution.diverge(describe(entry), asked)
     if execution.state is ExecutionState.REPLAYING:
         _count_saved(execution)
     settlement = ending.build_settlement(execution, main)
     execution.finish_workflow(EndReason.returned(), settlement)
-
-
-def describe(entry: Any) -> str:
-    """Format an entry the way a call site formats itself."""
-    return f"{entry.kind} {entry.key}({entry.args or ''})"

@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any
 from outlast.codec.exceptions import CANCELLED, encode_error
 from outlast.errors import Diverged, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
 from outlast.execution import effect_resolution, release
+from outlast.execution.call_site import EffectSite
+from outlast.execution.calls import make_awaitable
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, EffectCall, Outcome, check_known
 from outlast.execution.effect_log import UNDO, EffectRecord
 from outlast.execution.state import EndReason
-from outlast.execution.step_execution import BODY, StepExecution, delay_before, say_values
+from outlast.execution.step_execution import BODY, EffectState, StepExecution, StepState
+from outlast.execution.step_runner import delay_before, say_values
 from outlast.execution.unit_scope import UNIT, join, units_around
 from outlast.telemetry.error_text import format_recorded
 
@@ -49,39 +52,47 @@ def call(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any
     check_known(effect)
     execution.engine.check_size(effect_call.arguments, f"the arguments of effect {effect.name}")
     units = units_around(effect)
-    call_site = execution.reserve_call("step", effect.name, effect_call.fingerprint)
-    join(units, call_site)
-    return attend(execution, call_site, effect_call)
+    call_site = execution.calls.reserve("step", effect.name, effect_call.fingerprint)
+    return attend(execution, call_site, effect_call, join(units, call_site))
 
 
 def attend(
-    execution: RunExecution, call_site: CallSite, effect_call: EffectCall
+    execution: RunExecution,
+    call_site: CallSite,
+    effect_call: EffectCall,
+    units: tuple[str, ...] = (),
 ) -> Coroutine[Any, Any, Any]:
-    """Return a coroutine that executes an effect call at its reserved call site."""
-    call_site.effect_call, call_site.codec = effect_call, effect_call.effect.signature.returns
-    return execution.make_awaitable(call_site, launch)
+    """Return a coroutine that executes an effect call at its reserved call site.
+
+    `units` are the names of the units around it, outermost first.
+    """
+    call_site.effect = EffectSite(effect_call, units)
+    call_site.codec = effect_call.effect.signature.returns
+    return make_awaitable(execution, call_site, launch)
 
 
 def launch(execution: RunExecution, call_site: CallSite) -> None:
     """Start an effect's body on the host loop. Called on the run loop."""
-    assert call_site.effect_call is not None
-    body = StepExecution(execution, call_site.key, call_site.effect_call.effect.name, {})
-    body.is_effect, body.nudge = True, asyncio.Event()
+    assert call_site.effect is not None
+    effect_call, span = call_site.effect.call, execution.trace.span
+    body = StepExecution(execution, call_site.key, effect_call.effect.name, {})
+    state = body.effect = EffectState()
     work = (
-        _perform(body, call_site, call_site.effect_call)
-        if execution.span is None
-        else execution.span.around(body, partial(_perform, body, call_site, call_site.effect_call))
+        _perform(body, call_site, effect_call)
+        if span is None
+        else span.around(body, partial(_perform, body, call_site, effect_call))
     )
     task = body.task = asyncio.Task(work, loop=execution.host, name=call_site.key)
     # The executor checks `call_site.cancelled` where it can stop.
-    call_site.stop = body.nudge.set
-    execution.step_executions[task] = body
+    call_site.stop = state.nudge.set
+    execution.steps.add(task, body)
 
 
 async def _perform(body: StepExecution, call_site: CallSite, effect_call: EffectCall) -> None:
     BODY.set(body)
     execution = body.execution
-    body.started, body.idle = perf_counter(), True
+    body.started = perf_counter()
+    body.state = StepState.IDLE
     outcome: Outcome | None = None
     try:
         outcome = await EffectExecutor(body, call_site, effect_call).execute()
@@ -100,7 +111,7 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
             extra=execution.log_fields(call_site.key),
         )
     finally:
-        execution.step_executions.pop(body.task, None)  # type: ignore[arg-type]
+        execution.steps.discard(body.task)
         body.task = None
         if not execution.host.is_closed():
             execution.settled()
@@ -148,13 +159,16 @@ class EffectExecutor:
     """Execute one effect at one call site."""
 
     def __init__(self, body: StepExecution, call_site: CallSite, effect_call: EffectCall) -> None:
-        self.body, self.call_site, self.effect_call, self.effect = (
-            body,
-            call_site,
-            effect_call,
-            effect_call.effect,
-        )
-        self.execution, self.engine = body.execution, body.execution.engine
+        assert body.effect is not None
+        assert call_site.effect is not None
+        self.body = body
+        self.state = body.effect
+        self.call_site = call_site
+        self.units = call_site.effect.units
+        self.effect_call = effect_call
+        self.effect = effect_call.effect
+        self.execution = body.execution
+        self.engine = body.execution.engine
         self.is_compensation = call_site.key.startswith(UNDO)
         self.acted_at: float | None = None
         """When this execution recorded its last intent, on the loop's clock."""
@@ -229,7 +243,7 @@ class EffectExecutor:
         return the error as the outcome.
         """
         text = encode_error(fault, self.engine.settings.error_text_max)
-        if self.execution.is_open(self.call_site.key) or self.is_compensation:
+        if self.execution.journal.effect_log.is_open(self.call_site.key) or self.is_compensation:
             self.body.error_text = text
             key, redacted = self.call_site.key, self.engine.redact_exception(fault)
             log.error(
@@ -257,18 +271,18 @@ class EffectExecutor:
         if not self.execution.may_start(UNIT.get()) or not has_time:
             if not has_time:
                 # The unit cannot end in this process either.
-                self.execution.units = 0
+                self.execution.steps.close_units()
             self.execution.settled()
             # The wait is cancelled when the run is released.
             await self.execution.host.create_future()
         self.body.attempt = 1 + (effect_record.raised if effect_record is not None else 0)
-        self.body.idle, self.body.since = False, self.execution.host.time()
+        self.body.state = StepState.EXECUTING
+        self.body.since = self.execution.host.time()
         last_intent = effect_record.intent if effect_record is not None else 0
         try:
             try:
                 key = await self._intend()
-                if self.execution.end_reason is not None:
-                    raise self.execution.end_reason.error
+                self.execution.check_active()
             except (asyncio.CancelledError, Evicted, Diverged):
                 if self.effect_record is not None and self.effect_record.intent > last_intent:
                     # The effect did not act, so its intent needs no resolution.
@@ -282,7 +296,8 @@ class EffectExecutor:
                 return None
             return await self._act(key)
         finally:
-            self.body.shielded, self.body.idle = False, True
+            self.state.shielded = False
+            self.body.state = StepState.IDLE
 
     def _has_time(self) -> bool:
         """Return whether the effect may act before the process exits.
@@ -311,18 +326,18 @@ class EffectExecutor:
             "compensation": effect.compensation.name if effect.compensation is not None else None,
             "timeout": effect.timeout, "threaded": not effect.is_async, "generation": generation,
         }  # fmt: skip
-        if self.call_site.units:
-            said["units"] = self.call_site.units
+        if self.units:
+            said["units"] = self.units
         slow = max(SLOW_SECONDS, self.engine.settings.effect_margin / 2)
         for _ in range(INTENTS_MAX):
             self.may_repeat, self.acted_at = False, execution.host.time()
-            began, store_began = self.acted_at, execution.now()
+            began, store_began = self.acted_at, execution.clock.now()
             await execution.record_and_wait(
                 "intent", self.call_site.key, args=self.call_site.args, value=json.dumps(said),
                 attempt=self.body.attempt,
             )  # fmt: skip
             if (
-                max(execution.host.time() - began, execution.now() - store_began) <= slow
+                max(execution.host.time() - began, execution.clock.now() - store_began) <= slow
                 or execution.end_reason is not None
             ):
                 return key
@@ -335,11 +350,9 @@ class EffectExecutor:
         execution = self.execution
         if self.engine.observe is not None:
             self.engine.observe(execution.id, self.call_site.key)
-        self.body.shielded, self.body.since, self.body.error_text = (
-            True,
-            execution.host.time(),
-            None,
-        )
+        self.state.shielded = True
+        self.body.since = execution.host.time()
+        self.body.error_text = None
         try:
             value = await self._timed(self._call(key))
         except asyncio.CancelledError as leaked:
@@ -399,7 +412,7 @@ class EffectExecutor:
                     raise too_late from error
                 raise
         thread = self.in_thread(fn, *args, **kwargs)
-        self.execution.watch_thread(thread)
+        self.execution.steps.watch_thread(thread, self.execution.settled)
         saying = "%s It is sync and cannot be stopped: run %s waits for it."
         facts = self.execution.log_fields(self.call_site.key, self.body.attempt)
         warn = partial(log.warning, saying, too_late, self.execution.id, extra=facts)
@@ -446,8 +459,7 @@ class EffectExecutor:
         ):
             return Outcome(error=text)
         self._record_attempt(text, did_not=did_not)
-        if self.execution.end_reason is not None:
-            raise self.execution.end_reason.error
+        self.execution.check_active()
         return None
 
     def _record_attempt(self, error: str | None, *, did_not: bool) -> None:
@@ -459,9 +471,11 @@ class EffectExecutor:
         delay = 0.0
         if error is not None:
             delay = delay_before(self.effect, body.attempt)
-            body.again(format_recorded(error, self.engine.log_values), delay if did_not else None)
+            body.attempt_failed(
+                format_recorded(error, self.engine.log_values), delay if did_not else None
+            )
             body.error_text = error
-        due = execution.now() + delay
+        due = execution.clock.now() + delay
         execution.record(
             "attempt", self.call_site.key, args=DID_NOT if did_not else None, value=str(due),
             error=error, seconds=execution.host.time() - body.since,
@@ -482,18 +496,17 @@ class EffectExecutor:
         With `may_stop`, return early if the effect is no longer wanted. A run that waits for
         nothing else may be released in the meantime.
         """
-        body, execution = self.body, self.execution
-        assert body.nudge is not None
-        while (left := due - execution.now()) > 0 and not (may_stop and self.unwanted):
-            body.due = due
+        state, execution = self.state, self.execution
+        while (left := due - execution.clock.now()) > 0 and not (may_stop and self.unwanted):
+            state.due = due
             execution.settled()
             try:
                 async with asyncio.timeout(min(left, 3600.0)):
-                    await body.nudge.wait() if may_stop else await execution.host.create_future()
+                    await state.nudge.wait() if may_stop else await execution.host.create_future()
             except TimeoutError:
                 continue
             finally:
-                body.due = None
+                state.due = None
 
 
 class _TooLate(TimeoutError):

@@ -149,9 +149,17 @@ class EffectLog:
     """The seq of the entry that began the run's compensation."""
     at: float = 0.0
     """When the last entry was recorded."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Effects whose outcome only a person can decide, by key, with the reason. This execution
+    found that out."""
 
     def get(self, place: str) -> EffectRecord | None:
         return self.records.get(place)
+
+    def is_open(self, place: str) -> bool:
+        """Return whether it is unknown if the effect at this call site happened."""
+        effect_record = self.records.get(place)
+        return effect_record is not None and effect_record.open
 
     def __iter__(self) -> Iterator[EffectRecord]:
         """Yield the run's own records, newest first.

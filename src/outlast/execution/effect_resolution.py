@@ -16,6 +16,7 @@ from outlast.errors import Unrecordable
 from outlast.errors.sentences import stopped
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, NOT_KNOWN, Happened, Outcome
 from outlast.execution.effect_log import Decision, EffectRecord
+from outlast.execution.step_execution import StepState
 from outlast.telemetry.error_text import format_error
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ async def resolve(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
     """Find out whether the effect happened. Return None if it did not, or if it may act again."""
     effect = executor.effect
     await until_over(executor, effect_record)
-    if executor.body.orphan_threads:
+    if executor.state.threads:
         # The act started threads. One of them may still be acting.
-        await asyncio.wait(executor.body.orphan_threads)
+        await asyncio.wait(executor.state.threads)
     if effect.verifier is not None:
         return await _verify(executor, effect_record)
     if not effect.idempotent:
@@ -48,7 +49,7 @@ async def resolve(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
         return await executor.unknown(f"nobody can tell whether it happened.{why}")
     # A workflow that only stopped waiting continues, and may repeat the call under another key.
     ends = executor.effect_call.resolve_only or (
-        executor.unwanted and executor.execution.cancelling is not None
+        executor.unwanted and executor.execution.cancellation.reason is not None
     )
     if ends and effect_record.compensation is None:
         return NOT_KNOWN
@@ -71,14 +72,14 @@ async def until_over(executor: EffectExecutor, effect_record: EffectRecord) -> N
             if effect_record.threaded
             else effect_record.at
         )
-        _say_wait(executor, effect_record, since + span - executor.execution.now())
+        _say_wait(executor, effect_record, since + span - executor.execution.clock.now())
         await executor.until(since + span)
     elif executor.effect.idempotent and executor.effect.verifier is None:
         await executor.until(effect_record.retry_at)
     else:
         # Also wait by the monotonic clock, which does not jump.
         left = executor.over_at - executor.execution.host.time()
-        await executor.until(max(effect_record.at + span, executor.execution.now() + left))
+        await executor.until(max(effect_record.at + span, executor.execution.clock.now() + left))
 
 
 def _say_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: float) -> None:
@@ -162,7 +163,8 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
         # The test's override of the effect has touched nothing.
         return None
     wanted = executor.effect_call.for_verify(effect_record.key)
-    body.idle, body.since = False, executor.execution.host.time()
+    body.state = StepState.EXECUTING
+    body.since = executor.execution.host.time()
     try:
         async with asyncio.timeout(effect.timeout):
             if inspect.iscoroutinefunction(effect.verifier):
@@ -170,7 +172,7 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
             else:
                 answer = await asyncio.shield(executor.in_thread(effect.verifier, **wanted))
     finally:
-        body.idle = True
+        body.state = StepState.IDLE
     if answer is not None and not isinstance(answer, Happened):
         raise TypeError(
             f"verify of effect {effect.name} answers Happened(result) or None, not {answer!r}"
@@ -194,7 +196,7 @@ async def _could_not_tell(
     text = encode_error(error, executor.engine.settings.error_text_max)
     executor.body.error_text = executor.body.error_text or text
     await execution.record_and_wait(
-        "verify", key, value=str(execution.now() + pause), error=text, attempt=asked
+        "verify", key, value=str(execution.clock.now() + pause), error=text, attempt=asked
     )
 
 

@@ -60,18 +60,22 @@ def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
             error = main.exception()
         except asyncio.CancelledError as cancelled:
             error = cancelled
-    if execution.timed_out:
+    if execution.cancellation.timed_out:
         text = encode_error(RunTimeout(execution.id), text_max)
         return Settle(
-            execution.pk, execution.fence, "failed", error=text, failed_at=execution.cancel_seq
+            execution.pk,
+            execution.fence,
+            "failed",
+            error=text,
+            failed_at=execution.cancellation.entry,
         )
-    if execution.cancelling is not None:
+    if execution.cancellation.reason is not None:
         return Settle(
             execution.pk,
             execution.fence,
             "cancelled",
-            reason=execution.cancelling,
-            failed_at=execution.cancel_seq,
+            reason=execution.cancellation.reason,
+            failed_at=execution.cancellation.entry,
         )
     if error is None:
         try:
@@ -95,15 +99,14 @@ def wind_down(execution: RunExecution) -> None:
     assert reason is not None
     if not execution.begin_ending():
         return
-    execution.stop_clocks()
     _warn_of_running_tasks(execution)
     _end_tasks(execution)
-    if execution.thread is not None:
-        execution.thread.evict(reason.error)
-    for task, body in execution.step_executions.items():
-        if body is None or not body.shielded:
+    if execution.sync_thread is not None:
+        execution.sync_thread.evict(reason.error)
+    for task, step in execution.steps.tasks.items():
+        if step is None or not step.is_shielded:
             task.cancel()
-    for call_site in list(execution.call_sites.values()):
+    for call_site in list(execution.calls.sites.values()):
         if not call_site.awaited:
             _say_not_awaited(execution, call_site)
         if call_site.coro is not None:
@@ -122,11 +125,11 @@ def _say_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
     `await`.
     """
     settlement = execution.ending.settlement
-    if settlement is None or (settlement.status != "done" and call_site.effect_call is None):
+    if settlement is None or (settlement.status != "done" and call_site.effect is None):
         return
-    kind = "effect" if call_site.effect_call is not None else call_site.kind
+    kind = "effect" if call_site.effect is not None else call_site.kind
     line = "" if call_site.line is None else f" at {shown(call_site.line)}"
-    level = logging.ERROR if call_site.effect_call is not None else logging.WARNING
+    level = logging.ERROR if call_site.effect is not None else logging.WARNING
     saying = (
         "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
     )
@@ -178,7 +181,7 @@ def _end_tasks(execution: RunExecution) -> None:
     """
     loop = execution.loop
     loop.open = True
-    for call_site in list(execution.call_sites.values()):
+    for call_site in list(execution.calls.sites.values()):
         call_site.wake()
     loop.open = False
     loop.pump(10_000)
@@ -231,7 +234,7 @@ async def _write_outcome(execution: RunExecution) -> RunOutcome:
             children_left = await _has_unfinished_children(execution)
         except StoreError as error:
             return _lost(EndReason.write_failed(error))
-    if execution.step_executions or _threads(execution):
+    if execution.steps.tasks or _threads(execution):
         # The run still executes here. No other worker may get it yet.
         execution.hang()
         engine.in_flight.hang(execution.row)
@@ -271,10 +274,10 @@ async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
     Its `finally` blocks cannot execute. Its effects are in the journal, and are compensated from
     there without its code.
     """
-    asked = [entry.seq for entry in execution.pending if entry.kind == "cancel"]
-    failed_at = (
-        execution.cancel_seq if execution.cancel_seq is not None else min(asked, default=None)
-    )
+    failed_at = execution.cancellation.entry
+    if failed_at is None:
+        asked = [entry.seq for entry in execution.recorder.pending if entry.kind == "cancel"]
+        failed_at = min(asked, default=None)
     if await execution.engine.read(execution.engine.store.has_dealt, execution.id):
         text = verdict("cancelled", reason=why, failed_at=failed_at)
         return Undo(execution.pk, execution.fence, text)
@@ -284,7 +287,7 @@ async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
 def _may_leave_children(execution: RunExecution) -> bool:
     settlement = execution.ending.settlement
     return (
-        execution.had_children
+        execution.calls.has_children
         and settlement is not None
         and settlement.status != "done"
         and not execution.undoing
@@ -310,11 +313,9 @@ async def _finish_late(execution: RunExecution, *, children_left: bool) -> None:
     program is still running.
     """
     engine = execution.engine
-    while going_on := [*execution.step_executions, *_threads(execution)]:
+    while going_on := [*execution.steps.tasks, *_threads(execution)]:
         await asyncio.wait(going_on)
-        execution.step_executions = {
-            task: body for task, body in execution.step_executions.items() if not task.done()
-        }
+        execution.steps.forget_done()
     try:
         await engine.writer.execute(_last_command(execution, children_left=children_left))
     finally:
@@ -331,18 +332,13 @@ async def _stopped(execution: RunExecution) -> None:
     """
     engine = execution.engine
     while True:
-        # A task that was cancelled before its first turn could not remove itself.
-        execution.step_executions = {
-            task: body for task, body in execution.step_executions.items() if not task.done()
-        }
-        going_on: list[asyncio.Future[Any]] = [*execution.step_executions, *_threads(execution)]
+        execution.steps.forget_done()
+        going_on: list[asyncio.Future[Any]] = [*execution.steps.tasks, *_threads(execution)]
         if not going_on:
             return
         if engine.shutdown.closing:
             await asyncio.wait(going_on, timeout=engine.shutdown.close_seconds)
-            execution.step_executions = {
-                task: body for task, body in execution.step_executions.items() if not task.done()
-            }
+            execution.steps.forget_done()
             return
         await asyncio.wait(
             [*going_on, engine.shutdown.close_began], return_when=asyncio.FIRST_COMPLETED
@@ -351,15 +347,11 @@ async def _stopped(execution: RunExecution) -> None:
 
 def _threads(execution: RunExecution) -> list[asyncio.Future[Any]]:
     """Return the threads that may still execute something of the run and must end first."""
-    own = (
-        [execution.thread.ended]
-        if execution.thread is not None and not execution.thread.ended.done()
-        else []
-    )
+    thread, steps = execution.sync_thread, execution.steps
+    own = [] if thread is None or thread.ended.done() else [thread.ended]
     if execution.ending.settlement is None:
-        return [*execution.threads, *own]
-    strays = execution.orphan_threads if execution.journal.effect_log.opened else []
-    return [*(thread for thread in strays if not thread.done()), *own]
+        return [*steps.threads, *own]
+    return [*(steps.orphans_alive if execution.journal.effect_log.opened else []), *own]
 
 
 def _last_command(execution: RunExecution, *, children_left: bool) -> Settle | Release | Undo:

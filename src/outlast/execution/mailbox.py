@@ -9,21 +9,44 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-from outlast.execution.state import ExecutionState
 from outlast.store.rows import Message
 
-if TYPE_CHECKING:
-    from outlast.execution.run_execution import RunExecution
+Record = Callable[[str, str], object]
+"""Records that a message is taken, given its name and its number as text."""
 
 
 class Mailbox:
+    """The messages of one run, and the receives that wait for them."""
+
+    __slots__ = (
+        "_boxes",
+        "_coming",
+        "_on_taken",
+        "_on_waiting",
+        "_record",
+        "_recorded",
+        "_unread",
+        "_wanted",
+        "last",
+    )
+
     def __init__(
-        self, execution: RunExecution, messages: Iterable[Message], taken: set[int]
+        self,
+        messages: Iterable[Message],
+        taken: set[int],
+        record: Record,
+        on_waiting: Callable[[], None],
+        on_taken: Callable[[], None],
     ) -> None:
-        self._execution = execution
+        """Sort the messages by whether the journal has them: `taken` holds those numbers.
+
+        `on_waiting` is called when a receive begins to wait, and `on_taken` when it has ended.
+        """
+        self._record = record
+        self._on_waiting = on_waiting
+        self._on_taken = on_taken
         self._boxes: dict[str, asyncio.Queue[tuple[Message, int]]] = {}
         self._recorded: dict[int, Message] = {}
         """Messages that are in the journal and not delivered yet, by number."""
@@ -57,13 +80,12 @@ class Mailbox:
         """Wait for the next message of this name. Return it with the number of its entry."""
         box = self._boxes.setdefault(name, asyncio.Queue())
         self._wanted[name] += 1
-        if self._execution.state is not ExecutionState.REPLAYING:
-            self._execution.engine.request_poller.poll_messages(self._execution)
+        self._on_waiting()
         try:
             return await box.get()
         finally:
             self._wanted[name] -= 1
-            self._execution.engine.request_poller.report_waiting(self._execution)
+            self._on_taken()
 
     def arrived(self, messages: Iterable[Message]) -> None:
         """Add messages that were read from the store, and record those that receives wait for."""
@@ -80,7 +102,7 @@ class Mailbox:
                 message = unread.popleft()
                 self._recorded[message.number] = message
                 self._coming[name] += 1
-                self._execution.record("message", name, value=str(message.number))
+                self._record(name, str(message.number))
 
     def deliver(self, number: int, seq: int) -> None:
         message = self._recorded.pop(number)

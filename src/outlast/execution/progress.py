@@ -12,8 +12,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, Generic, Self, TypeVar
 
 from outlast.codec.codecs import Codec
 from outlast.errors import Evicted, LimitExceeded, NotInRun, StoreError, Unrecordable
@@ -22,16 +21,10 @@ from outlast.execution.run_loop import RunLoop
 from outlast.execution.step_execution import BODY, StepExecution
 from outlast.store.commands import Refused, SaveProgress
 
-if TYPE_CHECKING:
-    from outlast.execution.run_execution import RunExecution
-
 T = TypeVar("T")
 NOTHING: Any = object()
 IMMUTABLE = frozenset({str, int, float, bool, type(None)})
 """Types whose values cannot change between `save` and the write, so they are encoded only then."""
-_owners: WeakKeyDictionary[RunExecution, dict[str, int]] = WeakKeyDictionary()
-"""The step execution that saves under each key. A step within a step has a new one in every
-attempt of the outer step, and each starts at attempt 1."""
 
 
 def body_of(what: str) -> StepExecution:
@@ -76,9 +69,8 @@ class Progress(Generic[T]):
         self._execution = body.execution
         self._loop = body.execution.host
         self._key, self._what, self._frozen = body.key + part, what, frozen
-        self._keys = _owners.setdefault(self._execution, {})
-        self._keys[self._key] = id(body)
-        saved = self._execution.saved.get(self._key)
+        self._saved = body.execution.steps.progress
+        saved = self._saved.take(self._key, body)
         self.value: T | None = None if saved is None else codec.decode(saved)
         self._next: Any = NOTHING
         """The value that is not written yet."""
@@ -113,19 +105,20 @@ class Progress(Generic[T]):
 
     def _stop(self) -> None:
         body = self._body.outer
-        if body.leaving is not None and not body.cut:
+        if body.must_stop:
             # A thread can be stopped only here.
             self._loop.call_soon_threadsafe(self.flush)
-            body.aware = True
-            raise Evicted(body.leaving)
+            body.drain.aware = True
+            raise Evicted(body.leaving or "")
 
     def _is_over(self) -> bool:
         """Return whether another attempt of this step, or of one around it, has replaced this."""
-        return self._body.attempt != self._attempt or self._keys.get(self._key) != id(self._body)
+        return self._body.attempt != self._attempt or not self._saved.is_owner(
+            self._key, self._body
+        )
 
     def _check(self) -> None:
-        if self._execution.end_reason is not None:
-            raise self._execution.end_reason.error
+        self._execution.check_active()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -205,7 +198,7 @@ class Progress(Generic[T]):
         Do nothing if this attempt is over: the next one may have saved more.
         """
         if not self._is_over():
-            self._execution.saved[self._key] = str(text)
+            self._saved.remember(self._key, str(text))
 
     def _keep(self) -> None:
         """Write the last value now. If it cannot be recorded, the next `_check` raises that."""
@@ -224,7 +217,7 @@ class Progress(Generic[T]):
 
     def __enter__(self) -> Self:
         self._left = False
-        self._body.outer.progress.append(self)
+        self._body.outer.drain.progress.append(self)
         return self
 
     def __exit__(
@@ -233,8 +226,9 @@ class Progress(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self in self._body.outer.progress:
-            self._body.outer.progress.remove(self)
+        progress = self._body.outer.drain.progress
+        if self in progress:
+            progress.remove(self)
         self._left = True
         self._keep()
         if error is None and self._error is not None:

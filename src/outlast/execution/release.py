@@ -11,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from outlast.errors.reasons import STUCK, UNKNOWN
+from outlast.execution.cancellation import CancelState
 from outlast.execution.effect_log import UNDO
 from outlast.execution.state import EndReason, ExecutionState, IdleState
 from outlast.store.rows import NEVER
@@ -29,14 +30,14 @@ def release_if_idle(execution: RunExecution, why: str) -> None:
     """
     if not execution.is_idle:
         return
-    if execution.unknown:
+    if execution.journal.effect_log.unknown:
         park_if_idle(execution)
         return
-    rest = None if execution.checkpointed else what_it_waits_for(execution, children_too=True)
+    rest = None if execution.steps.interrupted else what_it_waits_for(execution, children_too=True)
     if rest is not None and rest.children and not execution.claimed:
         # There may be no worker that takes the children. The process that restarts the parent
         # must get it at once.
-        rest = rest._replace(due=execution.now())
+        rest = rest._replace(due=execution.clock.now())
     if rest is not None:
         execution.stop(EndReason.waiting(rest))
     else:
@@ -49,41 +50,32 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
     A run that only waits needs no process. It stays while one of its children executes here, unless
     `children_too` releases them as well.
     """
-    busy = (
-        execution.state is not ExecutionState.LIVE
-        or execution.writing
-        or execution.pending
-        or execution.deferred_calls
-    )
-    cancelling = execution.cancelling is not None or execution.cancel_asked
+    recorder, steps, thread = execution.recorder, execution.steps, execution.sync_thread
     if (
-        busy
-        or cancelling
-        or execution.threads
-        or (execution.thread is not None and execution.thread.busy)
+        execution.state is not ExecutionState.LIVE
+        or execution.cancellation.state is not CancelState.NONE
+        or recorder.in_flight
+        or recorder.pending
+        or execution.calls.deferred
+        or steps.threads
+        or (thread is not None and thread.busy)
+        or execution.journal.effect_log.unknown
+        or execution.has_news
     ):
         return None
-    if execution.unknown or execution.mailbox.has_news:
-        return None
-    called = [call_site for call_site in execution.call_sites.values() if call_site.coro is None]
+    called = execution.calls.awaited
     waiting = [
-        body.due
-        for body in execution.step_executions.values()
-        if body is not None and body.due is not None
+        step.due for step in steps.tasks.values() if step is not None and step.due is not None
     ]
-    children = tuple(call_site.child for call_site in called if call_site.child is not None)
+    children = tuple(site.child for site in called if site.child is not None)
     here = any(child in execution.engine.executions for child in children) and not children_too
-    if not len(called) == len(children) + len(waiting) == len(execution.step_executions) or here:
+    if not len(called) == len(children) + len(waiting) == len(steps.tasks) or here:
         return None
-    due = min(
-        execution.timers.next(),
-        NEVER if execution.row.deadline is None else execution.row.deadline,
-        *waiting,
-    )
-    if due < NEVER or execution.mailbox.waiting or children:
-        return IdleState(
-            due, execution.mailbox.waiting, children, execution.seq, execution.mailbox.last
-        )
+    deadline = NEVER if execution.row.deadline is None else execution.row.deadline
+    due = min(execution.clock.next_due(), deadline, *waiting)
+    names = execution.waits_for
+    if due < NEVER or names or children:
+        return IdleState(due, names, children, recorder.seq, execution.last_message)
     return None
 
 
@@ -92,7 +84,7 @@ def cannot_tell(execution: RunExecution, key: str, why: str) -> None:
 
     The run is parked once nothing else of it executes.
     """
-    execution.unknown[key] = why
+    execution.journal.effect_log.unknown[key] = why
     if key.startswith(UNDO) and not _is_of_children(execution, key):
         execution.engine.meters.compensation("failed")
     characters = execution.engine.log_values
@@ -108,34 +100,31 @@ def cannot_tell(execution: RunExecution, key: str, why: str) -> None:
 
 
 def park_if_idle(execution: RunExecution) -> None:
-    under_way = (
-        execution.executing()
-        or execution.threads
-        or (execution.thread is not None and execution.thread.busy)
-        or execution.inner
-    )
+    """Park a run with an unknown effect once nothing else of it is in flight."""
+    recorder = execution.recorder
     # During a drain, another execution makes the deferred calls.
-    deferred = execution.deferred_calls and not execution.engine.shutdown.begun
-    written = not (execution.writing or execution.pending or deferred)
+    deferred = execution.calls.deferred and not execution.engine.shutdown.begun
+    in_flight = recorder.in_flight or recorder.pending or deferred or execution.is_executing
     is_live = execution.state is ExecutionState.LIVE
-    if is_live and written and not under_way and execution.unknown:
+    if is_live and not in_flight and execution.journal.effect_log.unknown:
         execution.stop(EndReason.parked(_what_is_unknown(execution)))
 
 
 def _what_is_unknown(execution: RunExecution) -> str:
     """Return the reason for parking, with the commands that a person can use to decide."""
-    lines = [f"{key}{_which(execution, key)}: {why}" for key, why in execution.unknown.items()]
-    stuck = all(key.startswith(UNDO) for key in execution.unknown)
+    unknown = execution.journal.effect_log.unknown
+    lines = [f"{key}{_which(execution, key)}: {why}" for key, why in unknown.items()]
+    stuck = all(key.startswith(UNDO) for key in unknown)
     # A failed rollback of a unit stops a run that has not ended, so there is nothing to retry.
     again = "retry" if execution.undoing else "resume"
-    dealt = [execution.journal.effect_log.get(key) for key in execution.unknown]
+    dealt = [execution.journal.effect_log.get(key) for key in unknown]
     can = not execution.undoing and any(
         one is not None and one.compensation is not None for one in dealt
     )
     compensate = ", or `--compensate`" if can else ""
-    only = next(iter(execution.unknown)) if len(execution.unknown) == 1 else None
+    only = next(iter(unknown)) if len(unknown) == 1 else None
     effect = "EFFECT" if only is None else f"{only}{_which(execution, only)}"
-    if all(_is_of_children(execution, key) for key in execution.unknown):
+    if all(_is_of_children(execution, key) for key in unknown):
         return f"{STUCK}{' '.join(lines)} Then run `outlast {again} {quote(execution.id)}`."
     ways = (
         f"`outlast {again} {quote(execution.id)}` to try again, or, if it was done by hand, "

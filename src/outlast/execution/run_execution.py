@@ -14,8 +14,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outlast.codec.exceptions import CANCELLED
-from outlast.errors import Diverged, LimitExceeded, NotInRun
+from outlast.errors import Diverged, NotInRun
 from outlast.errors.reasons import NO_JOURNAL
 from outlast.execution import (
     compensation,
@@ -25,18 +24,20 @@ from outlast.execution import (
     release,
     session_calls,
 )
-from outlast.execution.call_site import CallSite
-from outlast.execution.delivery import describe
-from outlast.execution.effect_log import KINDS as DEALT
+from outlast.execution.call_table import CallTable
+from outlast.execution.cancellation import Cancellation
+from outlast.execution.clock import RunClock
+from outlast.execution.effect_log import KINDS as EFFECT_KINDS
 from outlast.execution.ending import Ending
 from outlast.execution.journal import DELIVERED, Journal
 from outlast.execution.mailbox import Mailbox
-from outlast.execution.run_cost import RunCost, run_cost_of
+from outlast.execution.recorder import Recorder
 from outlast.execution.run_loop import RunLoop, RunTask
-from outlast.execution.source_lines import calling_line, users_line
+from outlast.execution.run_trace import RunTrace
+from outlast.execution.running_steps import RunningSteps
+from outlast.execution.source_lines import users_line
 from outlast.execution.state import EndKind, EndReason, ExecutionState, RunOutcome
 from outlast.execution.threads import SyncWorkflowThread
-from outlast.execution.timers import Timers
 from outlast.execution.unit_scope import UNIT, UnitScope
 from outlast.store.commands import Command, Record, SaveProgress, Settle
 from outlast.store.rows import Entry, Message, RunRow
@@ -44,8 +45,6 @@ from outlast.store.rows import Entry, Message, RunRow
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
     from outlast.execution.definitions import WorkflowDefinition
-    from outlast.execution.step_execution import StepExecution
-    from outlast.execution.tracing import ExecutionSpan
 
 log = logging.getLogger("outlast.replay")
 E = TypeVar("E", bound=NotInRun)
@@ -55,7 +54,33 @@ PROGRESS = frozenset({"step", "attempt", "inner", "child", "session"})
 
 
 class RunExecution:
-    def __init__(  # noqa: PLR0915 - the whole state of an execution
+    """Coordinate the parts of one execution. Only this class changes its state."""
+
+    # 20 attributes: ten parts that own the state of the execution, and what every call reads.
+    __slots__ = (
+        "_advancing",
+        "_mailbox",
+        "calls",
+        "cancellation",
+        "claimed",
+        "clock",
+        "end_reason",
+        "ending",
+        "engine",
+        "host",
+        "journal",
+        "loop",
+        "main",
+        "recorder",
+        "row",
+        "state",
+        "steps",
+        "sync_thread",
+        "trace",
+        "workflow",
+    )
+
+    def __init__(
         self,
         engine: Engine,
         row: RunRow,
@@ -64,91 +89,69 @@ class RunExecution:
         messages: Sequence[Message] = (),
         saved: Mapping[str, str] | None = None,
         parent: RunRow | None = None,
+        *,
+        claimed: bool = False,
+        cause: str | None = None,
     ) -> None:
-        self.engine, self.host = engine, engine.loop
-        self.now: Callable[[], float] = engine.store.now
-        self.id, self.pk, self.fence, self.row = row.id, row.pk, row.fence, row
-        self.parent = parent
-        """The run that started this one, if its row was read. The trace needs it."""
+        """Prepare to execute a run from its journal.
+
+        `saved` is the progress of its steps. `claimed` says that the run came from a queue and
+        occupies a slot of this worker. `cause` is what cut off the previous execution.
+        """
+        self.engine = engine
+        self.host = engine.loop
+        self.row = row
         self.workflow = workflow
-        self.journal = Journal(entries, lean=True)
-        self.undoing = row.undoing is not None
-        """True if this execution compensates the run instead of executing its workflow."""
-        self.raised: dict[int, str] = {}
-        """The keys of the entries whose exceptions the workflow received, by entry number."""
-        if self.undoing:
-            self.journal.begin_undo()
-            self.raised = {entry.seq: entry.key for entry in entries if entry.error is not None}
-        self.loop = RunLoop(self)  # type: ignore[abstract]
-        self.timers = Timers(self)
-        self.mailbox = Mailbox(self, messages, self.journal.taken)
-        self.saved: dict[str, str] = dict(saved or {})
-        """The progress of steps that have not ended, by key."""
-        self.run_cost = run_cost_of(entries)
-        """The run's durable cost. None if no entry records a cost."""
-        self.call_sites: dict[str, CallSite] = {}
-        self.step_executions: dict[asyncio.Task[Any], StepExecution | None] = {}
-        """Tasks of the steps in flight. The value is None for tasks that follow children or
-        sessions."""
-        self.inner = 0
-        """The number of steps in flight that were called by other steps."""
-        self.units = 0
-        """The number of units the workflow is in. A drain waits for them."""
-        self.checkpointed = False
-        """True once a drain has asked a step of this run to stop."""
-        self.threads: set[asyncio.Future[Any]] = set()
-        """Threads that execute a step's function. A thread outlives its step if the step was
-        cancelled or timed out."""
-        self.orphan_threads: list[asyncio.Future[Any]] = []
-        """Threads that effects started and no longer wait for."""
-        self.had_children = False
-        """True if the run has called children."""
+        self.claimed = claimed
         self.state = ExecutionState.REPLAYING
         """Where this execution is. Only `_enter` changes it."""
         self.end_reason: EndReason | None = None
         """Why this execution stops. Once it is set, nothing is recorded and every call raises
         its error."""
-        self.cancelling: str | None = None
-        self.thread: SyncWorkflowThread | None = None
+        self.journal = Journal(entries, lean=True)
+        self.trace = RunTrace(entries, parent, cause)
+        if self.undoing:
+            self.journal.begin_undo()
+            self.trace.add_failures(entries)
+        now = engine.store.now
+        self.loop = RunLoop(self)  # type: ignore[abstract]
+        self.clock = RunClock(self.host, now, row.started or row.created, self._record_fired)
+        self.recorder = Recorder(
+            row, self.journal.pending, self.journal.last_seq, engine.writer.enqueue, now
+        )
+        self.calls = CallTable(
+            row.id,
+            self.journal,
+            engine.settings.journal_entries_max,
+            self.loop.scope,
+            self.check,
+            self.diverge,
+        )
+        self.steps = RunningSteps(saved)
+        self.cancellation = Cancellation(row.cancel)
         self.ending = Ending(self.host)
-        self.wall = self.time = row.started or row.created
-        self.unknown: dict[str, str] = {}
-        """Effects whose outcome only a person can decide, by key, with the reason."""
-        self.gap = 0.0
-        """Seconds between an end or parking and the retry or resume. The run's timers do not
-        advance during them."""
-        self.deferred_calls: list[CallSite] = []
-        self.first: set[int] = set()
-        self._waiters: dict[int, asyncio.Future[None]] = {}
-        self.last_at = self.wall
-        self.seq = self.journal.last_seq
-        self.calls_made = 0
-        """The number of entries the workflow has asked for. It is the same at the same point of
-        every execution."""
-        self.pending: Any = self.journal.pending
-        self._advancing = False
-        self._idle_check_scheduled = False
-        self.cancel_asked = False
-        self.cancel_seq: int | None = None
-        self.timed_out = False
-        self.deadline: asyncio.TimerHandle | None = None
+        self._mailbox = self._make_mailbox(messages) if messages else None
         self.main: RunTask | None = None
-        self.claimed = False
-        """True if the run was claimed from a queue. It then occupies a slot of this worker."""
-        self.suspect = row.is_suspect
-        """True if the run's last workers died before it recorded anything. The run executes in
-        isolation until it records something."""
-        self.idle_since = 0
-        """One more than the number of the last entry when the run was last seen idle. 0 if it
-        never was."""
-        self.writing = 0
-        """The number of writes that were submitted to the store and not yet answered."""
-        self.span: ExecutionSpan | None = None
-        """The execution's span. None if the program does not trace."""
-        self.cause: str | None = None
-        """What cut off the previous execution: a death or an interruption."""
-        self.replayed = 0
-        """The number of recorded step results that this execution has reused."""
+        self.sync_thread: SyncWorkflowThread | None = None
+        """The thread of a sync workflow."""
+        self._advancing = False
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def pk(self) -> int:
+        return self.row.pk
+
+    @property
+    def fence(self) -> int:
+        return self.row.fence
+
+    @property
+    def undoing(self) -> bool:
+        """Return whether this execution compensates the run instead of executing its workflow."""
+        return self.row.undoing is not None
 
     # -- states
 
@@ -189,11 +192,58 @@ class RunExecution:
         if self.state < ExecutionState.STOPPING:
             self._enter(ExecutionState.STOPPING)
 
+    def diverge(self, recorded: str, asked: str) -> Diverged:
+        """Stop this execution as diverged, and return the exception.
+
+        Nothing more is recorded, even if the workflow's code catches it.
+        """
+        line = users_line(self.workflow.fn.__module__, self._callers())
+        return self._diverge(Diverged(recorded, asked, run=self.id, line=line))
+
+    def _diverge(self, diverged: Diverged) -> Diverged:
+        """Make a divergence the end reason, instead of any other reason but an earlier one."""
+        reason = self.end_reason
+        if reason is not None and isinstance(reason.error, Diverged):
+            return reason.error
+        self._stop(EndReason.diverged(diverged))
+        return diverged
+
+    def refuse(self, error: E) -> E:
+        """Stop this execution and fail the run with this error.
+
+        The run fails even if the workflow's code catches the error. Return the error with the
+        user's line added to its message. Safe to call from any thread.
+        """
+        line = users_line(self.workflow.fn.__module__, self._callers())
+        if line is not None:
+            error.args = (f"{error} The call is at {line}.",)
+        if self.end_reason is None:
+            self._stop(EndReason.refused(error))
+            with suppress(RuntimeError):
+                # The host loop may be closed.
+                self.host.call_soon_threadsafe(self.advance)
+        return error
+
+    def _callers(self) -> Iterator[asyncio.Task[Any]]:
+        """Yield the workflow's current task, its chain of creators, and the main task."""
+        task = asyncio.current_task(self.loop)
+        while task is not None:
+            yield task
+            creator = getattr(task, "creator", None)
+            task = None if creator is None else creator()
+        if self.main is not None:
+            yield self.main
+
     def begin_ending(self) -> bool:
-        """Return True once per execution, for the caller that winds it down."""
+        """Stop timers, deliveries and waiters. Return False if that has happened before."""
         if self.state >= ExecutionState.ENDING:
             return False
+        assert self.end_reason is not None
         self._enter(ExecutionState.ENDING)
+        self._advancing = True
+        self.clock.stop()
+        self.cancellation.stop()
+        self.recorder.fail_waiters(self.end_reason.error)
         return True
 
     def hang(self) -> None:
@@ -214,10 +264,10 @@ class RunExecution:
     # -- starting
 
     def start(self) -> None:
+        """Start the workflow, or the compensation of the run. Do nothing if it has stopped."""
         if self.end_reason is not None:
-            # The run was released before its first turn.
             return
-        self.span = self.engine.spans.of(self)
+        self.trace.start_span(self.engine.spans.of(self))
         if self.undoing:
             self._start(compensation.undo(self))
             return
@@ -233,168 +283,46 @@ class RunExecution:
         if self.workflow.is_async:
             coro = self.workflow.fn(*args, **kwargs)
         else:
-            self.thread = SyncWorkflowThread(self, self.workflow.fn, args, kwargs)
-            coro = self.thread.drive()
+            self.sync_thread = SyncWorkflowThread(self, self.workflow.fn, args, kwargs)
+            coro = self.sync_thread.drive()
         self._start(coro)
 
     def _start(self, coro: Coroutine[Any, Any, Any]) -> None:
         context = copy_context()
         # The starter may be inside a unit. The run is not.
         context.run(UNIT.set, None)
-        if self.span is not None:
+        if self.trace.span is not None:
             # The run is not part of its starter's trace either.
-            context.run(self.span.enter)
+            context.run(self.trace.span.enter)
         self.loop.open = True
         self.main = RunTask(coro, scope=self.loop.root, loop=self.loop, context=context)
         self.loop.tasks[self.main] = None
         self.loop.open = False
         self.advance()
 
-    # -- calls of the workflow, on the run loop
+    # -- what calls ask
 
     def check(self, *, while_cancelling: bool = False) -> None:
-        """Raise if this execution has ended or the run is being cancelled.
+        """Raise if this execution stops or the run is being cancelled.
 
         Every call of the workflow starts with this check.
         """
         if self.end_reason is not None:
             raise self.end_reason.error
-        if self.cancelling is not None and not while_cancelling:
-            raise asyncio.CancelledError(self.cancelling)
+        if not while_cancelling and self.cancellation.reason is not None:
+            raise asyncio.CancelledError(self.cancellation.reason)
 
-    def reserve_call(
-        self, kind: str, name: str, args: str | None, *, while_cancelling: bool = False
-    ) -> CallSite:
-        """Reserve the next call site of this name.
-
-        Raise Diverged if the journal has another call there.
-        """
-        self.check(while_cancelling=while_cancelling)
-        call_site = self.reserve_call_at(kind, self.loop.scope().key(name), args)
-        call_site.line = calling_line()
-        return call_site
-
-    def reserve_call_at(self, kind: str, key: str, args: str | None) -> CallSite:
-        """Reserve the call site with this key.
-
-        Raise Diverged if the journal has another call there, and LimitExceeded if the workflow has
-        made more than `journal_entries_max` calls.
-        """
+    def check_active(self) -> None:
+        """Raise the end reason's error if this execution stops."""
         if self.end_reason is not None:
             raise self.end_reason.error
-        self.calls_made += 1
-        if self.calls_made > self.engine.settings.journal_entries_max:
-            limit, what = (
-                self.engine.settings.journal_entries_max,
-                f"the journal of run {self.id!r}",
-            )
-            raise LimitExceeded("journal_entries_max", limit, self.calls_made, what)
-        self.had_children = self.had_children or kind == "child"
-        call_site = CallSite(kind, key, args)
-        recorded = self.journal.placed.get(call_site.key)
-        if recorded is not None and (recorded.kind != kind or recorded.args != args):
-            raise self.diverge(describe(recorded), str(call_site))
-        self.call_sites[call_site.key] = call_site
-        return call_site
-
-    def make_awaitable(
-        self, call_site: CallSite, launch: Callable[[RunExecution, CallSite], None]
-    ) -> Coroutine[Any, Any, Any]:
-        """Return the coroutine for a reserved call site. Awaiting it launches the call."""
-        coro = call_site.coro = self.wait_for_outcome(call_site, launch)
-        coro.__qualname__ = call_site.key  # type: ignore[attr-defined]
-        return coro
-
-    async def wait_for_outcome(
-        self, call_site: CallSite, launch: Callable[[RunExecution, CallSite], None]
-    ) -> Any:
-        """Wait for the entry that answers a call site, and return or raise its outcome.
-
-        Runs on the run loop.
-        """
-        call_site.launch, call_site.coro, call_site.awaited = launch, None, True
-        if not call_site.delivered:
-            self._begin(call_site)
-        if not call_site.delivered:
-            call_site.future = wait = _Wait(loop=self.loop)
-            wait.execution, wait.call_site = self, call_site
-            try:
-                await call_site.future
-            finally:
-                # Break the reference cycle: the future holds the call site.
-                call_site.future = None
-            if self.end_reason is not None:
-                raise self.end_reason.error
-        if call_site.cancelled and call_site.effect_call is not None:
-            self.loop.call_soon(
-                _cancel_again, asyncio.current_task(self.loop), call_site.messages[-1]
-            )
-        if call_site.error is not None:
-            if call_site.cancelled and isinstance(call_site.error, asyncio.CancelledError):
-                call_site.error.args = call_site.cancelled_error().args
-            raise call_site.error
-        return call_site.value
-
-    async def until_delivered(self, call_site: CallSite) -> None:
-        """Wait until a call site that another task awaits is answered. Runs on the run loop."""
-        while not call_site.delivered:
-            watcher: asyncio.Future[None] = asyncio.Future(loop=self.loop)
-            call_site.watchers.append(watcher)
-            await watcher
-            if self.end_reason is not None:
-                raise self.end_reason.error
-
-    def _begin(self, call_site: CallSite) -> None:
-        if call_site.key in self.journal.placed:
-            return
-        if self.state is ExecutionState.REPLAYING or not self.may_start(UNIT.get()):
-            call_site.context = copy_context()
-            self.deferred_calls.append(call_site)
-        else:
-            self.launch(call_site)
 
     def may_start(self, unit: UnitScope | None) -> bool:
         """Return whether a call may start.
 
         During a drain only calls inside a unit may start, and none once the drain's time is up.
         """
-        return self.engine.shutdown.may_start(unit, self.units)
-
-    def launch(self, call_site: CallSite) -> None:
-        """Start the call at a call site, or record its outcome if the journal has salvaged it."""
-        saved = self.journal.salvage.pop(call_site.key, None)
-        if saved is not None and saved.args == call_site.args and saved.kind == call_site.kind:
-            self.engine.meters.replayed(self.workflow.name)
-            self.record(
-                call_site.kind,
-                call_site.key,
-                args=call_site.args,
-                value=saved.value,
-                seconds=saved.seconds,
-                attempt=saved.attempt,
-            )
-        elif (
-            call_site.cancelled
-            and call_site.kind in ("step", "session")
-            and not self.is_open(call_site.key)
-        ):
-            # The call was cancelled before it could start in this execution.
-            call_site.asked = True
-            self.record(
-                call_site.kind, call_site.key, args=call_site.args, error=CANCELLED, asked=True
-            )
-        else:
-            assert call_site.launch is not None
-            launch, call_site.launch = call_site.launch, None
-            launch(self, call_site)
-
-    def cancel_call(self, call_site: CallSite, message: Any) -> None:
-        """Ask the call at a call site to stop. The workflow still waits for its outcome."""
-        if not call_site.cancelled_by(message):
-            return
-        if call_site.stop is not None and call_site.key not in self.journal.placed:
-            call_site.asked = True
-            call_site.stop()
+        return self.engine.shutdown.may_start(unit, self.steps.open_units)
 
     # -- recording, on the host loop and from calls on the run loop
 
@@ -415,81 +343,64 @@ class RunExecution:
     ) -> int:
         """Submit an entry and return its number. The entry is delivered once it is durable.
 
-        Return 0 and write nothing if this execution has ended. `late` still writes an effect's
-        outcome as long as this execution can release the run. `within` builds the command that
-        contains the entry.
+        Return 0 and write nothing if this execution stops. `late` still writes an effect's outcome
+        as long as this execution can release the run. `within` builds the command that contains
+        the entry.
         """
         if self.end_reason is not None and not (late and self._may_record_late()):
             return 0
-        seq = self.seq = self.seq + 1
-        at = self.last_at = max(self.last_at, at_least, self.now())
-        record = Record(
-            self.pk,
-            seq,
-            self.fence,
-            kind,
-            key,
-            at,
-            args,
-            value,
-            error,
-            seconds,
-            attempt,
-            asked,
-            cost,
+        recorder, effect_log = self.recorder, self.journal.effect_log
+        record = recorder.next_record(
+            kind, key, args, value, error, seconds, attempt, asked, cost, at_least
         )
-        if kind in DEALT or self.journal.effect_log.records:
-            self.journal.effect_log.add(record)
-        alone = kind == "step" and not self.step_executions and len(self.engine.executions) == 1
-        self.writing += 1
+        if kind in EFFECT_KINDS or effect_log.records:
+            effect_log.add(record)
         if within is None:
-            self.engine.writer.enqueue(record, self._recorded, alone=alone)
+            alone = kind == "step" and not self.steps.tasks and len(self.engine.executions) == 1
+            recorder.submit(record, self._recorded, alone=alone)
         else:
-            self.engine.writer.enqueue(within(record), self._changed)
-        return seq
+            recorder.submit(within(record), self._session_changed)
+        return record.seq
 
     def _may_record_late(self) -> bool:
         assert self.end_reason is not None
         return self.state < ExecutionState.ENDED and self.end_reason.kind is not EndKind.LOST
 
+    async def record_and_wait(self, kind: str, key: str, **fields: Any) -> None:
+        """Record an entry that is not delivered, and wait until it is durable. For step bodies."""
+        seq = self.record(kind, key, **fields)
+        self.check_active()
+        await self.recorder.until_durable(seq)
+
+    def _record_fired(self, key: str, due: float) -> None:
+        self.record("fired", key, at_least=due)
+
     def save(self, command: SaveProgress, done: Callable[[Any], None]) -> None:
         """Submit a step's progress, and pass the store's answer to `done`."""
 
         def saved(_: Any, outcome: Any) -> None:
-            self.writing -= 1
+            self.recorder.answered()
             done(outcome)
             if self.end_reason is None and outcome is not None:
                 self.stop(EndReason.write_failed(outcome))
                 return
-            self._got_somewhere()
+            self._note_progress()
             self.settled()
 
-        self.writing += 1
-        self.engine.writer.enqueue(command, saved)
+        self.recorder.submit(command, saved)
 
-    async def record_and_wait(self, kind: str, key: str, **fields: Any) -> None:
-        """Record an entry that is not delivered, and wait until it is durable. For step bodies."""
-        seq = self.record(kind, key, **fields)
-        if self.end_reason is not None:
-            raise self.end_reason.error
-        waiter = self._waiters[seq] = self.host.create_future()
-        await waiter
-
-    def _changed(self, command: Any, outcome: Any) -> None:
+    def _session_changed(self, command: Any, outcome: Any) -> None:
         """Complete the entry of a session change with the store's answer."""
         said = session_calls.said(outcome)
         self._recorded(command.record._replace(value=said), outcome if said is None else None)
 
     def _recorded(self, command: Any, outcome: Any) -> None:
-        self.writing -= 1
-        if outcome is None and (command.cost is not None or self.run_cost is not None):
-            self.run_cost = self.run_cost or RunCost()
-            self.run_cost.add(command)
-        if (
-            outcome is not None
-            and command.kind == "step"
-            and self.journal.effect_log.get(command.key) is not None
-        ):
+        recorder = self.recorder
+        recorder.answered()
+        if outcome is None:
+            if command.cost is not None or self.trace.cost is not None:
+                self.trace.add_cost(command)
+        elif command.kind == "step" and self.journal.effect_log.get(command.key) is not None:
             effect_executor.say_lost(self, command.key, command.error)
         if self.end_reason is not None:
             return
@@ -497,37 +408,60 @@ class RunExecution:
             self.stop(EndReason.write_failed(outcome))
             return
         if command.kind in PROGRESS:
-            self._got_somewhere()
-        waiter = self._waiters.pop(command.seq, None)
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+            self._note_progress()
+        waited_for = recorder.wake(command.seq)
         if command.kind in DELIVERED:
-            self.pending.append(command)
+            recorder.pending.append(command)
             self.advance()
-            return
-        if waiter is None or self.unknown:
+        elif not waited_for or self.journal.effect_log.unknown:
             # A failed attempt: its step waits for the next one, which another execution may make.
             # With an unknown effect, this may have been the last pending write.
             self.settled()
 
-    def watch_thread(self, thread: asyncio.Future[Any]) -> None:
-        """Track a thread that executes code of the run until the thread ends."""
-
-        def ended(thread: asyncio.Future[Any]) -> None:
-            self.threads.discard(thread)
-            if not thread.cancelled():
-                # Mark the exception as retrieved, even if nothing awaits the thread any more.
-                thread.exception()
-            self.settled()
-
-        self.threads.add(thread)
-        thread.add_done_callback(ended)
-
-    def _got_somewhere(self) -> None:
-        if self.suspect:
-            self.suspect = False
+    def _note_progress(self) -> None:
+        if self.recorder.take_first_progress():
             # The worker may claim other runs again.
             self.engine.isolation.end(self.fence)
+
+    # -- messages
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Return the run's mailbox. Most runs never receive a message, so it is made late."""
+        if self._mailbox is None:
+            self._mailbox = self._make_mailbox(())
+        return self._mailbox
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """Return the names of the messages that the run waits for."""
+        return () if self._mailbox is None else self._mailbox.waiting
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether a message is here that the run waits for."""
+        return self._mailbox is not None and self._mailbox.has_news
+
+    @property
+    def last_message(self) -> int:
+        """Return the number of the newest message known here."""
+        return 0 if self._mailbox is None else self._mailbox.last
+
+    def _make_mailbox(self, messages: Sequence[Message]) -> Mailbox:
+        return Mailbox(
+            messages, self.journal.taken, self._record_message, self.poll_messages, self._received
+        )
+
+    def _record_message(self, name: str, number: str) -> None:
+        self.record("message", name, value=number)
+
+    def poll_messages(self) -> None:
+        """Look for messages that the run waits for. Replay gets its messages from the journal."""
+        if not self.is_replaying:
+            self.engine.request_poller.poll_messages(self)
+
+    def _received(self) -> None:
+        self.engine.request_poller.report_waiting(self)
 
     # -- delivering
 
@@ -559,7 +493,7 @@ class RunExecution:
             ending.wind_down(self)
             return
         # Inline for speed: this is on the path of every step.
-        if self.engine.shutdown.begun or self.unknown:
+        if self.engine.shutdown.begun or self.journal.effect_log.unknown:
             self.settled()
 
     # -- becoming idle
@@ -570,105 +504,33 @@ class RunExecution:
         The check comes in a later callback of the host loop, because a step calls this before it
         submits its result. An immediate release would drop that result.
         """
-        if (self.engine.shutdown.begun or self.unknown) and not self._idle_check_scheduled:
-            self._idle_check_scheduled = True
+        is_needed = self.engine.shutdown.begun or self.journal.effect_log.unknown
+        if is_needed and self.steps.begin_idle_check():
             self.host.call_soon(self._check_idle)
 
     def _check_idle(self) -> None:
-        self._idle_check_scheduled = False
-        if self.unknown:
+        self.steps.end_idle_check()
+        if self.journal.effect_log.unknown:
             release.park_if_idle(self)
         elif self.is_idle and self.engine.shutdown.begun:
             self.engine.listener.became_idle(self)
 
     @property
+    def is_executing(self) -> bool:
+        """Return whether code of the run's workflow or steps executes here."""
+        thread_is_busy = self.sync_thread is not None and self.sync_thread.busy
+        steps = self.steps
+        return bool(thread_is_busy or steps.threads or steps.nested or steps.executing())
+
+    @property
     def is_idle(self) -> bool:
         """Return whether the run is active and nothing of it is in flight here."""
-        thread_is_busy = self.thread is not None and self.thread.busy
-        in_flight = self.threads or thread_is_busy or self.inner or self.writing or self.pending
-        return self.end_reason is None and not (in_flight or self.units or self.executing())
+        in_flight = self.recorder.in_flight or self.recorder.pending or self.steps.open_units
+        return self.end_reason is None and not (in_flight or self.is_executing)
 
     def log_fields(self, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:
         """Return the structured fields for a log line about this run."""
         return self.engine.log_fields(self.row, step, attempt)
-
-    # -- effects
-
-    def is_open(self, key: str) -> bool:
-        """Return whether it is unknown if the effect at this call site happened."""
-        effect_record = self.journal.effect_log.get(key)
-        return effect_record is not None and effect_record.open
-
-    def executing(self) -> list[StepExecution]:
-        """Return the steps that execute now.
-
-        Steps that wait for their next attempt and tasks that follow children do not count.
-        """
-        return [
-            body
-            for body in list(self.step_executions.values())
-            if body is not None and not body.idle
-        ]
-
-    def forget_unstarted(self, key: str) -> None:
-        """Drop a call site whose task ended before its first turn. No task will await the call."""
-        call_site = self.call_sites.get(key)
-        if call_site is not None and call_site.coro is not None:
-            del self.call_sites[key]
-
-    # -- ending
-
-    def stop_clocks(self) -> None:
-        """Stop all timers and deliveries, and fail the pending waiters with the end reason."""
-        self._advancing = True
-        self.timers.clear()
-        if self.deadline is not None:
-            self.deadline.cancel()
-        for waiter in self._waiters.values():
-            if not waiter.done() and self.end_reason is not None:
-                waiter.set_exception(self.end_reason.error)
-
-    def diverge(self, recorded: str, asked: str) -> Diverged:
-        """End this execution as diverged, and return the exception.
-
-        Nothing more is recorded, even if the workflow's code catches it.
-        """
-        line = users_line(self.workflow.fn.__module__, self._callers())
-        return self._diverge(Diverged(recorded, asked, run=self.id, line=line))
-
-    def _diverge(self, diverged: Diverged) -> Diverged:
-        """Make a divergence the end reason, instead of any other reason but an earlier one."""
-        reason = self.end_reason
-        if reason is not None and isinstance(reason.error, Diverged):
-            return reason.error
-        self._stop(EndReason.diverged(diverged))
-        return diverged
-
-    def _callers(self) -> Iterator[asyncio.Task[Any]]:
-        """Yield the workflow's current task, its chain of creators, and the main task."""
-        task = asyncio.current_task(self.loop)
-        while task is not None:
-            yield task
-            creator = getattr(task, "creator", None)
-            task = None if creator is None else creator()
-        if self.main is not None:
-            yield self.main
-
-    def refuse(self, error: E) -> E:
-        """End this execution and fail the run with this error.
-
-        The run fails even if the workflow's code catches the error. Return the error with the
-        user's line added to its message. Safe to call from any thread.
-        """
-        line = users_line(self.workflow.fn.__module__, self._callers())
-        if line is not None:
-            error.args = (f"{error} The call is at {line}.",)
-        if self.end_reason is None:
-            self._stop(EndReason.refused(error))
-            with suppress(RuntimeError):
-                # The host loop may be closed.
-                self.host.call_soon_threadsafe(self.advance)
-        return error
 
 
 class _Unreadable(Diverged):
@@ -681,32 +543,3 @@ class _Unreadable(Diverged):
 
     def __str__(self) -> str:
         return f"{NO_JOURNAL}: {self.recorded}"
-
-
-class _Wait(asyncio.Future[None]):
-    """A workflow task's wait at a call site.
-
-    A cancellation does not end the wait: only the entry that answers the call site does. The task
-    does not wake before that, so it can be cancelled any number of times in between.
-    """
-
-    execution: RunExecution
-    call_site: CallSite
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        if self.done() or self.execution.end_reason is not None:
-            return super().cancel(msg)
-        self.execution.cancel_call(self.call_site, msg)
-        return True
-
-
-def _cancel_again(task: asyncio.Task[Any] | None, message: Any) -> None:
-    """Cancel what a cancelled task awaits after its effect.
-
-    An effect that acts is not interrupted, so the cancelled task receives its outcome first. Do
-    nothing if the cancellation is over, for example because the task has left its `timeout` block.
-    """
-    if task is not None and not task.done() and task.cancelling():
-        task.cancel(message)
-        # This repeats the earlier request. It must not count twice.
-        task.uncancel()

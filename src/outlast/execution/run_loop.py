@@ -237,18 +237,18 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # type: ignore[attr-defined]
-        self.execution.timers.set(self.scope().key("(timer)"), handle)
+        self.execution.clock.set_timer(self.scope().key("(timer)"), handle)
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self.execution.timers.drop(handle)
+        self.execution.clock.drop_timer(handle)
 
     def time(self) -> float:
         """Return the run's time: the time of the last delivered entry.
 
         It stands still in between.
         """
-        return self.execution.time
+        return self.execution.clock.time
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -265,7 +265,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         return task
 
     def _forget(self, task: RunTask) -> None:
-        self.execution.forget_unstarted(task.scope.path[:-1])
+        self.execution.calls.forget_unstarted(task.scope.path[:-1])
         self.tasks.pop(task, None)
 
     def _scope_for(self, coro: Any) -> Scope:

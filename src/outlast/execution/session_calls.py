@@ -20,6 +20,7 @@ from outlast.codec.exceptions import encode_error
 from outlast.codec.signature import canonical, shortened
 from outlast.errors import LimitExceeded, StoreError, VersionConflict
 from outlast.execution.call_site import CallSite
+from outlast.execution.calls import make_awaitable
 from outlast.execution.state import EndReason
 from outlast.store.commands import (
     VERSION,
@@ -203,16 +204,18 @@ def _touched(command: Any, outcome: Any) -> None:
 
 def look_in_run(execution: RunExecution, asked: Look[T]) -> Coroutine[Any, Any, T]:
     """Reserve the call site of a read now, and return a coroutine that reads when awaited."""
-    call_site = execution.reserve_call("session", asked.name, fingerprint(asked.at.id, *asked.args))
+    call_site = execution.calls.reserve(
+        "session", asked.name, fingerprint(asked.at.id, *asked.args)
+    )
     call_site.codec = partial(_Reads, asked.decode)
-    return execution.make_awaitable(call_site, partial(_launch, work=partial(_look, asked=asked)))
+    return make_awaitable(execution, call_site, partial(_launch, work=partial(_look, asked=asked)))
 
 
 def change_in_run(execution: RunExecution, wanted: Change) -> Coroutine[Any, Any, Any]:
-    call_site = execution.reserve_call("session", wanted.name, wanted.identity)
+    call_site = execution.calls.reserve("session", wanted.name, wanted.identity)
     call_site.codec = partial(_Reads, wanted.decode)
-    return execution.make_awaitable(
-        call_site, partial(_launch, work=partial(_change, wanted=wanted))
+    return make_awaitable(
+        execution, call_site, partial(_launch, work=partial(_change, wanted=wanted))
     )
 
 
@@ -232,8 +235,7 @@ def _launch(
     task: asyncio.Task[None] = asyncio.Task(
         _follow(execution, call_site, work), loop=execution.host, name=call_site.key
     )
-    execution.step_executions[task] = None
-    task.add_done_callback(lambda task: execution.step_executions.pop(task, None))
+    execution.steps.follow(task)
     execution.engine.track_task(task)
 
 

@@ -21,7 +21,7 @@ Line = tuple[CodeType, int]
 def calling_line() -> Line:
     """Return the innermost line outside Outlast.
 
-    Only for `RunExecution.reserve_call`, called by another function of Outlast: the first frames
+    Only for `CallTable.reserve`, called by another function of Outlast: the first frames
     are skipped.
     """
     # Walking frames costs time, so skip those known to be Outlast's.

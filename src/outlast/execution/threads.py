@@ -189,10 +189,10 @@ class Executor(ThreadPoolExecutor):
         body = BODY.get()
         if body is not None and asyncio._get_running_loop() is body.execution.host:
             thread = asyncio.wrap_future(future, loop=body.execution.host)
-            body.execution.watch_thread(thread)
-            if body.is_effect:
-                body.orphan_threads = (*body.orphan_threads, thread)
-                body.execution.orphan_threads.append(thread)
+            body.execution.steps.watch_thread(thread, body.execution.settled)
+            if body.effect is not None:
+                body.effect.threads = (*body.effect.threads, thread)
+                body.execution.steps.add_orphan(thread)
         return future
 
 

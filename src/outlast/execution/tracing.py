@@ -179,7 +179,7 @@ class ExecutionSpan:
         from opentelemetry.trace import Link
 
         here = execution.engine.executions.get(execution.row.parent or "")
-        parent = execution.parent if here is None else here.row
+        parent = execution.trace.parent if here is None else here.row
         return [] if parent is None else [Link(spans.root(parent.seed, parent.workflow))]
 
     def enter(self) -> None:
@@ -271,7 +271,8 @@ def _facts(execution: RunExecution, row: RunRow) -> dict[str, Any]:
         "outlast.run": row.id, "outlast.workflow": execution.workflow.name, "outlast.queue": row.queue, "outlast.life": row.lives,
         "outlast.fence": row.fence, "outlast.worker": row.worker or "", "outlast.undoing": execution.undoing,
     }  # fmt: skip
-    return facts if execution.cause is None else {**facts, "outlast.cause": execution.cause}
+    cause = execution.trace.cause
+    return facts if cause is None else {**facts, "outlast.cause": cause}
 
 
 def _error_of(reason: EndReason | None, outcome: RunOutcome) -> str | None:

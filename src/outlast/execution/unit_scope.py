@@ -52,8 +52,11 @@ def units_around(effect: EffectDefinition, *, needs_compensation: bool = True) -
     return units
 
 
-def join(units: list[UnitScope], call_site: CallSite) -> None:
-    """Add a call site to these units, which are given innermost first."""
-    call_site.units = tuple(unit.name for unit in reversed(units))
+def join(units: list[UnitScope], call_site: CallSite) -> tuple[str, ...]:
+    """Add a call site to these units, which are given innermost first.
+
+    Return the units' names, outermost first.
+    """
     for unit in units:
         unit.members.append(call_site)
+    return tuple(unit.name for unit in reversed(units))

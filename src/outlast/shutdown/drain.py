@@ -210,7 +210,7 @@ class Drain:
             engine.track_task(self._loop.create_task(self._learn()))
             # Release idle runs first: everything their next worker needs is recorded.
             for execution in sorted(
-                engine.executions.values(), key=lambda execution: bool(execution.step_executions)
+                engine.executions.values(), key=lambda execution: bool(execution.steps.tasks)
             ):
                 release_if_idle(execution, self.signal.reason)
             await self._wait(self.signal.checkpoint_reserve + self.signal.exit_reserve)
@@ -261,13 +261,13 @@ class Drain:
                 self._checkpoint(execution, body, "its time is up")
         for execution in list(self._engine.executions.values()):
             # Open units do not keep the run any longer.
-            execution.units = 0
+            execution.steps.close_units()
             release_if_idle(execution, self.signal.reason)
         for consumer in list(self._engine.consumers):
             consumer.stop_all()
 
     def _checkpoint(self, execution: RunExecution, body: StepExecution, why: str) -> None:
-        execution.checkpointed = True
+        execution.steps.interrupt()
         body.leave(f"drain: {self.signal.reason}; {why}")
 
     def became_idle(self, execution: RunExecution) -> None:
@@ -305,13 +305,13 @@ class Drain:
         else:
             if outcome.kind is OutcomeKind.WAITING:
                 report.waiting += 1
-            elif execution.checkpointed:
+            elif execution.steps.interrupted:
                 report.checkpointed += 1
             else:
                 report.released += 1
             report.compensations += execution.journal.effect_log.compensations
-            if execution.run_cost is not None:
-                self._cost = self._cost.plus(execution.run_cost.kept, UNITS_MAX)
+            if execution.trace.cost is not None:
+                self._cost = self._cost.plus(execution.trace.cost.kept, UNITS_MAX)
                 report.cost = dict(self._cost.document())
         self._changed.set()
 
@@ -325,18 +325,18 @@ class Drain:
 
     def _under_way(self) -> Iterator[tuple[RunExecution, StepExecution]]:
         for execution in list(self._engine.executions.values()):
-            for body in execution.executing():
+            for body in execution.steps.executing():
                 yield execution, body
 
     def _what_is_left(self) -> Iterator[Remaining]:
         engine = self._engine
         for execution in list(engine.executions.values()):
-            bodies = execution.executing()
+            bodies = execution.steps.executing()
             for body in bodies:
                 seconds = round(self._loop.time() - body.since, 3)
                 yield Remaining("run", execution.id, body.key, seconds, _why_left(body))
             if not bodies:
-                threaded = execution.threads or execution.thread is not None
+                threaded = execution.steps.threads or execution.sync_thread is not None
                 yield Remaining(
                     "run",
                     execution.id,
@@ -400,9 +400,8 @@ class Drain:
         }
         for execution in list(engine.executions.values()):
             # Its steps were cut: the run is not at a boundary.
-            execution.checkpointed = execution.checkpointed or any(
-                execution.step_executions.values()
-            )
+            if any(execution.steps.tasks.values()):
+                execution.steps.interrupt()
             execution.stop(EndReason.released(f"drain: {self.signal.reason}"))
         report.seconds = self.signal.seconds
         report.began = datetime.fromtimestamp(engine.store.now() - report.seconds, UTC)

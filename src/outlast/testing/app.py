@@ -125,7 +125,7 @@ class App(Outlast):
             loop.busy = lambda: (
                 engine.pool.busy > 0
                 or any(
-                    execution.thread is not None and execution.thread.busy
+                    execution.sync_thread is not None and execution.sync_thread.busy
                     for execution in engine.executions.values()
                 )
             )

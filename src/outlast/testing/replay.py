@@ -106,7 +106,7 @@ class _NoBodies(dict[Any, Callable[..., Any]]):
 
 def _call_of(body: StepExecution | None, name: str) -> tuple[str, str | None]:
     """Return the call that a step execution belongs to, and the line that made it."""
-    call_site = None if body is None else body.execution.call_sites.get(body.outer.key)
+    call_site = None if body is None else body.execution.calls.sites.get(body.outer.key)
     if call_site is None:
         return f"step {name}", None
     return str(call_site), None if call_site.line is None else shown(call_site.line)

@@ -1,0 +1,365 @@
+"""Execute the bodies of steps, with their attempts, on the host loop or in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from contextvars import copy_context
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from outlast.codec.exceptions import CANCELLED, encode_error
+from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
+from outlast.execution.call_site import CallSite
+from outlast.execution.state import EndReason
+from outlast.execution.step_execution import BODY, StepExecution, StepState
+from outlast.execution.unit_scope import UNIT
+from outlast.telemetry.error_text import cut, format_recorded
+
+if TYPE_CHECKING:
+    from outlast.execution.definitions import StepDefinition
+    from outlast.execution.run_execution import RunExecution
+
+log = logging.getLogger("outlast.replay")
+_jitter = random.Random()  # noqa: S311 - no secret; leaves the program's seeded one alone
+
+
+def launch(
+    execution: RunExecution, call_site: CallSite, step: StepDefinition, args: Any, kwargs: Any
+) -> None:
+    """Start a step's body on the host loop. Called on the run loop."""
+    body = StepExecution(execution, call_site.key, step.name, {})
+    # A task copies the context it is created in, so the body can set itself as the current one.
+    work = (
+        _perform(body, call_site, step, args, kwargs)
+        if execution.trace.span is None
+        else execution.trace.span.around(
+            body, partial(_perform, body, call_site, step, args, kwargs)
+        )
+    )
+    task = body.task = asyncio.Task(work, loop=execution.host, name=call_site.key)
+    call_site.stop = partial(_stop, body, call_site)
+    execution.steps.add(task, body)
+
+
+def _stop(body: StepExecution, call_site: CallSite) -> None:
+    """Cancel a step on behalf of the workflow.
+
+    A task that is cancelled before its first turn never executes, so the cancellation is recorded
+    here.
+    """
+    task = body.task
+    if task is not None:
+        task.cancel()
+        if body.state is StepState.SCHEDULED:
+            body.execution.steps.discard(task)
+            body.task = None
+            body.execution.record(
+                "step", call_site.key, call_site.args, error=CANCELLED, asked=True
+            )
+            body.ended("cancelled")
+
+
+async def _perform(
+    body: StepExecution, call_site: CallSite, step: StepDefinition, args: Any, kwargs: Any
+) -> None:
+    BODY.set(body)
+    execution = body.execution
+    body.state = StepState.EXECUTING
+    body.started = perf_counter()
+    text_max = execution.engine.settings.error_text_max
+    if execution.engine.observe is not None:
+        execution.engine.observe(execution.id, call_site.key)
+    text = error = None
+    try:
+        earlier = execution.journal.attempts.pop(call_site.key, None)
+        if earlier is not None:
+            body.attempt = earlier.count + 1
+            await _pause(body, earlier.due - execution.clock.now())
+        text, call_site.value = await attempt(body, step, args, kwargs)
+    except asyncio.CancelledError as cancelled:
+        task = asyncio.current_task()
+        if call_site.asked:
+            error = CANCELLED
+        elif body.leaving is not None:
+            return
+        elif task is not None and task.cancelling():
+            why = "its step was cancelled from outside, as at the end of the program"
+            execution.stop(EndReason.released(why))
+            return
+        else:
+            # The body raised a CancelledError that nothing had requested.
+            error = encode_error(StepFailed("asyncio.CancelledError", str(cancelled)), text_max)
+    except Evicted:
+        return
+    except Draining as refused:
+        if execution.engine.shutdown.begun:
+            # A draining process refused the call. The next execution makes it.
+            return
+        error = encode_error(refused, text_max)
+    except (SystemExit, KeyboardInterrupt):
+        # The program ends. The next execution repeats the step.
+        execution.stop(EndReason.released("its program ended in the middle of a step"))
+        raise
+    except BaseException as raised:
+        error = encode_error(raised, text_max)
+    finally:
+        # Nothing is awaited from here on. A done callback would cost each step a turn of the host
+        # loop.
+        execution.steps.discard(body.task)
+        # The task's context holds this body.
+        body.task = None
+        execution.settled()
+    if body.is_cut and not call_site.asked:
+        # Do not record a result that was cut short.
+        return
+    _record(body, call_site, step, text, error)
+
+
+def _record(
+    body: StepExecution,
+    call_site: CallSite,
+    step: StepDefinition,
+    text: str | None,
+    error: str | None,
+) -> None:
+    """Record the step's outcome and update metrics."""
+    execution = body.execution
+    if execution.engine.log_values:
+        say_values(body, call_site.args or "", text, error)
+    seconds = perf_counter() - body.started
+    cost = None if body.cost is None else body.take_cost()
+    recorded = execution.record(
+        "step",
+        call_site.key,
+        call_site.args,
+        text,
+        error,
+        seconds,
+        body.attempt,
+        call_site.asked,
+        cost=cost,
+    )
+    if error is None:
+        took = execution.host.time() - body.since
+        if step.is_measured:
+            execution.engine.durations.add(execution.workflow.name, body.name, took)
+        if recorded:
+            body.ended("done", took)
+    elif recorded:
+        body.ended("cancelled" if error == CANCELLED else "failed", error=error)
+
+
+async def attempt(
+    body: StepExecution, step: StepDefinition, args: Any, kwargs: Any
+) -> tuple[str, Any]:
+    """Make attempts until one succeeds or none is left.
+
+    Return the result as recorded text and as the value that every execution decodes from it. Raise
+    the last error if no attempt succeeds. The body owns the arguments.
+    """
+    codec, engine, given = step.signature.returns(), body.execution.engine, (args, kwargs)
+    while True:
+        thread: list[asyncio.Future[Any]] = []
+        if body.attempt <= step.retries:
+            # The attempt may change its arguments, and another attempt may follow.
+            args, kwargs = step.signature.copied(*given)
+        else:
+            args, kwargs = given
+        before = step.signature.fingerprint(args, kwargs) if step.watched else ""
+        body.since = body.execution.host.time()
+        try:
+            if step.is_async and step.timeout is None:
+                value = await engine.step_overrides.get(step, step.fn)(*args, **kwargs)
+            else:
+                value = await _bounded(body, step, args, kwargs, thread)
+            text, value = codec.round_trip(value)
+            if len(text) > engine.settings.value_size_max:
+                engine.check_size(text, f"the result of step {step.name}")
+        except Unrecordable as error:
+            raise Unrecordable(f"step {step.name}: {error}") from error.__cause__
+        except LimitExceeded:
+            raise
+        except Exception as error:
+            if body.attempt > step.retries or not isinstance(error, step.retry_on):
+                raise
+            if body.outer.is_cut or (engine.shutdown.begun and isinstance(error, Draining)):
+                # The drain caused the error. It does not use up an attempt.
+                raise
+            delay = delay_before(step, body.attempt)
+            body.record_failure(error, delay)
+            body.forget_listeners()
+            if thread:
+                # No attempt starts while the thread of the last one is alive.
+                await asyncio.wait(thread)
+            await _pause(body, delay)
+            body.attempt += 1
+            body.error_text = None
+            body.calls.clear()
+        else:
+            if step.watched:
+                _say_if_changed(body, step, before, args, kwargs)
+            return text, value
+
+
+def _say_if_changed(
+    body: StepExecution, step: StepDefinition, before: str, args: Any, kwargs: Any
+) -> None:
+    """Warn, once per step and process, if a step changes its arguments.
+
+    They are copies. The workflow never sees the change.
+    """
+    step.watched -= 1
+    if step.signature.changed(before, args, kwargs):
+        step.watched = 0
+        saying = (
+            "step %s changes its arguments. They are copies: the workflow does not see that. "
+            "Let it return what the workflow is to know."
+        )
+        log.warning(
+            saying, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt)
+        )
+
+
+async def _pause(body: StepExecution, seconds: float) -> None:
+    """Wait until the next attempt.
+
+    During a drain, another execution makes that attempt, unless a unit must end first.
+    """
+    engine = body.execution.engine
+    until = engine.loop.time() + seconds
+    body.state = StepState.IDLE
+    if body.outer is body:
+        body.execution.settled()
+        await asyncio.sleep(seconds)
+        if not body.execution.may_start(UNIT.get()):
+            # The wait is cancelled when the run is released.
+            await engine.loop.create_future()
+    elif seconds > 0:
+        await asyncio.wait([engine.shutdown.announced], timeout=seconds)
+        engine.shutdown.check_nested(UNIT.get())
+        await asyncio.sleep(until - engine.loop.time())
+    body.state = StepState.EXECUTING
+
+
+async def _bounded(
+    body: StepExecution,
+    step: StepDefinition,
+    args: Any,
+    kwargs: Any,
+    thread: list[asyncio.Future[Any]],
+) -> Any:
+    """Make one attempt within the step's time-out, in a thread if the step is sync.
+
+    Raise StepTimeout if it takes longer.
+    """
+    fn = body.execution.engine.step_overrides.get(step, step.fn)
+    try:
+        async with asyncio.timeout(step.timeout) as limit:
+            if step.is_async:
+                return await fn(*args, **kwargs)
+            future = body.execution.engine.pool.run(
+                asyncio.get_running_loop(), copy_context(), fn, *args, **kwargs
+            )
+            thread.append(future)
+            body.execution.steps.watch_thread(future, body.execution.settled)
+            body.outer.threads += 1
+            future.add_done_callback(partial(_thread_ended, body))
+            try:
+                return await asyncio.shield(future)
+            finally:
+                if not future.done() and body.outer is not body:
+                    # The thread continues without its step.
+                    future.add_done_callback(partial(_abandoned_thread_ended, body.outer))
+    except TimeoutError as error:
+        if limit.expired():
+            raise StepTimeout(
+                f"step {step.name} took longer than its timeout of {step.timeout} s."
+            ) from error
+        raise
+
+
+def _thread_ended(body: StepExecution, _: asyncio.Future[Any]) -> None:
+    body.outer.threads -= 1
+
+
+def _abandoned_thread_ended(outer: StepExecution, _: asyncio.Future[Any]) -> None:
+    if outer.leaving is not None:
+        outer.cancel()
+
+
+def say_values(body: StepExecution, args: str, text: str | None, error: str | None) -> None:
+    """Log a step's arguments and its outcome, cut to the length that the settings allow."""
+    execution, characters = body.execution, body.execution.engine.log_values
+    came = (
+        f"raised {format_recorded(error, characters)}"
+        if error is not None
+        else cut(text or "null", characters)
+    )
+    saying = "%s %s(%s) of run %s: %s"
+    log.debug(
+        saying, body.kind, body.key, cut(args, characters), execution.id, came,
+        extra=execution.log_fields(body.key, body.attempt),
+    )  # fmt: skip
+
+
+def delay_before(step: StepDefinition, attempt: int) -> float:
+    """Return the delay after a failed attempt, in seconds.
+
+    It doubles from `backoff` up to `backoff_max`, with up to 50 % jitter so that retries spread
+    out.
+    """
+    full: float = min(step.backoff_max, step.backoff * 2.0 ** min(attempt - 1, 60))
+    return full * (0.5 + _jitter.random() / 2)
+
+
+async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: Any) -> Any:
+    """Execute a step that another step's body calls.
+
+    Its result is recorded by name and arguments under the outer step, and is reused when the outer
+    step is repeated. Failures are not recorded: they are part of the outer attempt.
+    """
+    execution = body.execution
+    execution.check_active()
+    execution.engine.shutdown.check_nested(UNIT.get(), stopping=body.outer.leaving is not None)
+    fingerprint = step.signature.fingerprint(args, kwargs)
+    call = f"{step.name}({fingerprint})"
+    body.calls[call] = body.calls.get(call, 0) + 1
+    key = f"{body.key}/{call}#{body.calls[call]}"
+    recorded = execution.journal.inner.get(key)
+    known = body.results.get(key) or (recorded.value if recorded is not None else None)
+    if known is not None:
+        execution.engine.meters.replayed(execution.workflow.name)
+        return step.signature.returns().decode(known)
+    args, kwargs = step.signature.copied(args, kwargs)
+    within = StepExecution(execution, key, step.name, body.results, body)
+    token = BODY.set(within)
+    execution.steps.enter_nested()
+    try:
+        if execution.trace.span is None:
+            text, value = await attempt(within, step, args, kwargs)
+        else:
+            text, value = await execution.trace.span.around(
+                within, partial(attempt, within, step, args, kwargs)
+            )
+        seconds = perf_counter() - within.started
+        await execution.record_and_wait(
+            "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt,
+            cost=within.take_cost(),
+        )  # fmt: skip
+        body.results[key] = text
+        within.ended("done", execution.host.time() - within.since)
+    except Exception as error:
+        if not isinstance(error, (Evicted, Draining)):
+            within.ended("failed")
+        raise
+    finally:
+        execution.steps.leave_nested()
+        BODY.reset(token)
+        within.forget_listeners()
+        within.move_cost_to(body)
+        if body.outer.must_stop:
+            body.outer.cancel()
+    return value
