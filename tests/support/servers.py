@@ -1,11 +1,12 @@
-"""Real servers for the tests: started when first asked for, once a process of pytest's, stopped at its end.
+"""Real servers for the tests: each pytest process starts one when a test first asks, and stops it at its end.
 
-`OUTLAST_TEST_POSTGRES` and `OUTLAST_TEST_REDIS` (addresses) name servers to use instead; then nothing is started. What a test makes in
-a server it removes, or keeps under a name of its own: several tests, and with xdist several processes, may share one. A test that stops its
-server starts one of its own, with `outlast.testing.servers`.
+`OUTLAST_TEST_POSTGRES` and `OUTLAST_TEST_REDIS` are addresses of servers to use instead. A test removes what
+it makes in a server, or keeps it under a name of its own, because several tests and processes may share one.
+A test that stops its server starts one of its own with `outlast.testing.servers`.
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,8 +16,13 @@ from redis import utils
 
 from outlast.testing import servers
 
-# redis-py reads its version from its package's metadata for each connection, which takes longer than to connect.
+# redis-py reads its version from the metadata of its package for each connection. That takes longer than
+# to connect.
 utils.get_lib_version = cache(utils.get_lib_version)
+
+
+SMALL_LOG = "max_wal_size=256MB"
+"""Keep the write-ahead log small, since the temporary folder may be in memory."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,10 @@ def postgres_server() -> Iterator[servers.Server | Given]:
     if url := os.environ.get("OUTLAST_TEST_POSTGRES"):
         yield Given(url)
     else:
-        with servers.postgres_server() as server:
+        with servers.postgres_server(None, SMALL_LOG) as server:
             yield server
+            # An orderly end writes and removes thousands of files that nobody will read.
+            server.stop(signal.SIGQUIT)
 
 
 @pytest.fixture(scope="session")

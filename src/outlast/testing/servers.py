@@ -119,7 +119,8 @@ def postgres_server(
         user = "nobody" if os.geteuid() == 0 else None
         if user:
             for part in (wheel / "pginstall18", wheel.with_suffix(".libs")):
-                shutil.copytree(part, home / part.relative_to(wheel.parent))
+                there = home / part.relative_to(wheel.parent)
+                shutil.copytree(part, there, copy_function=_link_or_copy)
             wheel = home / wheel.name
             home.chmod(0o755)
         programs = wheel / "pginstall18"
@@ -216,12 +217,22 @@ def _wheel(what: str, client: str, server: str) -> Path:
 @contextmanager
 def _folder(prefix: str, given: Path | None) -> Iterator[Path]:
     """Create a folder with a short path, as a Unix socket needs, near the given one if possible."""
-    there = Path("/tmp") if given is None or len(os.fspath(given)) > 60 else _open_to_all(given)  # noqa: S108
+    near = (given, Path(tempfile.gettempdir()))
+    short = [there for there in near if there is not None and len(os.fspath(there)) <= 60]
+    there = _open_to_all(short[0]) if short else Path("/tmp")  # noqa: S108
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=there))
     try:
         yield folder
     finally:
         shutil.rmtree(folder)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Link a file, which costs a tenth of a copy, or copy it if the target is on another disk."""
+    try:
+        os.link(os.path.realpath(source), target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _open_to_all(folder: Path) -> Path:
