@@ -4,7 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
-WORKERS ?= 4
+# Many tests wait for other processes, so more workers than cores keep the cores busy.
+WORKERS ?= 6
 
 .PHONY: demo test test-fast coverage mutants lint types stores soak chaos alerts pythons check-fresh bench burst record format clean
 

@@ -23,8 +23,9 @@ from outlast.testing import App, VirtualClock
 from outlast.testing.crash import Crash, _forget
 from outlast.testing.store_hooks import reopen
 from outlast.testing.store_images import EmptyStore, empty_file, image_of, open_image
+from support.order import spread_long_files
 from support.servers import postgres_server, redis_server  # noqa: F401 - fixtures
-from support.stores import HERE, place, pytest_collection_modifyitems  # noqa: F401 - a fixture and a hook
+from support.stores import HERE, leave_for_make_stores, place  # noqa: F401 - a fixture
 
 # Outlast reads these variables. A developer's servers and settings must reach neither the tests nor the
 # programs that they start.
@@ -70,6 +71,14 @@ hypothesis_settings.register_profile(
     max_examples=1000 if _SOAK else 50,
 )
 hypothesis_settings.load_profile("outlast")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_for_make_stores(config, items)
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = spread_long_files(items, workers)
 
 
 def pytest_collection_finish() -> None:

@@ -121,8 +121,8 @@ def _redis_tables(address: str, names: Collection[str]) -> dict[str, Table]:
         }
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave for `make stores` what `make test` does not run.
+def leave_for_make_stores(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what `make test` does not run.
 
     A test that supports several stores runs on one of them, chosen by its name. Tests marked `extended`
     do not run.
