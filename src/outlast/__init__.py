@@ -18,8 +18,9 @@ from outlast.api.batch_in_workflow import each, map  # noqa: A004 - the design's
 from outlast.api.checkpoint import Checkpoint
 from outlast.api.context import Current, current, now, progress, random, receive, sleep, uuid
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, compensate_with, effect
+from outlast.api.item import Item
 from outlast.api.outlast import Outlast, run
-from outlast.api.queue import Item, Queue
+from outlast.api.queue import Queue
 from outlast.api.run import Run
 from outlast.api.session import Session, SessionInfo
 from outlast.api.session_in_workflow import checkpoint, session

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing, suppress
 import pytest
 
 from outlast import Draining, Outlast, StoreUnavailable, step, workflow
-from outlast.api.queue import Consumer
+from outlast.engine.consumer import Consumer
 from outlast.engine.engine import Engine
 from support.waiting import WAIT_SECONDS, wait_until_async
 

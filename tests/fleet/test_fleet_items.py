@@ -271,7 +271,7 @@ def test_put_and_claim_are_refused_while_the_process_drains(fleet):
 
     asyncio.run(main())
     assert len(refused) == 2
-    assert all("on its way out" in text for text in refused)
+    assert all("shutting down" in text for text in refused)
     assert size(fleet) == 1, "the item was released, and nothing was put"
 
 

@@ -288,7 +288,7 @@ def test_sync_handler_runs_in_a_thread():
 def test_put_is_refused_while_the_app_closes():
     async def main(app):
         app._open.shutdown.begun = True
-        with pytest.raises(Draining, match="on its way out"):
+        with pytest.raises(Draining, match="shutting down"):
             await app.queue("q").put(1)
         with pytest.raises(Draining):
             await app.queue("q").claim()

@@ -72,7 +72,7 @@ from outlast.telemetry.logs import hide
 from outlast.telemetry.meters import meters_of
 
 if TYPE_CHECKING:
-    from outlast.api.queue import Consumer
+    from outlast.engine.consumer import Consumer
     from outlast.execution.definitions import WorkflowCall, WorkflowDefinition
     from outlast.execution.run_loop import RunLoop
 

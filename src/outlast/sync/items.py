@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from outlast.api import queue as core
+from outlast.api.item import Item as AsyncItem
 from outlast.api.map import is_async
 from outlast.api.queue import UNCHANGED
 from outlast.sync.portal import Portal
@@ -18,8 +19,9 @@ class Item:
     This worker holds it until it is acked or nacked, or the worker is declared dead.
     """
 
-    def __init__(self, portal: Portal, item: core.Item) -> None:
-        self._portal, self._item = portal, item
+    def __init__(self, portal: Portal, item: AsyncItem) -> None:
+        self._portal = portal
+        self._item = item
 
     @property
     def id(self) -> str:
@@ -117,11 +119,14 @@ class Queue:
         returns and nacked when it raises, unless `fn` did so itself.
         """
         core.check_handler(fn)
-        wrong = f"consume() of a sync program takes a plain function, not {fn!r}, which is async: `from outlast import Outlast`."
+        wrong = (
+            f"consume() of a sync program takes a plain function, not {fn!r}, which is async: "
+            "`from outlast import Outlast`."
+        )
         if is_async(fn):
             raise TypeError(wrong)
 
-        def handle(item: core.Item) -> None:
+        def handle(item: AsyncItem) -> None:
             answer = fn(Item(self._portal, item))
             if inspect.isawaitable(answer):
                 # A lambda around a coroutine function returns one. Nothing awaits it here.
