@@ -16,14 +16,14 @@ SECTION = PAGE.partition("## Each kind of step at each moment of death\n")[2].pa
 CELL = re.compile(r"\[[^\]]+\]\((?P<file>[^) ]+) \"(?P<test>[^\"]+)\"\)")
 
 KINDS = (
-    "step", "step with progress", "step in a step", "effect with `verify`", "effect, `idempotent`", "effect with neither", "compensation",
+    "step", "step with progress", "nested step", "effect with `verify`", "effect, `idempotent`", "effect with neither", "compensation",
     "unit", "timer", "message", "child",
 )  # fmt: skip
 MOMENTS = (
-    "before it starts", "its intent is on record", "in the middle, before anything happened outside", "it happened outside and is not recorded",
-    "it is recorded", "it was stopped in the middle, and another took over", "a drain, in the middle", "the store is out of reach, from the middle on",
+    "before it starts", "its intent is recorded", "during the act, before anything happened", "it happened, not yet recorded",
+    "after it is recorded", "frozen during the act, another took over", "a drain during the act", "the store becomes unreachable during the act",
 )  # fmt: skip
-WITHOUT_INTENT = {"step", "step with progress", "step in a step", "timer", "message", "child"}
+WITHOUT_INTENT = {"step", "step with progress", "nested step", "timer", "message", "child"}
 
 
 def table() -> list[list[str]]:
@@ -65,7 +65,7 @@ def test_every_kind_and_every_moment_is_there() -> None:
 
 def test_every_cell_is_a_test_but_where_there_is_no_such_moment() -> None:
     for kind, moment, cell in cells():
-        if moment == "its intent is on record" and kind in WITHOUT_INTENT:
+        if moment == "its intent is recorded" and kind in WITHOUT_INTENT:
             assert cell == "\N{EN DASH}"
         else:
             assert CELL.fullmatch(cell), f"{kind}, {moment}: {cell}"
@@ -89,5 +89,6 @@ def test_every_test_of_a_moment_is_named_by_a_cell(collected) -> None:
 
 def test_the_defaults_of_effects_are_as_the_page_says() -> None:
     settings = Settings()
-    assert f"| `effect_margin` | {settings.effect_margin:g} s |" in PAGE
-    assert f"| `verify_attempts` | {settings.verify_attempts} |" in PAGE
+    limits = (ROOT / "docs" / "limits.md").read_text()
+    assert f"| `effect_margin` | {settings.effect_margin:g} s |" in limits
+    assert f"| `verify_attempts` | {settings.verify_attempts} |" in limits

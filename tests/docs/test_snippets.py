@@ -133,9 +133,9 @@ def test_every_setting_and_exit_code_is_documented() -> None:
     from outlast.cli import exit_codes
     from outlast.settings import Settings
 
-    guarantees, commands = (DOCS / "guarantees.md").read_text(), (DOCS / "commands.md").read_text()
+    limits, commands = (DOCS / "limits.md").read_text(), (DOCS / "commands.md").read_text()
     assert [
-        f.name for f in fields(Settings) if f.name != "store" and f"`{f.name}`" not in guarantees
+        f.name for f in fields(Settings) if f.name != "store" and f"`{f.name}`" not in limits
     ] == []
     assert [
         code
