@@ -68,15 +68,18 @@ from outlast.errors import (
 from outlast.execution.progress import Progress
 from outlast.shutdown.report import DrainReport
 from outlast.streams import resume_stream
-
-__version__ = "0.1.0"
-"""The library's version, as `outlast --version` prints it."""
+from outlast.version import __version__
 
 __all__ = [
-    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo", "Evicted", "Happened",
-    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
-    "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "Session", "SessionInfo", "SettingsError",
-    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled",
-    "SyncEffect", "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream", "run", "session", "sleep", "step", "unit", "uuid", "workflow",
+    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint",
+    "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect",
+    "EffectInfo", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun",
+    "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo", "Run",
+    "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
+    "Session", "SessionInfo", "SettingsError", "StaleFence", "Step", "StepFailed", "StepTimeout",
+    "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled", "SyncEffect",
+    "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict",
+    "WorkerInfo", "Workflow", "WrongStatus", "__version__", "checkpoint", "compensate_with",
+    "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream",
+    "run", "session", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import outlast
 ROOT = Path(outlast.__file__).parent
 
 LAYERS = (
-    {"errors"},
+    {"errors", "version"},
     {"codec", "explain"},
     {"settings"},
     {"telemetry"},
@@ -83,6 +83,19 @@ def test_packages_import_only_from_lower_layers():
                 if other != package and RANKS[other] >= RANKS[package]
             }
     assert upward == NOT_YET
+
+
+def test_only_tools_and_testing_import_the_root():
+    """`outlast/__init__.py` re-exports api, so that a package below api must not import it."""
+    found = set()
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "outlast":
+                if {alias.name for alias in node.names} - set(RANKS):
+                    found.add(path.relative_to(ROOT).parts[0])
+            elif isinstance(node, ast.Import) and "outlast" in {alias.name for alias in node.names}:
+                found.add(path.relative_to(ROOT).parts[0])
+    assert found <= {"tools", "testing"}
 
 
 def test_packages_are_imported_by_name_in_three_places():

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-import outlast
 from outlast.cli.exit_codes import EPILOG
+from outlast.version import __version__
 
 COMMANDS = {
     "run": "outlast.cli.run",
@@ -47,7 +47,7 @@ command is named, so a worker never loads `outlast.tools`.
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"outlast {outlast.__version__}")
+        typer.echo(f"outlast {__version__}")
         raise typer.Exit
 
 

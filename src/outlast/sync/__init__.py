@@ -15,41 +15,37 @@ Everything that does not wait is the same object as in `outlast`. Inside a sync 
 `run(call)` is a child run.
 """
 
-from outlast import (
-    KEY,
+from outlast.api.context import Current, current, now, progress, random, uuid
+from outlast.api.effect import KEY, Effect, Happened, SyncEffect, effect
+from outlast.api.session import SessionInfo
+from outlast.api.step import Step, SyncStep, step
+from outlast.api.unit import unit
+from outlast.api.workflow import Call, Workflow, workflow
+from outlast.codec.signature import Unrecorded
+from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+from outlast.errors import (
     Abandoned,
     Backpressure,
     BadName,
-    Call,
     CannotResume,
     Conflict,
-    Current,
     Diverged,
     Draining,
-    DrainReport,
     DuplicateName,
-    Effect,
-    EffectInfo,
     Evicted,
-    Happened,
     LeaseLost,
     LimitExceeded,
     NotInRun,
     NotInStep,
     OutlastError,
-    Progress,
-    QueueInfo,
     RunCancelled,
     RunDead,
     RunError,
     RunFailed,
-    RunInfo,
     RunParked,
     RunTimeout,
-    SessionInfo,
     SettingsError,
     StaleFence,
-    Step,
     StepFailed,
     StepTimeout,
     StoreBroken,
@@ -57,39 +53,32 @@ from outlast import (
     StoreTooNew,
     StoreUnavailable,
     StreamStalled,
-    SyncEffect,
-    SyncStep,
     UnknownEffect,
     UnknownRun,
     Unrecordable,
-    Unrecorded,
     VersionConflict,
-    WorkerInfo,
-    Workflow,
     WrongStatus,
-    __version__,
-    current,
-    effect,
-    now,
-    progress,
-    random,
-    step,
-    unit,
-    uuid,
-    workflow,
 )
+from outlast.execution.progress import Progress
+from outlast.shutdown.report import DrainReport
 from outlast.sync.app import Outlast, Run
 from outlast.sync.batch import each, map  # noqa: A004 - the design's word
 from outlast.sync.context import compensate_with, receive, run, sleep
 from outlast.sync.items import Item, Queue
 from outlast.sync.sessions import Checkpoint, Session, checkpoint, session
 from outlast.sync.streams import resume_stream
+from outlast.version import __version__
 
 __all__ = [
-    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo", "Evicted", "Happened",
-    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
-    "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "Session", "SessionInfo", "SettingsError",
-    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled",
-    "SyncEffect", "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream", "run", "session", "sleep", "step", "unit", "uuid", "workflow",
+    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint",
+    "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect",
+    "EffectInfo", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun",
+    "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo", "Run",
+    "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
+    "Session", "SessionInfo", "SettingsError", "StaleFence", "Step", "StepFailed", "StepTimeout",
+    "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled", "SyncEffect",
+    "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict",
+    "WorkerInfo", "Workflow", "WrongStatus", "__version__", "checkpoint", "compensate_with",
+    "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream",
+    "run", "session", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip
