@@ -221,7 +221,9 @@ def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while
         leaving = asyncio.create_task(block())
         await wait_until_async(lambda: engines and engines[0].shutdown.closing)
         if while_it == "is struck off":
-            await wait_until_async(lambda: engines[0].writer._queue or engines[0].writer._failure)
+            await wait_until_async(
+                lambda: engines[0].writer._queue or engines[0].writer._health.failure
+            )
         leaving.cancel()
         asyncio.get_running_loop().call_later(0.1, ends.set)
         with pytest.raises(asyncio.CancelledError):

@@ -44,7 +44,7 @@ def test_store_away_for_longer_than_a_lease_charges_no_worker(file_fleet, patien
     file_fleet.set_clock(LONGER_THAN_A_LEASE)
     wait_until(lambda: everything_waits_for_the_store(file_fleet))
     for worker in file_fleet.workers if patience < 1 else []:
-        worker.wait_until(lambda: "gave up writing" in worker.errors)
+        worker.wait_until(lambda: "Gave up writing" in worker.errors)
     file_fleet.make("unlock")
     assert locker.result() == "unlocked"
     file_fleet.until_all_are("done")

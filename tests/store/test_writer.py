@@ -19,7 +19,9 @@ from outlast.store.commands import (
     Sweep,
 )
 from outlast.store.protocol import BadValue
-from outlast.store.writer.group_commit import BATCH_CHARACTERS, GroupCommitWriter, InlineWriter
+from outlast.store.writer.group_commit import GroupCommitWriter
+from outlast.store.writer.inline import InlineWriter
+from outlast.store.writer.write_queue import BATCH_CHARACTERS
 from support.waiting import WAIT_SECONDS, wait_until_async
 
 

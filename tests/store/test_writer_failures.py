@@ -21,7 +21,7 @@ from outlast.store.commands import (
     Swept,
 )
 from outlast.store.protocol import Blocked, CommitUnknown
-from outlast.store.writer import deferred
+from outlast.store.writer import deferred, write_queue
 from outlast.store.writer import group_commit as writer_module
 from outlast.store.writer.group_commit import GroupCommitWriter
 from support.waiting import WAIT_SECONDS, wait_until_async
@@ -46,7 +46,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    for module in (writer_module, deferred):
+    for module in (writer_module, deferred, write_queue):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -304,7 +304,7 @@ def test_later_verbs_of_a_locked_run_do_not_overtake(store):
         asked = await put_together(writer, store, entry(row, 1))
         store.plan = [None, locked(row)]
         store.gate.set()
-        await wait_until_async(lambda: writer._blocked)
+        await wait_until_async(lambda: writer._deferred)
         writer.enqueue(entry(row, 2), lambda *_: None, alone=True)
         assert await writer.execute(entry(row, 3)) is None
         assert await asked[0] is None
@@ -320,7 +320,7 @@ def test_worker_leaves_after_everything_it_has_to_write(store):
         asked = await put_together(writer, store, *ends)
         store.plan = [None, locked(first, second), locked(first), locked(first)]
         store.gate.set()
-        await wait_until_async(lambda: writer._blocked)
+        await wait_until_async(lambda: writer._deferred)
         assert await writer.execute(DeregisterWorker("w")) is None
         assert await asyncio.gather(*asked) == [None, None]
         assert [store.run(id).status for id in ("first", "second")] == ["done", "done"]
@@ -336,7 +336,7 @@ def test_writes_behind_one_that_stayed_blocked_fail_with_it(store, clock):
         asked = await put_together(writer, store, entry(row, 1))
         store.plan = [None] + [locked(row)] * 1000
         store.gate.set()
-        await wait_until_async(lambda: writer._blocked)
+        await wait_until_async(lambda: writer._deferred)
         asked.append(asyncio.ensure_future(writer.execute(Settle(row.pk, row.fence, "done"))))
         await asyncio.sleep(0)
         clock.forward(PATIENCE)

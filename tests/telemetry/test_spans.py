@@ -488,7 +488,7 @@ def test_store_calls_are_outside_the_trace(tmp_path, sent):
                     return _real(*args)
 
                 setattr(store, name, spied)
-            app._open.writer._try = store.try_commit
+            app._open.writer._on_loop._try_commit = store.try_commit
             with own().start_as_current_span("GET /report"):
                 await (await app.start(two(), id="run")).result()
 

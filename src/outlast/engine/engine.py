@@ -66,7 +66,8 @@ from outlast.store.commands import (
 from outlast.store.deadline import until
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunQuery, RunRow
-from outlast.store.writer.group_commit import GroupCommitWriter, InlineWriter
+from outlast.store.writer.group_commit import GroupCommitWriter
+from outlast.store.writer.inline import InlineWriter
 from outlast.telemetry.error_text import format_error, format_recorded, redact
 from outlast.telemetry.logs import hide
 from outlast.telemetry.meters import meters_of

@@ -29,7 +29,8 @@ class DeferredCommands:
 
     def add(self, blocked: list[PendingCommand], error: StoreError, retry_at: float) -> None:
         """Defer commands until `retry_at` on the monotonic clock."""
-        self.error, self._retry_at = error, retry_at
+        self.error = error
+        self._retry_at = retry_at
         for waiting in blocked:
             self._lines.setdefault(subject_of(waiting), deque()).append(waiting)
 
@@ -39,7 +40,8 @@ class DeferredCommands:
         A worker deregisters after everything else it has to write. `SetWaiting` for run 0 is the
         sweeper's barrier behind claims: it waits for a command whose outcome is unknown.
         """
-        command, subject = waiting.command, subject_of(waiting)
+        command = waiting.command
+        subject = subject_of(waiting)
         unsure = any(one.unsure for line in self._lines.values() for one in line)
         if type(command) is DeregisterWorker or (
             unsure and type(command) is SetWaiting and command.run == 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from outlast.store.commands import Command
+
+log = logging.getLogger("outlast.writer")
 
 
 class PendingCommand:
@@ -25,7 +27,10 @@ class PendingCommand:
         *,
         in_thread: bool = False,
     ) -> None:
-        self.command, self.done, self.deadline, self.in_thread = command, done, deadline, in_thread
+        self.command = command
+        self.done = done
+        self.deadline = deadline
+        self.in_thread = in_thread
         self.unsure = False
         """Whether an earlier attempt to write it may have succeeded."""
 
@@ -45,14 +50,6 @@ def subject_of(waiting: PendingCommand) -> Any:
     return id(waiting)
 
 
-def take_all(queue: deque[PendingCommand]) -> list[PendingCommand]:
-    """Empty a queue that other threads append to. Such a queue cannot be iterated over."""
-    taken = []
-    while queue:
-        taken.append(queue.popleft())
-    return taken
-
-
 def split_expired(
     batch: list[PendingCommand], now: float
 ) -> tuple[list[PendingCommand], list[PendingCommand]]:
@@ -60,7 +57,9 @@ def split_expired(
 
     A run must not continue in the journal without an entry that was given up.
     """
-    expired, left, runs = [], [], set()
+    expired = []
+    left = []
+    runs = set()
     for waiting in batch:
         subject = subject_of(waiting)
         if waiting.deadline <= now or subject in runs:
@@ -70,3 +69,14 @@ def split_expired(
         else:
             left.append(waiting)
     return expired, left
+
+
+def deliver_outcomes(batch: list[PendingCommand], outcomes: list[Any]) -> None:
+    """Call the callback of each command. One that fails does not keep the others from theirs."""
+    for waiting, outcome in zip(batch, outcomes, strict=True):
+        try:
+            waiting.done(waiting.command, outcome)
+        except Exception:
+            log.exception(
+                "the outcome of %s could not be delivered", type(waiting.command).__name__
+            )
