@@ -18,9 +18,9 @@ from outlast.tools.chaos.experiment import Options, own_checks
 from outlast.tools.chaos.faults import FaultInjector
 from outlast.tools.chaos.findings import ASKS
 from outlast.tools.chaos.fleet import Fleet, NotOurs, start_time
-from outlast.tools.chaos.journal_audit import ExecutionEnd
 from outlast.tools.chaos.load_generator import Seen
 from outlast.tools.chaos.plan import Fault
+from outlast.tools.chaos.recovery_times import ExecutionEnd
 from outlast.tools.chaos.verdict import Check, Verdict
 from outlast.tools.chaos.view import Lines, Screen
 from support.processes import clean_environment, is_running
@@ -154,10 +154,10 @@ def load(**facts):
         **{
             "acknowledged": [],
             "unsure": 0,
-            "tried": 3,
+            "rate": SimpleNamespace(tried=3),
             "away": None,
-            "wrong": [],
-            "decided": 0,
+            "cancellations": SimpleNamespace(wrong=[]),
+            "decisions": None,
             **facts,
         }
     )

@@ -56,8 +56,13 @@ def test_journal_in_order_is_in_order():
         intent(4, fence=2),
         step(5, "pay#1", fence=2),
     )
-    assert (audit.damage, audit.twice, audit.stale, audit.disorder) == ([], [], [], [])
-    assert audit.outcomes == {"a#1": 1, "b#1": 2, "pay#1": 2}
+    assert (audit.damage, audit.effects.twice, audit.fences.stale, audit.effects.disorder) == (
+        [],
+        [],
+        [],
+        [],
+    )
+    assert audit.effects.outcomes == {"a#1": 1, "b#1": 2, "pay#1": 2}
 
 
 def test_missing_entry_is_found_where_the_life_went_on_to_the_end():
@@ -80,35 +85,38 @@ def test_entries_out_of_order_and_marks_that_are_not_there_are_found():
 
 
 def test_fence_that_falls_is_found():
-    assert "fence 1, after one with 2" in told(step(1, fence=2), step(2, "b#1", fence=1)).stale[0]
+    assert (
+        "fence 1, after one with 2"
+        in told(step(1, fence=2), step(2, "b#1", fence=1)).fences.stale[0]
+    )
 
 
 def test_write_under_a_fence_that_was_void_is_found():
     audit = told(step(1), by_store(2, "death"), step(3, "b#1", fence=1))
-    assert "fence 1, which was void by then" in audit.stale[0]
+    assert "fence 1, which was void by then" in audit.fences.stale[0]
 
 
 def test_fence_that_the_run_never_had_is_found():
-    assert "never had more than 3" in told(step(1, fence=7), fence=-3).stale[0]
+    assert "never had more than 3" in told(step(1, fence=7), fence=-3).fences.stale[0]
 
 
 def test_two_results_of_one_place_are_found_but_not_after_a_retry():
-    assert "two results" in told(step(1), step(2)).twice[0]
-    assert told(step(1), by_store(2, "retry", **{"from": 1}), step(3, fence=2)).twice == []
+    assert "two results" in told(step(1), step(2)).effects.twice[0]
+    assert told(step(1), by_store(2, "retry", **{"from": 1}), step(3, fence=2)).effects.twice == []
 
 
 def test_effect_that_is_intended_again_after_it_was_confirmed_is_found():
     audit = told(intent(1), step(2, "pay#1"), by_store(3, "death"), intent(4, fence=2))
-    assert "intended again by entry 4" in audit.twice[0]
+    assert "intended again by entry 4" in audit.effects.twice[0]
 
 
 def test_effect_that_is_intended_again_because_nobody_knows_is_in_order():
     audit = told(intent(1), by_store(2, "death"), intent(3, fence=2), step(4, "pay#1", fence=2))
-    assert audit.twice == [] and audit.effect_log.opened == []
+    assert audit.effects.twice == [] and audit.effects.log.opened == []
 
 
 def test_effect_that_stays_open_is_told():
-    assert [one.place for one in told(intent(1)).effect_log.opened] == ["pay#1"]
+    assert [one.place for one in told(intent(1)).effects.log.opened] == ["pay#1"]
 
 
 def test_compensations_in_the_wrong_order_are_found():
@@ -126,10 +134,10 @@ def test_compensations_in_the_wrong_order_are_found():
             step(seq + 1, f"undo:{place}", 2),
         ]
 
-    assert told(*first, begun, *undone(6, "b#1"), *undone(8, "a#1")).disorder == []
+    assert told(*first, begun, *undone(6, "b#1"), *undone(8, "a#1")).effects.disorder == []
     audit = told(*first, begun, *undone(6, "a#1"), *undone(8, "b#1"))
-    assert "b#1 (entry 3) was undone after something older" in audit.disorder[0]
-    assert audit.effect_log.undoable == []
+    assert "b#1 (entry 3) was undone after something older" in audit.effects.disorder[0]
+    assert audit.effects.log.undoable == []
 
 
 def test_recovery_is_from_the_last_sign_of_life_to_the_beginning_of_the_next_step():
@@ -138,21 +146,24 @@ def test_recovery_is_from_the_last_sign_of_life_to_the_beginning_of_the_next_ste
         by_store(2, "death", at=20, seen=12.0),
         step(3, "b#1", 2, at=25, seconds=4.0),
     )
-    assert [one.seconds for one in audit.recoveries] == [9.0]
+    assert [one.seconds for one in audit.times.recoveries] == [9.0]
 
 
 def test_recovery_is_not_timed_where_the_run_may_have_waited_for_something_else():
     death = by_store(2, "death", at=20, seen=12.0)
     fired = Entry(3, "fired", "t#1", 4000.0, fence=2)
-    assert (told(step(1, at=10), death, fired).recoveries, told(step(1), death, fired).untimed) == (
+    assert (
+        told(step(1, at=10), death, fired).times.recoveries,
+        told(step(1), death, fired).times.untimed,
+    ) == (
         [],
         1,
     )
-    assert told(intent(1), death, step(3, "pay#1", 2, at=4000)).recoveries == [], (
+    assert told(intent(1), death, step(3, "pay#1", 2, at=4000)).times.recoveries == [], (
         "its act might have been under way"
     )
     failed = Entry(1, "attempt", "a#1", 1.0, value="3900.0", attempt=1, fence=1)
-    assert told(failed, death, step(3, "a#1", 2, at=4000)).recoveries == [], (
+    assert told(failed, death, step(3, "a#1", 2, at=4000)).times.recoveries == [], (
         "its next attempt had a time of its own"
     )
 
@@ -163,4 +174,4 @@ def test_what_cannot_be_read_is_damage_and_no_exception():
         Entry(2, "death", "", 2.0, value="[]", fence=-1),
     )
     assert "entry 1 (intent) cannot be read" in audit.damage[0]
-    assert len(audit.ends) == 1
+    assert len(audit.times.ends) == 1

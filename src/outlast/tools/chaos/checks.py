@@ -184,16 +184,16 @@ def _ended(
 def _journal(store: Store, scope: Scope, found: Findings, row: RunRow, audit: JournalAudit) -> None:
     for name, texts in (
         ("none lost", audit.damage),
-        ("no action twice", audit.twice),
-        ("no stale fence", audit.stale),
-        ("compensated", audit.disorder),
+        ("no action twice", audit.effects.twice),
+        ("no stale fence", audit.fences.stale),
+        ("compensated", audit.effects.disorder),
     ):
         for text in texts:
             found[name].violate(f"{row.id}: {text}")
     found["none lost"].looked_at += 1
-    found["no action twice"].looked_at += len(audit.keys)
+    found["no action twice"].looked_at += len(audit.effects.keys)
     found["no stale fence"].looked_at += audit.count
-    if audit.count and not audit.fenced:
+    if audit.count and not audit.fences.fenced:
         found.unfenced += 1
     if row.status in ("done", "failed", "cancelled") and row.workflow != ITEM:
         _undone(store, found, row, audit)
@@ -205,12 +205,12 @@ def _undone(store: Store, found: Findings, row: RunRow, audit: JournalAudit) -> 
     compensated = found["compensated"]
     compensated.looked_at += 1
     found.abandoned += row.status == "failed" and "Abandoned" in (row.error or "")
-    for effect_record in audit.effect_log.opened:
+    for effect_record in audit.effects.log.opened:
         compensated.violate(
             f"{row.id} is {row.status}, and nobody knows whether {effect_record.place} happened "
             f"(entry {effect_record.intent})"
         )
-    to_undo = audit.effect_log.undoable
+    to_undo = audit.effects.log.undoable
     if row.status != "done":
         why = f"is {row.status}"
     elif row.parent is not None and to_undo:
@@ -238,23 +238,24 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
                 f"{row.id} is done, and the ledger has never heard of what is to be done for it"
             )
         return
-    for key in sorted(acted - audit.keys):
+    for key in sorted(acted - audit.effects.keys):
         lost.violate(f"{row.id}: the ledger has {key}, and no entry of the run intended it")
     for key in sorted(
         acted
-        & audit.keys - {effect_record.key for effect_record in audit.effect_log.records.values()}
+        & audit.effects.keys
+        - {effect_record.key for effect_record in audit.effects.log.records.values()}
     ):
         if summary.balance[key]:
             found["no action twice"].violate(
                 f"{row.id}: {key} is there by the ledger, and its place was intended again under "
                 "another key"
             )
-    for key in sorted(audit.outcomes):
+    for key in sorted(audit.effects.outcomes):
         if summary.tells(key) and not summary.begun.get((row.id, key)):
             lost.violate(f"{row.id}: {key} has a result, and by the ledger its body never began")
     if row.status not in ("done", "failed", "cancelled"):
         return
-    for effect_record in audit.effect_log.records.values():
+    for effect_record in audit.effects.log.records.values():
         if (
             effect_record.kind != "intent"
             or not effect_record.intent
@@ -279,18 +280,20 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
 
 
 def _lives(scope: Scope, found: Findings, row: RunRow, audit: JournalAudit) -> None:
-    found.deaths += sum(end.kind == "death" for end in audit.ends)
-    found.interruptions += sum(end.kind == "interruption" for end in audit.ends)
+    found.deaths += sum(end.kind == "death" for end in audit.times.ends)
+    found.interruptions += sum(end.kind == "interruption" for end in audit.times.ends)
     if scope.recovered is not None:
-        pairs = zip(audit.ends, [*audit.ends[1:], None], strict=False)
+        pairs = zip(audit.times.ends, [*audit.times.ends[1:], None], strict=False)
         timed = [
             (end, scope.recovered(row.id, end, following))
             for end, following in pairs
             if end.at >= scope.since
         ]
     else:
-        timed = [(one.end, one.seconds) for one in audit.recoveries if one.end.at >= scope.since]
-        found.untimed += audit.untimed
+        timed = [
+            (one.end, one.seconds) for one in audit.times.recoveries if one.end.at >= scope.since
+        ]
+        found.untimed += audit.times.untimed
     for end, seconds in timed:
         if seconds is None:
             found.untimed += 1
@@ -306,7 +309,7 @@ def _lives(scope: Scope, found: Findings, row: RunRow, audit: JournalAudit) -> N
 
 
 def _redone(summary: LedgerSummary, redone: Check, row: RunRow, audit: JournalAudit) -> None:
-    for key, fence in audit.outcomes.items():
+    for key, fence in audit.effects.outcomes.items():
         times = summary.begun.get((row.id, key), [])
         redone.looked_at += len(times)
         later = [began for _, began in times if fence and began > fence]

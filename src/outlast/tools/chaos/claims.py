@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from outlast.tools.chaos.fleet import Member
-from outlast.tools.chaos.journal_audit import ExecutionEnd
+from outlast.tools.chaos.recovery_times import ExecutionEnd
 
 CLAIMED = b" is claimed"
 OVERTAKEN = b"another worker has the run now"

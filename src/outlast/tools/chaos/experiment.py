@@ -494,17 +494,19 @@ def own_checks(
         ended.violate(text)
     if not load.acknowledged or load.unsure:
         ended.violate(
-            f"of {load.tried} submissions {load.unsure} were never acknowledged: "
+            f"of {load.rate.tried} submissions {load.unsure} were never acknowledged: "
             f"{load.away or 'no reason was given'}"
         )
     if not faults.injected and (planned := len(options.plan())):
         verdict["recovery"].violate(
             f"none of {planned} blows fell: there was nobody who could be struck"
         )
-    for text in load.wrong:
+    for text in load.cancellations.wrong:
         verdict["none lost"].violate(text)
     ended.facts["acknowledged"] = len(load.acknowledged)
-    verdict["dead letters and parked"].facts["decided_by_a_person"] = load.decided
+    verdict["dead letters and parked"].facts["decided_by_a_person"] = (
+        0 if load.decisions is None else load.decisions.count
+    )
     struck = sum(
         kind in ("term", "kill", "stop") for member in fleet.members for _, kind in member.faults
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
-from outlast.tools.chaos.journal_audit import ExecutionEnd
 from outlast.tools.chaos.ledger_summary import LedgerSummary
+from outlast.tools.chaos.recovery_times import ExecutionEnd
 from outlast.tools.chaos.verdict import Check
 
 ASKS = {

@@ -13,15 +13,16 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
+from outlast.api.info import EffectInfo
 from outlast.api.outlast import Outlast
 from outlast.errors import StaleFence, StoreError, UnknownEffect, UnknownRun, WrongStatus
 from outlast.store.protocol import Store
-from outlast.store.rows import QueueRow, RunQuery
+from outlast.store.rows import QueueRow, RunQuery, RunRow
 from outlast.tools.chaos.ledger_client import ask
 from outlast.tools.chaos.work import Piece, Work
 
 PAUSE = 0.1
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 BATCH_MAX = 200
 DECIDED_MAX = 20
 CANCEL_SECONDS = (0.5, 4.0)
@@ -44,6 +45,97 @@ class Seen(NamedTuple):
         return self.queued + self.running + self.waiting
 
 
+class SubmissionRate:
+    """Decide which pieces are due: a number per second, unless too much work is in flight."""
+
+    def __init__(self, rate: float, under_way_max: int) -> None:
+        self._rate = rate
+        self._under_way_max = under_way_max
+        self._credit = max(1.0, rate)
+        self._credited: float | None = None
+        """When the credit was last increased. None before the first call."""
+        self.tried = 0
+        """How many pieces were due for submission, acknowledged or not."""
+        self.held_back = 0.0
+        """Seconds without submissions because too much work was in flight."""
+
+    def due(self, now: float, under_way: int) -> range:
+        """Return the numbers of the pieces that are due, and count them as tried."""
+        passed = 0.0 if self._credited is None else now - self._credited
+        self._credited = now
+        if under_way >= self._under_way_max:
+            self.held_back += passed
+            return range(0)
+        self._credit = min(self._credit + passed * self._rate, BATCH_MAX)
+        count = int(self._credit)
+        self._credit -= count
+        self.tried += count
+        return range(self.tried - count, self.tried)
+
+
+class Cancellations:
+    """Cancel runs that never end, each at a random time after its submission."""
+
+    def __init__(self, seed: int) -> None:
+        self.due: dict[str, float] = {}
+        """When each run is cancelled, by id."""
+        self.wrong: list[str] = []
+        """Requests that were refused and should not have been."""
+        self._dice = random.Random(f"outlast chaos desk {seed}")  # noqa: S311 - reproducible
+
+    def schedule(self, id: str, now: float) -> None:
+        self.due[id] = now + self._dice.uniform(*CANCEL_SECONDS)
+
+    async def cancel(self, app: Outlast, *, all_of_them: bool) -> bool:
+        """Cancel the runs that are due, or all of them. Return whether there were any."""
+        now = time.monotonic()
+        chosen = [id for id, due in self.due.items() if all_of_them or due <= now]
+        for id in chosen:
+            try:
+                await app.cancel(id, "chaos has had enough of it")
+            except WrongStatus:
+                # An earlier request was accepted, but its answer was lost.
+                pass
+            except UnknownRun as error:
+                self.wrong.append(f"a run that was acknowledged cannot be cancelled: {error}")
+            del self.due[id]
+        return bool(chosen)
+
+
+class Decisions:
+    """Decide the open effects of parked runs by the ledger, as a person would."""
+
+    def __init__(self, ledger: int, queue: str) -> None:
+        """Prepare. `ledger` is the port of the ledger."""
+        self._ledger = ledger
+        self._queue = queue
+        self.count = 0
+
+    async def decide(self, app: Outlast, store: Store) -> bool:
+        """Decide one effect of each parked run. Return whether any was decided."""
+        before = self.count
+        query = RunQuery(statuses=("parked",), queue=self._queue, limit=DECIDED_MAX)
+        for row in await asyncio.to_thread(store.runs, query):
+            # The next open effect is decided when the run is parked again.
+            for effect in await app.effects(row.id):
+                if effect.state == "open" and await self._decide(app, row, effect):
+                    self.count += 1
+                    break
+        return self.count > before
+
+    async def _decide(self, app: Outlast, row: RunRow, effect: EffectInfo) -> bool:
+        """Decide one effect. Return False if the run has continued in the meantime."""
+        try:
+            # Ask under the run's last fence, so that an act of an older execution is too late from
+            # now on.
+            done = await ask("asked", effect.key, self._ledger, run=row.id, fence=abs(row.fence))
+            said: dict[str, Any] = {"did_not": True} if done is None else {"happened": done}
+            await app.decide(row.id, effect.place, intent=effect.intent, **said)
+        except (StaleFence, WrongStatus, UnknownEffect):
+            return False
+        return True
+
+
 class LoadGenerator:
     """Do everything that is due in each `round`.
 
@@ -64,34 +156,22 @@ class LoadGenerator:
         With `ledger`, the port of the ledger, the generator decides the effects of parked runs as a
         person would.
         """
-        self._ledger = ledger
-        self.decided = 0
-        """How many effects the generator decided."""
-        self.address, self.work, self._rate, self._under_way_max = (
-            address,
-            work,
-            rate,
-            under_way_max,
-        )
+        self.address = address
+        self.work = work
+        self.rate = SubmissionRate(rate, under_way_max)
+        self.cancellations = Cancellations(work.seed)
+        self.decisions = None if ledger is None else Decisions(ledger, work.queue)
         self.acknowledged: list[str] = []
         """Ids, as the store has them, of work that the store acknowledged as durable."""
-        self.tried = 0
-        """How many pieces were due for submission, acknowledged or not."""
         self.seen = Seen()
         self.away: str | None = None
         """Why the store did not answer the last time. None if it did."""
-        self.held_back = 0.0
-        """Seconds without submissions because too much work was in flight."""
-        self.wrong: list[str] = []
-        """Requests that were refused and should not have been."""
         self._unsure: list[Piece] = []
         """Submitted, but not acknowledged yet."""
-        self._to_cancel: dict[str, float] = {}
-        self._dice = random.Random(f"outlast chaos desk {work.seed}")  # noqa: S311 - reproducible
-        self._began: float | None = None
-        self._credit, self._credited = 0.0, 0.0
-        self._last, self._looked = 0.0, 0.0
-        """When the generator last submitted or cancelled anything, and when it last polled."""
+        self._last_change = 0.0
+        """When the generator last submitted, cancelled or decided anything."""
+        self._polled = 0.0
+        """When it last polled the queues."""
         self._closing = False
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -126,7 +206,7 @@ class LoadGenerator:
 
         async def once() -> None:
             async with _app(self.address) as app:
-                self._looked = 0.0
+                self._polled = 0.0
                 await self.round(app, app._open.store)
 
         asyncio.run(once())
@@ -147,11 +227,11 @@ class LoadGenerator:
         return (
             self._closing
             and not self._unsure
-            and not self._to_cancel
+            and not self.cancellations.due
             and not self.away
             and not self.seen.under_way
-            and not (self.seen.parked and self._ledger)
-            and self._looked > self._last
+            and not (self.seen.parked and self.decisions)
+            and self._polled > self._last_change
         )
 
     @property
@@ -162,24 +242,30 @@ class LoadGenerator:
     async def round(self, app: Outlast, store: Store) -> None:
         try:
             await self._submit(app)
-            await self._cancel(app)
-            if time.monotonic() - self._looked > LOOK_SECONDS:
-                self.seen = await asyncio.to_thread(self._look, store)
-                self._looked = time.monotonic()
-                if self.seen.parked and self._ledger is not None:
-                    await self._decide(app, store)
+            await self.cancel_due(app)
+            if time.monotonic() - self._polled > POLL_SECONDS:
+                self.seen = await asyncio.to_thread(self._poll, store)
+                self._polled = time.monotonic()
+                if (
+                    self.seen.parked
+                    and self.decisions is not None
+                    and await self.decisions.decide(app, store)
+                ):
+                    self._last_change = time.monotonic()
         except StoreError as error:
             self.away = str(error)
         else:
             self.away = None
 
+    async def cancel_due(self, app: Outlast) -> None:
+        if await self.cancellations.cancel(app, all_of_them=self._closing):
+            self._last_change = time.monotonic()
+
     async def _submit(self, app: Outlast) -> None:
-        now = time.monotonic()
-        if self._began is None:
-            self._began = self._credited = now
-            self._credit = max(1.0, self._rate)
         if not self._closing:
-            self._more(now)
+            under_way = self.seen.under_way + len(self._unsure)
+            numbers = self.rate.due(time.monotonic(), under_way)
+            self._unsure += [self.work.piece(number) for number in numbers]
         runs = [piece for piece in self._unsure if piece.call is not None]
         items = [piece for piece in self._unsure if piece.call is None]
         for some in _batches(runs):
@@ -193,79 +279,29 @@ class LoadGenerator:
             )
             self._acknowledge(some, f"{self.work.items}/")
 
-    def _more(self, now: float) -> None:
-        """Add the pieces that the rate allows, unless too much work is in flight."""
-        passed, self._credited = now - self._credited, now
-        if self.seen.under_way + len(self._unsure) >= self._under_way_max:
-            self.held_back += passed
-            return
-        self._credit = min(self._credit + passed * self._rate, BATCH_MAX)
-        count = int(self._credit)
-        self._credit -= count
-        self._unsure += [
-            self.work.piece(number) for number in range(self.tried, self.tried + count)
-        ]
-        self.tried += count
-
     def _acknowledge(self, some: Iterable[Piece], prefix: str) -> None:
-        now = self._last = time.monotonic()
+        now = self._last_change = time.monotonic()
         for piece in some:
             self._unsure.remove(piece)
             self.acknowledged.append(prefix + piece.id)
             if self.work.is_for_cancelling(piece.id):
-                self._to_cancel[piece.id] = now + self._dice.uniform(*CANCEL_SECONDS)
+                self.cancellations.schedule(piece.id, now)
 
-    async def _cancel(self, app: Outlast) -> None:
-        now = time.monotonic()
-        for id in [id for id, due in self._to_cancel.items() if self._closing or due <= now]:
-            try:
-                await app.cancel(id, "chaos has had enough of it")
-            except WrongStatus:
-                # An earlier request was accepted, but its answer was lost.
-                pass
-            except UnknownRun as error:
-                self.wrong.append(f"a run that was acknowledged cannot be cancelled: {error}")
-            del self._to_cancel[id]
-            self._last = time.monotonic()
-
-    async def _decide(self, app: Outlast, store: Store) -> None:
-        """Decide every open effect of the parked runs by the ledger, as a person would."""
-        query = RunQuery(statuses=("parked",), queue=self.work.queue, limit=DECIDED_MAX)
-        for row in await asyncio.to_thread(store.runs, query):
-            for effect in await app.effects(row.id):
-                if effect.state != "open":
-                    continue
-                # Ask under the run's last fence, so that an act of an older execution is too late
-                # from now on.
-                try:
-                    done = await ask(
-                        "asked", effect.key, self._ledger, run=row.id, fence=abs(row.fence)
-                    )
-                    said: dict[str, Any] = {"did_not": True} if done is None else {"happened": done}
-                    await app.decide(row.id, effect.place, intent=effect.intent, **said)
-                except (StaleFence, WrongStatus, UnknownEffect):
-                    # The run continued in the meantime.
-                    continue
-                self.decided += 1
-                self._last = time.monotonic()
-                # Decide the next open effect when the run is parked again.
-                break
-
-    def _look(self, store: Store) -> Seen:
+    def _poll(self, store: Store) -> Seen:
         mine = {self.work.queue, self.work.items}
         rows = [row for row in store.queues() if row.name in mine]
         seen = Seen(*(sum(getattr(row, name) for row in rows) for name in Seen._fields))
-        return seen if seen.under_way else self._certain(store, rows, seen)
+        return seen if seen.under_way else _with_children(store, rows, seen)
 
-    def _certain(self, store: Store, rows: list[QueueRow], seen: Seen) -> Seen:
-        """Add open runs that the queues' counts leave out, such as children."""
-        open_ = ("queued", "running", "waiting")
-        left = sum(
-            len(store.runs(RunQuery(statuses=(status,), queue=row.name, limit=1)))
-            for row in rows
-            for status in open_
-        )
-        return seen._replace(running=seen.running + left)
+
+def _with_children(store: Store, rows: list[QueueRow], seen: Seen) -> Seen:
+    """Add open runs that the queues' counts leave out, such as children."""
+    left = sum(
+        len(store.runs(RunQuery(statuses=(status,), queue=row.name, limit=1)))
+        for row in rows
+        for status in ("queued", "running", "waiting")
+    )
+    return seen._replace(running=seen.running + left)
 
 
 def _app(address: str) -> Outlast:

@@ -36,9 +36,9 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "store": masked(outcome.place),
         "options": given,
         "work": {
-            "submitted": load.tried,
+            "submitted": load.rate.tried,
             "acknowledged": len(load.acknowledged),
-            "held_back_seconds": round(load.held_back, 1),
+            "held_back_seconds": round(load.rate.held_back, 1),
         },
         "blows": {
             "planned": outcome.planned,
