@@ -146,8 +146,8 @@ def good(tmp_path_factory) -> Facts:
             )
         assert next(asked) > 2, "it waits for an answer to be saved"
         # Locks and sockets cannot be kept.
-        model = replace(facts.played.model, gates={}, _lock=None)
-        facts = replace(facts, played=replace(facts.played, model=model, outbox=None))
+        model = replace(facts.result.model, gates={}, _lock=None)
+        facts = replace(facts, result=replace(facts.result, model=model, outbox=None))
         (folder / "facts").write_bytes(pickle.dumps(facts))
 
     return pickle.loads((make_once(tmp_path_factory, "good-demo", make) / "facts").read_bytes())

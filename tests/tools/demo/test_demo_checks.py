@@ -59,7 +59,7 @@ def test_checks_find_a_faulty_agent(tmp_path, fault):
     assert ("more than once" in text) == (claim == 4)
     assert not document(facts, checks(facts), Path("outlast-demo.db"))["passed"]
     if changes is LIES:
-        assert facts.twice == {("reader", "I look into glaciers."): 2}
+        assert facts.duplicates == {("reader", "I look into glaciers."): 2}
 
 
 def no_death(facts: Facts) -> Facts:
@@ -88,40 +88,40 @@ def not_there(facts: Facts) -> Facts:
 
 
 def early(facts: Facts) -> Facts:
-    struck = replace(facts.played.struck, term=facts.played.began)
-    return replace(facts, played=replace(facts.played, struck=struck))
+    signals = replace(facts.result.signals, term=facts.result.began)
+    return replace(facts, result=replace(facts.result, signals=signals))
 
 
 def late(facts: Facts) -> Facts:
-    struck = replace(facts.played.struck, term=facts.played.began + 1000)
-    return replace(facts, played=replace(facts.played, struck=struck))
+    signals = replace(facts.result.signals, term=facts.result.began + 1000)
+    return replace(facts, result=replace(facts.result, signals=signals))
 
 
 def crashed(facts: Facts) -> Facts:
-    struck = replace(facts.played.struck, codes=facts.played.struck.codes | {"A": 1})
-    return replace(facts, played=replace(facts.played, struck=struck))
+    signals = replace(facts.result.signals, exit_codes=facts.result.signals.exit_codes | {"A": 1})
+    return replace(facts, result=replace(facts.result, signals=signals))
 
 
 def asked_twice(facts: Facts) -> Facts:
-    calls = [*facts.played.model.calls, Call("search", "tides", "spring and neap tides")]
+    calls = [*facts.result.model.calls, Call("search", "tides", "spring and neap tides")]
     return with_model(facts, calls=calls)
 
 
 def whole(facts: Facts) -> Facts:
     answers = [
-        replace(one, sent=108) if one.topic == "bees" else one for one in facts.played.model.answers
+        replace(one, sent=108) if one.topic == "bees" else one for one in facts.result.model.answers
     ]
     return with_model(facts, answers=answers)
 
 
 def nothing_kept(facts: Facts) -> Facts:
-    answers = [replace(one, first=0) for one in facts.played.model.answers]
+    answers = [replace(one, first=0) for one in facts.result.model.answers]
     return with_model(facts, answers=answers)
 
 
 def with_model(facts: Facts, **changes) -> Facts:
     return replace(
-        facts, played=replace(facts.played, model=replace(facts.played.model, **changes))
+        facts, result=replace(facts.result, model=replace(facts.result.model, **changes))
     )
 
 
@@ -139,7 +139,7 @@ def no_report(facts: Facts) -> Facts:
 
 
 def surprised(facts: Facts) -> Facts:
-    return replace(facts, played=replace(facts.played, surprises=["worker 3 ended by itself"]))
+    return replace(facts, result=replace(facts.result, surprises=["worker 3 ended by itself"]))
 
 
 CLAIMS: dict[Callable[[Facts], Facts], list[int]] = {
@@ -159,14 +159,22 @@ def test_each_check_fails_on_its_own_facts(good):
         assert "NOT SO" in plain(summary(changed, checks(changed), Path("outlast-demo.db")))
 
 
-def test_unseen_workers_are_left_out_of_the_summary(good):
-    changed = replace(good, played=replace(good.played, lives={}))
-    told = plain(summary(changed, checks(changed), Path("outlast-demo.db"))).splitlines()[1:14]
-    assert sorted(line[20:] for line in told) == sorted([
-        "begins", "waits for its editor; no worker holds it", "begins", "begins", "its worker is told to stop in the middle of search#2",
-        "given back by its worker: search#2 has ended and is recorded", "goes on, with think#3", "its worker is killed in the middle of write#1",
-        "goes on, in the middle of write#1", "done", "goes on: approved", "done", "done",
-    ])  # fmt: skip
+def test_summary_says_a_worker_where_none_was_seen(good):
+    changed = replace(good, result=replace(good.result, executions={}))
+    lines = plain(summary(changed, checks(changed), Path("outlast-demo.db"))).splitlines()[1:14]
+    assert sorted(line[20:] for line in lines) == sorted(
+        [
+            *["begins on a worker"] * 3,
+            "waits for its editor; no worker holds it",
+            "a worker gets SIGTERM during search#2",
+            "a worker has recorded search#2, releases the run",
+            "continues on a worker, with think#3",
+            "a worker gets SIGKILL during write#1",
+            "continues on a worker, in the middle of write#1",
+            "continues on a worker: approved",
+            *["done"] * 3,
+        ]
+    )
 
 
 def test_worker_start_failure_ends_the_demo_with_its_output(tmp_path):
@@ -182,8 +190,8 @@ class Impatient(View):
 
     play: Scenario
 
-    def show(self, scene: State) -> None:
-        if any(hand.name == "B" and hand.state == "working" for hand in scene.hands):
+    def show(self, state: State) -> None:
+        if any(worker.name == "B" and worker.state == "working" for worker in state.workers):
             self.play._until = min(self.play._until, time.monotonic() + 0.2)
 
 
@@ -191,7 +199,7 @@ def test_unfinished_run_ends_the_demo_at_its_deadline(tmp_path):
     never = agent(tmp_path, ("notes: list[str] = []", "notes: list[str] = await receive('never')"))
     view = Impatient()
     view.play = quick_play(tmp_path, never, view)
-    message = r"waited too long for \w+.*What the workers said last: A: "
+    message = r"waited too long for \w+.*Last log lines: A: "
     with quick_workers(), pytest.raises(DemoFailed, match=message):
         view.play.run()
     store = store_at(address_of(tmp_path / "outlast-demo.db"))

@@ -18,7 +18,7 @@ from demo_tools import HOSTILE, PACE, QUICK_PLAY, clean, lines_until, pids_in, s
 from outlast.settings.load import load
 from outlast.settings.settings import Settings
 from outlast.tools.demo.facts import Facts
-from outlast.tools.demo.state import Happening, State, Work
+from outlast.tools.demo.state import Event, RunState, State
 from outlast.tools.demo.summary import document
 from outlast.tools.demo.verdict import checks
 from outlast.tools.demo.view import WIDTH, Lines
@@ -65,7 +65,7 @@ def test_demo_workers_have_default_settings(recorded, monkeypatch):
 
 def replay(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `outlast demo` in this process show a play that was played before."""
-    monkeypatch.setattr("outlast.tools.demo.scenario.Scenario.run", lambda play: facts.played)
+    monkeypatch.setattr("outlast.tools.demo.scenario.Scenario.run", lambda play: facts.result)
     monkeypatch.setattr("outlast.tools.demo.facts.facts_of", lambda played: facts)
 
 
@@ -112,12 +112,12 @@ def test_demo_prints_a_line_every_few_seconds(monkeypatch):
     said = io.StringIO()
     lines, scene = (
         Lines(said),
-        State(works=[Work("tides", "running", 1, "thinks"), Work("bees", "done", 3)]),
+        State(runs=[RunState("tides", "running", 1, "thinks"), RunState("bees", "done", 3)]),
     )
     while scene.seconds < 20:
         now, scene.seconds = now + 0.25, scene.seconds + 0.25
         if scene.seconds == 3.0:
-            scene.happenings.append(Happening(3.0, "worker A starts"))
+            scene.events.append(Event(3.0, "worker A starts"))
         lines.show(scene)
     assert said.getvalue().splitlines() == [
         "  3.0 s  worker A starts", "  8.2 s  (tides thinks)", " 13.5 s  (tides thinks)", " 18.8 s  (tides thinks)",
@@ -130,10 +130,10 @@ def test_long_status_line_is_cut_at_a_word(monkeypatch):
     said = io.StringIO()
     lines, works = (
         Lines(said),
-        [Work(name, "running", 3, "writes: 100 of 108 tokens") for name in ("tides", "bees")],
+        [RunState(name, "running", 3, "writes: 100 of 108 tokens") for name in ("tides", "bees")],
     )
     now += 10
-    lines.show(State(seconds=100.0, works=[*works, Work("glaciers", "waiting", 2)]))
+    lines.show(State(seconds=100.0, runs=[*works, RunState("glaciers", "waiting", 2)]))
     told = "(tides writes: 100 of 108 tokens; bees writes: 100 of 108 tokens; …)"
     assert said.getvalue() == f"100.0 s  {told}\n"
 
@@ -184,7 +184,7 @@ def test_second_demo_in_a_folder_is_refused(tmp_path, capsys):
         lines_until(process, "glaciers begins")
         second = answer_in(tmp_path, ["demo"], capsys)
         assert second.code == 2, second.out
-        assert "somebody works" in second.err
+        assert "is in use" in second.err
         lines_until(process, "tides begins")
 
 

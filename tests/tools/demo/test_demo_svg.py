@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import outlast
-from outlast.tools.demo.state import Happening, State
+from outlast.tools.demo.state import Event, State
 from outlast.tools.demo.svg import picture
 from outlast.tools.demo.view import Frame, Line, Part, board
 
@@ -92,7 +92,7 @@ def test_a_picture_needs_nothing_else_moves_only_for_who_wants_it_and_says_what_
 
 
 def test_what_is_in_a_frame_is_text_and_never_markup():
-    scene = State(1.0, [], [], 0, 0, [Happening(0.0, "<script>&amp;\"'</script>")])
+    scene = State(1.0, [], [], 0, 0, [Event(0.0, "<script>&amp;\"'</script>")])
     end: list[Line] = [(Part("<b>", "bad"),)]
     shown = frames(picture([Frame(0.0, 1, board(scene))], end, "<today>"))
     assert any("<script>&amp;\"'</script>" in line for line in shown[0])

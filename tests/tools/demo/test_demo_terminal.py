@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from demo_tools import PACE, PLAY_SECONDS, QUICK_PLAY, clean
 
-from outlast.tools.demo.state import Hand, Happening, State, Work
+from outlast.tools.demo.state import Event, RunState, State, WorkerState
 from outlast.tools.demo.view import BOARD_ROWS, WIDTH, board, plain
 from support.spawned import spawn
 from support.waiting import WAIT_SECONDS
@@ -137,13 +137,13 @@ with open(sys.argv[1], "rb") as file:
 
 def run(play):
     size = os.get_terminal_size(2)
-    for happening in facts.played.happenings:
-        play._scene.seconds = happening.at
-        play._say(happening.text, happening.mood)
+    for happening in facts.result.events:
+        play._state.seconds = happening.at
+        play._report(happening.text, happening.mood)
         while "begins on A" in happening.text and os.get_terminal_size(2) == size:
             time.sleep(0.01)
-            play._view.show(play._scene)
-    return facts.played
+            play._view.show(play._state)
+    return facts.result
 
 outlast.tools.demo.scenario.Scenario.run = run
 outlast.tools.demo.facts.facts_of = lambda played: facts
@@ -179,11 +179,11 @@ def test_play_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, column
 
 def test_a_board_fits_however_much_happens():
     hands = [
-        Hand(name, state, 4_194_304, ("glaciers", "tides"))
+        WorkerState(name, state, 4_194_304, ("glaciers", "tides"))
         for name, state in zip("ABC", ("draining", "gone", "starting"), strict=True)
     ]
-    works = [Work("glaciers", "running", 12, "searches: " + "w" * 90)] * 3
-    many = [Happening(float(at), "h" * 90) for at in range(30)]
+    works = [RunState("glaciers", "running", 12, "searches: " + "w" * 90)] * 3
+    many = [Event(float(at), "h" * 90) for at in range(30)]
     for happenings in ([], many[:1], many):
         lines = plain(board(State(100.0, hands, works, 7, 500, happenings))).split("\n")
         assert len(lines) <= BOARD_ROWS

@@ -74,10 +74,10 @@ def demo(
         recorded = None if record is None else Recorded(shown)
         view = recorded or shown
         try:
-            played = Scenario(store_file, view, pace=pace).run()
+            result = Scenario(store_file, view, pace=pace).run()
         finally:
             view.close()
-        facts = facts_of(played)
+        facts = facts_of(result)
         checked = checks(facts)
         end = summary(facts, checked, store_file)
         if as_json:
@@ -88,7 +88,7 @@ def demo(
             date = datetime.now(UTC).strftime("%Y-%m-%d")
             try:
                 write_whole(record, picture(recorded.frames, end, date))
-                write_whole(record.with_suffix(".txt"), transcript(played.happenings, end))
+                write_whole(record.with_suffix(".txt"), transcript(result.events, end))
             except OSError as error:
                 raise OutlastError(f"{record} or its text could not be written: {error}") from error
             say(f"the picture: {record}; its text: {record.with_suffix('.txt')}")

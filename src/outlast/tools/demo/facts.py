@@ -18,10 +18,10 @@ from outlast.execution.run_cost import RunCost
 from outlast.store.address import store_at
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import DrainRow, Entry, RunRow
-from outlast.tools.demo.library import TOPICS
+from outlast.tools.demo.library import CUT, STOPPED, TOPICS
 from outlast.tools.demo.model import Answer, Call
 from outlast.tools.demo.outbox import Message
-from outlast.tools.demo.scenario import CUT, STOPPED, ScenarioResult
+from outlast.tools.demo.scenario import ScenarioResult
 
 
 class RunFacts(NamedTuple):
@@ -34,7 +34,7 @@ class RunFacts(NamedTuple):
     """Tokens."""
 
     @property
-    def result(self) -> str | None:
+    def value(self) -> str | None:
         found: str | None = json.loads(self.row.value) if self.row.value is not None else None
         return found
 
@@ -46,17 +46,17 @@ class RunFacts(NamedTuple):
 
 @dataclass
 class Facts:
-    played: ScenarioResult
+    result: ScenarioResult
     runs: dict[str, RunFacts]
     drains: dict[str, DrainRow]
     """By worker name."""
     messages: tuple[Message, ...]
 
     @property
-    def again(self) -> dict[Call, int]:
+    def repeated(self) -> dict[Call, int]:
         """Return requests that came more than once: steps whose body began again."""
         return {
-            call: count for call, count in Counter(self.played.model.calls).items() if count > 1
+            call: count for call, count in Counter(self.result.model.calls).items() if count > 1
         }
 
     @property
@@ -84,7 +84,7 @@ class Facts:
         return len({one.id for one in self._answers}) == 1
 
     @property
-    def twice(self) -> dict[tuple[str, str], int]:
+    def duplicates(self) -> dict[tuple[str, str], int]:
         """Return messages that came more than once, by recipient and text."""
         count = Counter((message.to, message.text) for message in self.messages)
         return {message: times for message, times in count.items() if times > 1}
@@ -100,11 +100,11 @@ class Facts:
 
     @property
     def _answers(self) -> list[Answer]:
-        return [one for one in self.played.model.answers if one.topic == CUT]
+        return [one for one in self.result.model.answers if one.topic == CUT]
 
 
-def facts_of(played: ScenarioResult) -> Facts:
-    store = store_at(played.address)
+def facts_of(result: ScenarioResult) -> Facts:
+    store = store_at(result.address)
     store.open()
     with closing(store):
         runs = {
@@ -112,7 +112,7 @@ def facts_of(played: ScenarioResult) -> Facts:
             for topic in TOPICS
             if (row := store.run(topic)) is not None
         }
-        return Facts(played, runs, _drains(store, played), played.outbox.messages)
+        return Facts(result, runs, _drains(store, result), result.outbox.messages)
 
 
 def _run_facts(store: Store, row: RunRow) -> RunFacts:
@@ -122,5 +122,5 @@ def _run_facts(store: Store, row: RunRow) -> RunFacts:
     return RunFacts(row, entries, tuple(EffectInfo.of(journal.effect_log)), int(saved))
 
 
-def _drains(store: Store, played: ScenarioResult) -> dict[str, DrainRow]:
-    return {played.pids[row.pid]: row for row in store.drains() if row.pid in played.pids}
+def _drains(store: Store, result: ScenarioResult) -> dict[str, DrainRow]:
+    return {result.pids[row.pid]: row for row in store.drains() if row.pid in result.pids}

@@ -14,8 +14,10 @@ class Topic(NamedTuple):
     answer: str
 
 
+STOPPED, CUT, ASKS = "tides", "bees", "glaciers"
+"""The runs: one whose worker is stopped, one whose worker is killed, one that asks its editor."""
 TOPICS = {
-    "tides": Topic(
+    STOPPED: Topic(
         {
             "what pulls the sea": "The Moon pulls the near side of the Earth harder than the far "
             "side; the Sun does the same, at half the strength.",
@@ -30,7 +32,7 @@ TOPICS = {
         "the tides are high, which sailors call springs; when "
         "they stand at right angles the tides are weak, which they call neaps.",
     ),
-    "bees": Topic(
+    CUT: Topic(
         {
             "the waggle dance": "A forager runs straight while waggling, circles back, and "
             "repeats. The angle to the vertical is the angle to the Sun.",
@@ -43,10 +45,10 @@ TOPICS = {
         "angle of the flight to the Sun, and as the Sun moves on she "
         "turns her dance with it. How long she shakes says how far to fly: a second is about a "
         "kilometre. Her sisters follow her with their feelers, and "
-        "then they fly out and mostly arrive. Nobody taught them; a hive learns its country anew "
+        "then they fly out and mostly arrive. Nobody taught them; a hive learns its country again "
         "every day.",
     ),
-    "glaciers": Topic(
+    ASKS: Topic(
         {
             "how ice flows": "Under its own weight, from some thirty metres of depth on, ice "
             "deforms like a very stiff honey and slides on melt water."
@@ -55,6 +57,6 @@ TOPICS = {
         "what falls upon it, first to grains and then to ice, and ice that "
         "is thick enough cannot carry its own weight: it flows downhill, a hand's breadth a day or "
         "less. On the way it picks up stones and grinds the valley "
-        "wide. Where it melts as fast as it comes, it ends.",
+        "wide. Where it melts as fast as it arrives, it ends.",
     ),
 }

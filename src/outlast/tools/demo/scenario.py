@@ -13,56 +13,50 @@ B, so that each has one run, and two for C.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
-from outlast.store.protocol import Store
-from outlast.store.rows import RunRow
 from outlast.sync import Outlast
 from outlast.tools.chaos.fleet import Fleet, Member
 from outlast.tools.demo.agent import research
-from outlast.tools.demo.library import TOPICS
-from outlast.tools.demo.model import Model, length_of
+from outlast.tools.demo.library import ASKS, CUT, STOPPED, TOPICS
+from outlast.tools.demo.model import Answer, Model, length_of
+from outlast.tools.demo.observer import Observer, name_of
 from outlast.tools.demo.outbox import Outbox
-from outlast.tools.demo.state import Hand, Happening, Mood, State, Work
+from outlast.tools.demo.state import Event, Mood, State
 from outlast.tools.demo.view import View
 from outlast.tools.demo.workspace import (
     QUEUE,
     DemoFailed,
     address_of,
-    alone,
     environ_of,
+    isolated_environment,
     make_room,
-    taken_turn,
 )
 
 AGENT = "outlast.tools.demo.agent"
-TICK = 0.05
+POLL_SECONDS = 0.05
 READ_SECONDS = 1.5
 """How long the scenario pauses where there is something to read."""
 DEADLINE_SECONDS = 150.0
 """Scaled by the pace. START_SECONDS are added unscaled."""
 START_SECONDS = 60.0
-STOPPED, CUT, ASKS = "tides", "bees", "glaciers"
-"""The runs: one whose worker is stopped, one whose worker is killed, one that asks its editor."""
 BAD = ("failed", "dead", "cancelled", "parked")
-STATES = {"alive": "working", "dead": "gone"}
 
 
 @dataclass
-class Struck:
+class Signals:
     """When each signal was sent, by `time.time()`, and the workers' exit codes."""
 
     term: float = 0.0
     kill: float = 0.0
-    codes: dict[str, int] = field(default_factory=dict)
+    exit_codes: dict[str, int] = field(default_factory=dict)
     """Exit code of each worker, once it has ended."""
 
 
@@ -75,296 +69,179 @@ class ScenarioResult:
     seconds: float
     model: Model
     outbox: Outbox
-    struck: Struck
-    lives: dict[tuple[str, int], str]
+    signals: Signals
+    executions: dict[tuple[str, int], str]
     """Which worker executed which run, by the run's id and fence."""
     pids: dict[int, str]
     """Names of the workers, by process id."""
     surprises: list[str]
-    happenings: list[Happening]
+    events: list[Event]
 
 
 class Scenario:
     def __init__(self, path: Path, view: View, *, pace: float = 1.0, agent: str = AGENT) -> None:
         """Prepare the scenario. `agent` is the module that the workers load."""
-        self._path, self._view, self._pace, self._agent = path, view, pace, agent
+        self._path = path
+        self._view = view
+        self._pace = pace
+        self._agent = agent
         self._address = address_of(path)
-        self._model, self._outbox = Model(pace), Outbox()
-        self._scene, self._struck = State(), Struck()
-        self._names: dict[str, str] = {}
-        """Names of workers, by their ids in the store."""
-        self._lives: dict[tuple[str, int], str] = {}
-        self._held: dict[str, str | None] = {}
-        """Which worker holds each run."""
-        self._rows: dict[str, RunRow] = {}
-        """The runs at the last poll."""
-        self._saved = False
-        """Whether an unfinished step of CUT had saved progress at the last poll."""
-        self._returned: set[str] = set()
-        """Runs that a worker released in its drain."""
-        self._began = self._until = 0.0
+        self._model = Model(pace)
+        self._outbox = Outbox()
+        self._state = State()
+        self._signals = Signals()
+        self._began = time.monotonic()
+        self._until = 0.0
+        """When the scenario gives up, by `time.monotonic()`."""
         self._fleet: Fleet
-        self._store: Store
+        self._observer: Observer
 
     def run(self) -> ScenarioResult:
         """Run the scenario and leave no process behind, whatever happens.
 
         Raise DemoRefused before anything is created, or DemoFailed if the scenario does not finish.
         """
-        with ExitStack() as turn:
-            turn.enter_context(taken_turn(self._path))
-            make_room(self._path)
-            began = self._play(turn.close)
+        make_room(self._path)
+        with (
+            TemporaryDirectory(prefix="outlast-demo-", ignore_cleanup_errors=True) as logs,
+            isolated_environment(),
+            self._model.open() as model,
+            self._outbox.open() as outbox,
+        ):
+            environ = environ_of(os.environ, MODEL_URL=model, OUTBOX_URL=outbox)
+            self._fleet = Fleet(0, self._command(slots=1), environ, Path(logs), followed=False)
+            with (
+                Outlast(self._address, signals=0) as app,
+                closing(store_at(self._address)) as store,
+            ):
+                store.open()
+                self._began = time.monotonic()
+                began = time.time()
+                self._until = self._began + DEADLINE_SECONDS / self._pace + START_SECONDS
+                self._observer = Observer(
+                    store, self._fleet, self._model, self._outbox, self._state, self._report
+                )
+                try:
+                    self._play(app)
+                finally:
+                    self._fleet.end_all()
         return ScenarioResult(
             self._address,
             began,
             time.monotonic() - self._began,
             self._model,
             self._outbox,
-            self._struck,
-            self._lives,
-            {one.pid: _name(one) for one in self._fleet.members},
+            self._signals,
+            self._observer.executions,
+            {member.pid: name_of(member) for member in self._fleet.members},
             self._fleet.surprises,
-            self._scene.happenings,
+            self._state.events,
         )
 
-    def _play(self, is_open: Callable[[], None]) -> float:
-        """Play all acts and return the start time, by `time.time()`.
-
-        Call `is_open` as soon as others can see that the store is in use.
-        """
-        with (
-            self._folder() as logs,
-            alone(),
-            self._model.open() as model,
-            self._outbox.open() as outbox,
-        ):
-            environ = environ_of(os.environ, MODEL_URL=model, OUTBOX_URL=outbox)
-            command = [
-                "worker",
-                self._agent,
-                "--store",
-                self._address,
-                "--queue",
-                QUEUE,
-                "--log",
-                "json",
-            ]
-            self._fleet = Fleet(0, [*command, "--concurrency", "1"], environ, logs, followed=False)
-            with Outlast(self._address, signals=0) as app, self._opened():
-                is_open()
-                try:
-                    self._began, began = time.monotonic(), time.time()
-                    self._until = self._began + DEADLINE_SECONDS / self._pace + START_SECONDS
-                    self._acts(app)
-                finally:
-                    self._fleet.end_all()
-        return began
+    def _command(self, *, slots: int) -> list[str]:
+        options = ["--store", self._address, "--queue", QUEUE, "--log", "json"]
+        return ["worker", self._agent, *options, "--concurrency", str(slots)]
 
     # -- the acts
 
-    def _acts(self, app: Outlast) -> None:
-        call, stream = self._model.gate("search", STOPPED), self._model.gate("answer", CUT)
-        a = self._worker("A")
-        self._until_true(lambda: a.state == "alive", "worker A to start")
+    def _play(self, app: Outlast) -> None:
+        seen = self._observer
+        call = self._model.gate("search", STOPPED)
+        stream = self._model.gate("answer", CUT)
+        a = self._start_worker("A")
+        self._wait_for("worker A to start", lambda: a.state == "alive")
         app.submit(research(ASKS, ask_first=True), id=ASKS, queue=QUEUE)
-        self._until_true(lambda: self._waits(ASKS), f"{ASKS} to wait for its editor")
-        self._say(f"{ASKS} has asked its editor, and waits. No worker holds it")
+        self._wait_for(f"{ASKS} to wait for its editor", lambda: seen.is_waiting(ASKS))
+        self._report(f"{ASKS} has asked its editor, and waits. No worker holds it")
         app.submit(research(STOPPED), id=STOPPED, queue=QUEUE)
-        self._until_true(lambda: self._is_on(STOPPED, a), f"{STOPPED} to begin on A")
-        b = self._worker("B")
+        self._wait_for(f"{STOPPED} to begin on A", lambda: seen.is_on(STOPPED, a))
+        b = self._start_worker("B")
         app.submit(research(CUT), id=CUT, queue=QUEUE)
-        self._until_true(lambda: self._is_on(CUT, b), f"{CUT} to begin on B")
-        self._until_true(call.reached.is_set, f"{STOPPED} to be in its last tool call")
-        c = self._tell_to_stop(a)
+        self._wait_for(f"{CUT} to begin on B", lambda: seen.is_on(CUT, b))
+        self._wait_for(f"{STOPPED} to be in its last tool call", call.reached.is_set)
+        self._terminate(a)
+        c = self._start_worker("C", slots=2)
+        self._pause()
         call.opened.set()
-        self._until_true(lambda: a.gone, "A to end in an orderly way")
-        self._struck.codes["A"] = a.process.returncode
-        self._say(f"A is gone, with exit code {a.process.returncode}", "warn")
-        self._until_true(
-            lambda: stream.reached.is_set() and c.state == "alive" and self._saved,
+        self._wait_for("A to exit", lambda: a.gone)
+        self._signals.exit_codes["A"] = a.process.returncode
+        self._report(f"A has exited, with code {a.process.returncode}", "warn")
+        self._wait_for(
             f"{CUT} to be in the middle of its answer",
+            lambda: stream.reached.is_set() and c.state == "alive" and seen.answer_saved,
         )
         self._kill(b)
         stream.opened.set()
-        self._until_true(lambda: self._is_on(CUT, c) or self._is_done(CUT), f"{CUT} to go on, on C")
-        self._until_true(lambda: len(self._answers(CUT)) > 1, f"{CUT} to go on with its answer")
-        self._say(
-            f"{CUT} goes on with its answer at token {self._answers(CUT)[1]} of {length_of(CUT)}",
-            "good",
-        )
-        self._until_true(
-            lambda: self._is_done(CUT) or self._is_done(STOPPED), f"{STOPPED} or {CUT} to end"
+        self._wait_for(f"{CUT} to continue on C", lambda: seen.is_on(CUT, c) or seen.is_done(CUT))
+        self._wait_for(f"{CUT} to continue its answer", lambda: len(self._answers()) > 1)
+        token = self._answers()[1].first
+        self._report(f"{CUT} continues its answer at token {token} of {length_of(CUT)}", "good")
+        self._wait_for(
+            f"{STOPPED} or {CUT} to end", lambda: seen.is_done(CUT) or seen.is_done(STOPPED)
         )
         app.send(ASKS, "approved", value=True)
-        self._say(f"the editor approves, as by `outlast send {ASKS} approved true`")
-        self._until_true(lambda: all(map(self._is_done, TOPICS)), "every run to end")
-        self._read()
+        self._report(f"the editor approves, as with `outlast send {ASKS} approved true`")
+        self._wait_for("every run to end", lambda: all(map(seen.is_done, TOPICS)))
+        self._pause()
         self._fleet.term(c, kind="end")
-        self._until_true(lambda: c.gone, "C to end")
-        self._struck.codes["C"] = c.process.returncode
+        self._wait_for("C to exit", lambda: c.gone)
+        self._signals.exit_codes["C"] = c.process.returncode
 
-    def _tell_to_stop(self, a: Member) -> Member:
-        """Send SIGTERM to A and start C."""
-        self._say(f"{STOPPED} is in a tool call on A; its answer is held until the signal")
-        self._read()
-        self._struck.term = time.time()
+    def _terminate(self, a: Member) -> None:
+        self._report(f"{STOPPED} is in a tool call on A; its answer is held until the signal")
+        self._pause()
+        self._signals.term = time.time()
         self._fleet.term(a)
-        self._say(f"SIGTERM to A (process {a.pid}), in the middle of the tool call", "warn")
-        self._fleet.command = [*self._fleet.command[:-1], "2"]
-        c = self._worker("C")
-        self._read()
-        return c
+        self._report(f"SIGTERM to A (process {a.pid}), in the middle of the tool call", "warn")
 
     def _kill(self, b: Member) -> None:
-        words = next(one.sent for one in self._model.answers if one.topic == CUT)
-        self._struck.kill = time.time()
+        token = self._answers()[0].sent
+        self._signals.kill = time.time()
         self._fleet.kill(b)
-        self._struck.codes["B"] = b.process.returncode
-        self._say(
-            f"SIGKILL to B (process {b.pid}), at token {words} of {length_of(CUT)} of an answer",
-            "bad",
-        )
+        self._signals.exit_codes["B"] = b.process.returncode
+        where = f"at token {token} of {length_of(CUT)} of an answer"
+        self._report(f"SIGKILL to B (process {b.pid}), {where}", "bad")
 
-    def _answers(self, topic: str) -> list[int]:
-        """Return where each request for the answer began."""
-        return [one.first for one in self._model.answers if one.topic == topic]
+    def _answers(self) -> list[Answer]:
+        """Return the requests for the interrupted answer."""
+        return [answer for answer in self._model.answers if answer.topic == CUT]
 
-    def _worker(self, name: str) -> Member:
+    def _start_worker(self, name: str, *, slots: int = 1) -> Member:
+        self._fleet.command = self._command(slots=slots)
         member = self._fleet.start("ABC".index(name))
-        self._say(f"worker {name} starts (process {member.pid})")
+        self._report(f"worker {name} starts (process {member.pid})")
         return member
 
-    # -- waiting and polling
+    # -- waiting
 
-    def _read(self) -> None:
+    def _pause(self) -> None:
         """Pause to let the user read."""
         until = time.monotonic() + READ_SECONDS / self._pace
         while time.monotonic() < until:
             self._tick()
 
-    def _until_true(self, is_so: Callable[[], bool], what: str) -> None:
+    def _wait_for(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Wait until `is_so`. Raise DemoFailed if it can no longer become so, or takes too long."""
         while not is_so():
             if self._fleet.surprises:
                 raise DemoFailed(f"while it waited for {what}: {self._fleet.surprises[0]}")
-            for work in self._scene.works:
-                if work.state in BAD:
-                    raise DemoFailed(
-                        f"while it waited for {what}: {work.id} is {work.state}. "
-                        f"{self._why(work.id)}"
-                    )
+            for run in self._state.runs:
+                if run.state in BAD:
+                    why = self._observer.reason(run.id)
+                    raise DemoFailed(f"while it waited for {what}: {run.id} is {run.state}. {why}")
             if time.monotonic() > self._until:
-                tails = " ".join(f"{_name(one)}: {one.tail()}" for one in self._fleet.members)
-                raise DemoFailed(
-                    f"it waited too long for {what}. What the workers said last: {tails}"
-                )
+                tails = " ".join(f"{name_of(one)}: {one.tail()}" for one in self._fleet.members)
+                raise DemoFailed(f"it waited too long for {what}. Last log lines: {tails}")
             self._tick()
 
     def _tick(self) -> None:
         self._fleet.look()
         # The store is busy: the next poll will succeed.
         with suppress(StoreUnavailable):
-            self._look()
-        self._view.show(self._scene)
-        time.sleep(TICK)
+            self._observer.poll()
+        self._view.show(self._state)
+        time.sleep(POLL_SECONDS)
 
-    def _look(self) -> None:
-        """Poll the store and the servers."""
-        by_pid = {member.pid: _name(member) for member in self._fleet.members}
-        self._names |= {
-            row.id: by_pid[row.pid] for row in self._store.workers() if row.pid in by_pid
-        }
-        rows = {topic: row for topic in TOPICS if (row := self._store.run(topic)) is not None}
-        saved = CUT in rows and bool(self._store.progress(rows[CUT].pk))
-        works = [self._work(row) for row in rows.values()]
-        # The store has answered everything: record all of it or nothing.
-        self._rows, self._saved = rows, saved
-        for topic, row in rows.items():
-            self._note(topic, row)
-        scene = self._scene
-        scene.seconds = time.monotonic() - self._began
-        scene.works = works
-        self._held = {topic: self._names.get(row.worker or "") for topic, row in rows.items()}
-        scene.hands = [
-            Hand(
-                _name(one),
-                STATES.get(one.state, one.state),
-                one.pid,
-                tuple(
-                    topic
-                    for topic, name in self._held.items()
-                    if name == _name(one) and not one.gone
-                ),
-            )
-            for one in self._fleet.members
-        ]
-        scene.messages, scene.tokens = len(self._outbox.messages), self._model.used
-
-    def _note(self, topic: str, row: RunRow) -> None:
-        """Report what became of a run."""
-        if row.interruptions and topic not in self._returned:
-            self._returned.add(topic)
-            self._say(f"the tool call has ended and is on record; {topic} is given back", "warn")
-        name = self._names.get(row.worker or "")
-        if name is not None and (topic, row.fence) not in self._lives:
-            self._lives[topic, row.fence] = name
-            again = row.lives > 1
-            self._say(
-                f"{topic} {'goes on,' if again else 'begins'} on {name}",
-                "good" if again else "plain",
-            )
-        if row.status == "done" and not self._is_done(topic):
-            self._say(f"{topic} is done, and its report is sent", "good")
-
-    def _work(self, row: RunRow) -> Work:
-        steps = sum(one.kind in ("step", "message") for one in self._store.journal(row.pk))
-        return Work(
-            row.id, row.status, steps, self._model.doing.get(row.id, "") if row.worker else ""
-        )
-
-    def _is_done(self, topic: str) -> bool:
-        return self._state(topic) == "done"
-
-    def _waits(self, topic: str) -> bool:
-        return self._state(topic) == "waiting" and self._held[topic] is None
-
-    def _is_on(self, topic: str, member: Member) -> bool:
-        return self._held.get(topic) == _name(member)
-
-    def _why(self, topic: str) -> str:
-        row = self._rows[topic]
-        return row.reason or row.error or ""
-
-    def _state(self, topic: str) -> str | None:
-        return next((one.state for one in self._scene.works if one.id == topic), None)
-
-    def _say(self, text: str, mood: Mood = "plain") -> None:
-        self._scene.happenings.append(Happening(time.monotonic() - self._began, text, mood))
-        self._view.show(self._scene)
-
-    # -- resources
-
-    @contextmanager
-    def _opened(self) -> Iterator[None]:
-        self._store = store_at(self._address)
-        self._store.open()
-        try:
-            yield
-        finally:
-            self._store.close()
-
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """Create the folder of the workers' logs, and remove it.
-
-        An error's text includes the logs.
-        """
-        folder = Path(tempfile.mkdtemp(prefix="outlast-demo-"))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _name(member: Member) -> str:
-    return "ABC"[member.lane]
+    def _report(self, text: str, mood: Mood = "plain") -> None:
+        self._state.events.append(Event(time.monotonic() - self._began, text, mood))
+        self._view.show(self._state)

@@ -11,25 +11,21 @@ from typing import Literal, NamedTuple
 Mood = Literal["plain", "good", "warn", "bad", "dim"]
 
 
-class Happening(NamedTuple):
+class Event(NamedTuple):
     at: float
     """Seconds since the beginning."""
     text: str
     mood: Mood = "plain"
 
 
-class Hand(NamedTuple):
-    """A worker."""
-
+class WorkerState(NamedTuple):
     name: str
     state: str
     pid: int
     runs: tuple[str, ...] = ()
 
 
-class Work(NamedTuple):
-    """A run."""
-
+class RunState(NamedTuple):
     id: str
     state: str
     steps: int
@@ -40,8 +36,8 @@ class Work(NamedTuple):
 @dataclass
 class State:
     seconds: float = 0.0
-    hands: list[Hand] = field(default_factory=list)
-    works: list[Work] = field(default_factory=list)
+    workers: list[WorkerState] = field(default_factory=list)
+    runs: list[RunState] = field(default_factory=list)
     messages: int = 0
     tokens: int = 0
-    happenings: list[Happening] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)

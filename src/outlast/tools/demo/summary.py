@@ -12,24 +12,24 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from outlast.codec.text import safe
 from outlast.store.rows import Entry
 from outlast.tools.demo.facts import Facts, RunFacts
+from outlast.tools.demo.library import CUT
 from outlast.tools.demo.model import length_of
-from outlast.tools.demo.scenario import CUT
 from outlast.tools.demo.verdict import Check
 from outlast.tools.demo.view import WIDTH, Line, Part
 
 LABEL = 11
 """Columns of the label before each part."""
 GATES = (
-    "The stand-in held the tool call and the answer until the signal was sent, so that each fell "
-    "in the middle. It goes on after the id of "
-    "an event; a model that cannot is asked anew, and then the whole answer is redone. Default "
-    "settings but for the number of slots."
+    "The stand-in for a model held the tool call and the answer until the signal was sent, so "
+    "that each signal fell in the middle. It continues a stream after the id of an event. A model "
+    "that cannot do so generates the whole answer again. The workers have default settings, except "
+    "for the number of slots."
 )
 
 
@@ -73,87 +73,68 @@ def outlast() -> str:
         return str(beside)
 
 
+class Moment(NamedTuple):
+    """A line of the timeline."""
+
+    at: float
+    id: str
+    text: str
+    mood: str
+
+
 def _timeline(facts: Facts) -> Iterator[Line]:
-    moments = sorted(
-        (moment for told in facts.runs.values() for moment in _moments(facts, told)),
-        key=lambda one: one[0],
-    )
-    for at, id, text, mood in moments:
-        clock = Part(f"{at - facts.played.began:6.1f} s  ", "dim")
+    moments = [moment for run in facts.runs.values() for moment in _moments(facts, run)]
+    for at, id, text, mood in sorted(moments, key=lambda moment: moment.at):
+        clock = Part(f"{at - facts.result.began:6.1f} s  ", "dim")
         yield clock, Part(f"{id:<9} "), Part(text, mood)
 
 
-def _moments(facts: Facts, told: RunFacts) -> Iterator[tuple[float, str, str, str]]:
+def _moments(facts: Facts, run: RunFacts) -> Iterator[Moment]:
     """Yield when a run began, lost its worker, continued and ended."""
-    row = told.row
-    if row.started is not None and told.entries:
-        yield row.started, row.id, f"begins{_on(facts, row.id, told.entries[0])}", "plain"
-    for entry, after in pairwise(told.entries):
-        lost, on = _worker(facts, row.id, entry) or "its worker", _on(facts, row.id, after, ", on")
+    row = run.row
+    signals = facts.result.signals
+    if row.started is not None and run.entries:
+        worker = _worker(facts, row.id, run.entries[0])
+        yield Moment(row.started, row.id, f"begins on {worker}", "plain")
+    for entry, after in pairwise(run.entries):
+        lost = _worker(facts, row.id, entry)
+        continues = f"continues on {_worker(facts, row.id, after)}"
+        resumed = after.at - (after.seconds or 0.0)
         if entry.kind == "interruption":
-            under_way = facts.tool_call.key if facts.tool_call is not None else "a step"
-            yield (
-                facts.played.struck.term,
-                row.id,
-                f"{lost} is told to stop in the middle of {under_way}",
-                "warn",
-            )
-            yield (
-                entry.at,
-                row.id,
-                f"given back by {lost}: {under_way} has ended and is recorded",
-                "warn",
-            )
-            yield (
-                after.at - (after.seconds or 0.0),
-                row.id,
-                f"goes on{on}, with {after.key}",
-                "good",
-            )
+            call = facts.tool_call.key if facts.tool_call is not None else "a step"
+            yield Moment(signals.term, row.id, f"{lost} gets SIGTERM during {call}", "warn")
+            yield Moment(entry.at, row.id, f"{lost} has recorded {call}, releases the run", "warn")
+            yield Moment(resumed, row.id, f"{continues}, with {after.key}", "good")
         elif entry.kind == "death":
-            yield (
-                facts.played.struck.kill,
-                row.id,
-                f"{lost} is killed in the middle of {after.key}",
-                "bad",
-            )
-            yield (
-                after.at - (after.seconds or 0.0),
-                row.id,
-                f"goes on{on}, in the middle of {after.key}",
-                "good",
-            )
+            yield Moment(signals.kill, row.id, f"{lost} gets SIGKILL during {after.key}", "bad")
+            yield Moment(resumed, row.id, f"{continues}, in the middle of {after.key}", "good")
         elif after.kind == "message":
-            yield entry.at, row.id, "waits for its editor; no worker holds it", "dim"
-            yield after.at, row.id, f"goes on{on}: approved", "good"
+            yield Moment(entry.at, row.id, "waits for its editor; no worker holds it", "dim")
+            yield Moment(after.at, row.id, f"{continues}: approved", "good")
     if row.ended is not None:
-        yield row.ended, row.id, row.status, "good" if row.status == "done" else "bad"
+        mood = "good" if row.status == "done" else "bad"
+        yield Moment(row.ended, row.id, row.status, mood)
 
 
-def _worker(facts: Facts, id: str, entry: Entry) -> str | None:
+def _worker(facts: Facts, id: str, entry: Entry) -> str:
     """Return the worker that held the run when the entry was written, or that it had lost by then.
 
-    Return None for an execution that fell between two polls.
+    An execution that fell between two polls is one of an unknown worker.
     """
-    return facts.played.lives.get((id, abs(entry.fence)))
-
-
-def _on(facts: Facts, id: str, entry: Entry, before: str = " on") -> str:
-    worker = _worker(facts, id, entry)
-    return f"{before} {worker}" if worker is not None else ""
+    return facts.result.executions.get((id, abs(entry.fence)), "a worker")
 
 
 def _redone(facts: Facts) -> str:
-    again = len(facts.again)
+    again = len(facts.repeated)
     if again == 0:
-        return f"nothing of {facts.steps} steps"
+        return f"none of {facts.steps} steps"
     lost = facts.arrived - facts.kept
-    what = f"a part of 1 step of {facts.steps}" if again == 1 else f"{again} of {facts.steps} steps"
-    return f"{what}: {lost} of {length_of(CUT)} tokens of an answer came twice"
+    what = f"part of 1 of {facts.steps} steps" if again == 1 else f"{again} of {facts.steps} steps"
+    return f"{what}: {lost} of {length_of(CUT)} tokens of an answer arrived twice"
 
 
 def _sent(facts: Facts) -> str:
-    twice = len(facts.twice)
+    twice = len(facts.duplicates)
     return f"{len(facts.messages)} messages" + (
         ", each once" if not twice else f", {twice} of them more than once"
     )
@@ -161,9 +142,8 @@ def _sent(facts: Facts) -> str:
 
 def _saved(facts: Facts) -> str:
     return (
-        f"{facts.saved} tokens of finished steps, by the journal, and {facts.kept} of the "
-        f"{facts.arrived} tokens that had arrived of the "
-        "answer, by its progress, were not asked for again"
+        f"the journal saved {facts.saved} tokens of finished steps, and the stream's progress "
+        f"saved {facts.kept} of the {facts.arrived} tokens that had arrived of the answer"
     )
 
 
@@ -182,28 +162,26 @@ def document(facts: Facts, checked: Sequence[Check], file: Path) -> dict[str, An
     return {
         "passed": not any(check.wrong for check in checked),
         "checks": [{"claim": check.claim, "wrong": list(check.wrong)} for check in checked],
-        "seconds": round(facts.played.seconds, 3),
+        "seconds": round(facts.result.seconds, 3),
         "runs": {
             id: {
-                "status": told.row.status,
-                "deaths": told.row.deaths,
-                "interruptions": told.row.interruptions,
-                "steps": told.steps,
-                "tokens_saved": told.saved,
+                "status": run.row.status,
+                "deaths": run.row.deaths,
+                "interruptions": run.row.interruptions,
+                "steps": run.steps,
+                "tokens_saved": run.saved,
             }
-            for id, told in facts.runs.items()
+            for id, run in facts.runs.items()
         },
         "redone": [
             {"request": call.path, "run": call.topic, "begun": times}
-            for call, times in facts.again.items()
+            for call, times in facts.repeated.items()
         ],
         "answer": {"tokens": length_of(CUT), "arrived": facts.arrived, "kept": facts.kept},
         "messages": [{"to": one.to, "text": one.text, "key": one.key} for one in facts.messages],
-        "tokens": {"used": facts.played.model.used, "saved": facts.saved},
-        "workers": facts.played.struck.codes,
-        "happenings": [
-            {"at": round(one.at, 3), "text": one.text} for one in facts.played.happenings
-        ],
+        "tokens": {"used": facts.result.model.used, "saved": facts.saved},
+        "workers": facts.result.signals.exit_codes,
+        "happenings": [{"at": round(one.at, 3), "text": one.text} for one in facts.result.events],
         "store": address(file),
         "look_closer": look_closer(file),
     }

@@ -10,8 +10,8 @@ from html import escape
 from itertools import pairwise
 
 import outlast
-from outlast.tools.demo.state import Happening
-from outlast.tools.demo.view import WIDTH, Frame, Line, happened, plain
+from outlast.tools.demo.state import Event
+from outlast.tools.demo.view import WIDTH, Frame, Line, event_line, plain
 
 ROW, COLUMN, EDGE = 18, 8.43, 16
 FRAME_SECONDS_MAX = 1.6
@@ -66,16 +66,16 @@ def picture(frames: Sequence[Frame], end: Sequence[Line], date: str) -> str:
     )
 
 
-def transcript(happenings: Sequence[Happening], end: Sequence[Line]) -> str:
+def transcript(events: Sequence[Event], end: Sequence[Line]) -> str:
     """Return what the demo prints without a terminal."""
-    return "\n".join(["$ outlast demo", *map(happened, happenings), "", plain(end), ""])
+    return "\n".join(["$ outlast demo", *map(event_line, events), "", plain(end), ""])
 
 
 def _chosen(frames: Sequence[Frame]) -> list[Frame]:
     """Select the first and the last frame of each event, and some in between."""
     edges = {0, len(frames) - 1}
     for number in range(1, len(frames)):
-        if frames[number].happenings != frames[number - 1].happenings:
+        if frames[number].events != frames[number - 1].events:
             edges |= {number - 1, number}
     room = max(1, FRAMES_WANTED - len(edges))
     between = set(range(0, len(frames), max(1, len(frames) // room)))

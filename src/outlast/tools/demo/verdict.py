@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from outlast.shutdown.report import DrainReport
 from outlast.tools.demo.facts import Facts
-from outlast.tools.demo.library import TOPICS
+from outlast.tools.demo.library import ASKS, CUT, STOPPED, TOPICS
 from outlast.tools.demo.model import length_of, middle_of
-from outlast.tools.demo.scenario import ASKS, CUT, STOPPED
 
 
 class Check(NamedTuple):
@@ -26,41 +25,41 @@ def checks(facts: Facts) -> list[Check]:
             tuple(_stopped(facts)),
         ),
         Check(
-            "SIGKILL fell in the middle of an answer, which went on where it was",
+            "SIGKILL fell in the middle of an answer, which continued where it was",
             tuple(_cut(facts)),
         ),
-        Check("nothing was begun again but that answer", tuple(_again(facts))),
+        Check("only that answer was requested again", tuple(_again(facts))),
         Check("every message was sent once", tuple(_sent(facts))),
-        Check("no worker ended by itself", tuple(facts.played.surprises)),
+        Check("no worker exited by itself", tuple(facts.result.surprises)),
     ]
 
 
 def _ended(facts: Facts) -> Iterator[str]:
     for topic in TOPICS:
-        told = facts.runs.get(topic)
-        if told is None or told.row.status != "done":
-            yield f"{topic} is {told.row.status if told else 'not there'}"
-        elif told.result != TOPICS[topic].answer:
-            yield f"{topic} has another answer than the model gave"
+        run = facts.runs.get(topic)
+        if run is None or run.row.status != "done":
+            yield f"{topic} is {run.row.status if run else 'not there'}"
+        elif run.value != TOPICS[topic].answer:
+            yield f"{topic} does not have the answer that the model gave"
 
 
 def _stopped(facts: Facts) -> Iterator[str]:
-    call, drain, told = facts.tool_call, facts.drains.get("A"), facts.runs.get(STOPPED)
-    if told is None or (told.row.interruptions, told.row.deaths) != (1, 0):
+    call, drain, run = facts.tool_call, facts.drains.get("A"), facts.runs.get(STOPPED)
+    if run is None or (run.row.interruptions, run.row.deaths) != (1, 0):
         yield f"{STOPPED} was not interrupted once"
-    term = facts.played.struck.term
+    term = facts.result.signals.term
     if call is None or call.seconds is None or not call.at - call.seconds < term < call.at:
-        yield "the tool call was not under way when the signal came"
-    if facts.played.struck.codes.get("A") != 0:
-        yield f"A exited with {facts.played.struck.codes.get('A')}"
+        yield "the tool call was not in progress when the signal came"
+    if facts.result.signals.exit_codes.get("A") != 0:
+        yield f"A exited with {facts.result.signals.exit_codes.get('A')}"
     report = DrainReport.of(drain) if drain is not None else None
     if report is None or report.cut_short or report.left or report.released != 1:
         yield "the drain report of A does not say that it released one run and left none"
 
 
 def _cut(facts: Facts) -> Iterator[str]:
-    told = facts.runs.get(CUT)
-    if told is None or (told.row.deaths, told.row.interruptions) != (1, 0):
+    run = facts.runs.get(CUT)
+    if run is None or (run.row.deaths, run.row.interruptions) != (1, 0):
         yield f"{CUT} did not die once"
     if facts.arrived != middle_of(CUT):
         yield (
@@ -68,25 +67,25 @@ def _cut(facts: Facts) -> Iterator[str]:
             f"{length_of(CUT)}"
         )
     if not facts.one_answer:
-        yield "the answer was begun anew"
+        yield "the answer was generated again from the start"
     if not 0 < facts.kept <= facts.arrived:
         yield f"of {facts.arrived} tokens that had arrived {facts.kept} were kept"
 
 
 def _again(facts: Facts) -> Iterator[str]:
-    for call, times in facts.again.items():
+    for call, times in facts.repeated.items():
         if (call.path, call.topic, times) != ("answer", CUT, 2):
             yield f"{call.path} of {call.topic} {call.what} was asked for {times} times"
 
 
 def _sent(facts: Facts) -> Iterator[str]:
-    for (to, text), times in facts.twice.items():
+    for (to, text), times in facts.duplicates.items():
         yield f"{times} times to the {to}: {text[:40]}"
     keys = [message.key for message in facts.messages]
     meant = [
         effect.key
-        for told in facts.runs.values()
-        for effect in told.effects
+        for run in facts.runs.values()
+        for effect in run.effects
         if effect.state == "happened"
     ]
     if sorted(keys) != sorted(meant):

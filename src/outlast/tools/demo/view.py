@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from textwrap import shorten
 from typing import Any, NamedTuple
 
-from outlast.tools.demo.state import Hand, Happening, Mood, State, Work
+from outlast.tools.demo.state import Event, Mood, RunState, State, WorkerState
 
 WIDTH = 78
 BOARD_COLUMNS, BOARD_ROWS = 78, 22
 """The size that a board needs."""
 FRAME_SECONDS = 0.1
 LINE_SECONDS = 5.0
-HAPPENINGS_SHOWN = 9
+EVENTS_SHOWN = 9
 STYLES = {
     "plain": "",
     "good": "green",
@@ -43,7 +43,7 @@ class Frame(NamedTuple):
     """The board at one moment."""
 
     at: float
-    happenings: int
+    events: int
     """How many events there were."""
     lines: list[Line]
 
@@ -51,7 +51,7 @@ class Frame(NamedTuple):
 class View:
     """Show nothing."""
 
-    def show(self, scene: State) -> None:
+    def show(self, state: State) -> None:
         """Show the current state. Called often."""
 
     def close(self) -> None:
@@ -66,20 +66,19 @@ class Lines(View):
 
     def __init__(self, file: Any = None) -> None:
         self._file = sys.stdout if file is None else file
-        self._told, self._last = 0, time.monotonic()
+        self._shown = 0
+        self._last = time.monotonic()
 
-    def show(self, scene: State) -> None:
-        for one in scene.happenings[self._told :]:
-            self._print(happened(one))
-        if self._told == len(scene.happenings) and time.monotonic() > self._last + LINE_SECONDS:
+    def show(self, state: State) -> None:
+        for one in state.events[self._shown :]:
+            self._print(event_line(one))
+        if self._shown == len(state.events) and time.monotonic() > self._last + LINE_SECONDS:
             doing = (
-                f"{work.id} {work.doing or work.state}"
-                for work in scene.works
-                if work.state != "done"
+                f"{run.id} {run.doing or run.state}" for run in state.runs if run.state != "done"
             )
             words = shorten("; ".join(doing), WIDTH - len("123.4 s  ()"), placeholder=" …")
-            self._print(f"{scene.seconds:5.1f} s  ({words})")
-        self._told = len(scene.happenings)
+            self._print(f"{state.seconds:5.1f} s  ({words})")
+        self._shown = len(state.events)
 
     def tell(self, lines: Sequence[Line]) -> None:
         self._print(f"\n{plain(lines)}")
@@ -101,10 +100,10 @@ class Board(View):
         self._live.start()
         self._due = 0.0
 
-    def show(self, scene: State) -> None:
+    def show(self, state: State) -> None:
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + FRAME_SECONDS
-            self._live.update(rich_text(board(scene)), refresh=True)
+            self._live.update(rich_text(board(state)), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -120,12 +119,12 @@ class Recorded(View):
         self._shown = shown
         self.frames: list[Frame] = []
 
-    def show(self, scene: State) -> None:
-        self._shown.show(scene)
-        lines = board(scene)
+    def show(self, state: State) -> None:
+        self._shown.show(state)
+        lines = board(state)
         # Compare everything but the clock.
         if not self.frames or lines[1:] != self.frames[-1].lines[1:]:
-            self.frames.append(Frame(scene.seconds, len(scene.happenings), lines))
+            self.frames.append(Frame(state.seconds, len(state.events), lines))
 
     def close(self) -> None:
         self._shown.close()
@@ -158,29 +157,29 @@ def _can_write(text: str) -> bool:
     return True
 
 
-def board(scene: State) -> list[Line]:
+def board(state: State) -> list[Line]:
     """Draw one frame of at most BOARD_ROWS lines of WIDTH characters."""
-    clock = f"{scene.seconds:.0f} s"
-    title = "outlast demo: a research agent, two workers, two blows"
+    clock = f"{state.seconds:.0f} s"
+    title = "outlast demo: a research agent, two workers, two signals"
     lines: list[Line] = [(Part(title, "title"), Part(clock.rjust(WIDTH - len(title)), "dim")), ()]
-    lines += [_hand(one) for one in scene.hands]
-    lines += [() for _ in range(3 - len(scene.hands))]
+    lines += [_worker(one) for one in state.workers]
+    lines += [() for _ in range(3 - len(state.workers))]
     lines.append(())
-    lines += [_work(one) for one in scene.works]
-    lines += [() for _ in range(3 - len(scene.works))]
-    count = "message" if scene.messages == 1 else "messages"
+    lines += [_run(one) for one in state.runs]
+    lines += [() for _ in range(3 - len(state.runs))]
+    count = "message" if state.messages == 1 else "messages"
     lines += [
         (),
-        (Part(f"  outbox {scene.messages} {count}    model {scene.tokens} tokens", "dim"),),
+        (Part(f"  outbox {state.messages} {count}    model {state.tokens} tokens", "dim"),),
         (),
     ]
-    for one in scene.happenings[-HAPPENINGS_SHOWN:]:
+    for one in state.events[-EVENTS_SHOWN:]:
         lines.append((Part(f"{one.at:6.1f} s  ", "dim"), Part(one.text[: WIDTH - 10], one.mood)))
-    lines += [() for _ in range(HAPPENINGS_SHOWN - len(scene.happenings))]
+    lines += [() for _ in range(EVENTS_SHOWN - len(state.events))]
     return lines
 
 
-def _hand(one: Hand) -> Line:
+def _worker(one: WorkerState) -> Line:
     mark = {"working": "●", "draining": "◐", "starting": "○", "gone": "x"}[one.state]
     holds = f"holds {', '.join(one.runs)}" if one.runs else ""
     mood = MOODS[one.state]
@@ -190,7 +189,7 @@ def _hand(one: Hand) -> Line:
     )
 
 
-def _work(one: Work) -> Line:
+def _run(one: RunState) -> Line:
     mood = (
         "good" if one.state == "done" else "dim" if one.state in ("waiting", "queued") else "plain"
     )
@@ -202,7 +201,7 @@ def _work(one: Work) -> Line:
     )
 
 
-def happened(one: Happening) -> str:
+def event_line(one: Event) -> str:
     """Format an event as a line."""
     return f"{one.at:5.1f} s  {one.text}"
 

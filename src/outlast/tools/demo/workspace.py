@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +15,6 @@ from outlast.errors import OutlastError, SettingsError, StoreError
 from outlast.settings.third_party_env import GRACE, STORES
 from outlast.store.address import store_at
 from outlast.store.commands import CHECKPOINT, SESSION
-from outlast.store.private_files import lock
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, SessionQuery
 
@@ -46,30 +45,6 @@ def address_of(path: Path) -> str:
     return f"sqlite:///{quote(str(path.absolute()))}"
 
 
-@contextmanager
-def taken_turn(path: Path) -> Iterator[None]:
-    """Keep other demos from making room in this folder within the block.
-
-    Raise DemoRefused if another demo is starting there.
-
-    Two demos that start at the same moment would not see each other. They would share a store and
-    wait for each other's runs.
-    """
-    with ExitStack() as held:
-        try:
-            folder = os.open(path.absolute().parent, os.O_RDONLY)
-            held.callback(os.close, folder)
-            is_ours = lock(folder)
-        # The folder cannot be opened, or its file system has no locks.
-        except OSError:
-            is_ours = True
-        if not is_ours:
-            raise DemoRefused(
-                f"another demo begins in {path.absolute().parent} just now: try again in a moment."
-            )
-        yield
-
-
 def make_room(path: Path) -> None:
     """Remove the store that an earlier demo left.
 
@@ -77,15 +52,14 @@ def make_room(path: Path) -> None:
     """
     if sys.platform == "win32":
         raise DemoRefused(
-            "the demo stops and kills with the signals of POSIX systems: it does not run on "
-            "Windows."
+            "the demo needs the signals of POSIX systems and does not run on Windows."
         )
     # For "", "." or "/" nothing could lie beside it.
     if not path.name:
-        raise DemoRefused(f"{str(path)!r} is the name of a folder: --store-file names a file.")
+        raise DemoRefused(f"{str(path)!r} is a folder. Name a file with --store-file.")
     if not os.access(path.absolute().parent, os.W_OK):
         raise DemoRefused(
-            f"nothing can be written in {path.absolute().parent}: begin in another folder."
+            f"{path.absolute().parent} is not writable. Start the demo in another folder."
         )
     files = [path.with_name(path.name + end) for end in _OF_A_STORE]
     if not any(os.path.lexists(file) for file in files):
@@ -100,32 +74,32 @@ def make_room(path: Path) -> None:
 
 def _check(path: Path, files: list[Path]) -> None:
     """Raise DemoRefused unless only demos used this store and no worker uses it now."""
-    instead = "Name another with --store-file, or remove it yourself."
+    instead = "Name another file with --store-file, or remove this one yourself."
     if any(file.is_symlink() for file in files):
         raise DemoRefused(f"{path} is a symbolic link, or has one beside it. {instead}")
     if not path.is_file():
-        raise DemoRefused(f"{path} is no file of a demo, or its file is gone. {instead}")
+        raise DemoRefused(f"{path} is not the store of a demo. {instead}")
     store = store_at(address_of(path))
     try:
         there, ours = store.versions()
         if there != ours:
-            raise DemoRefused(f"{path} is no store of this version of Outlast. {instead}")
+            raise DemoRefused(f"{path} is not a store of this version of Outlast. {instead}")
         store.open()
         with closing(store):
             if not _is_a_demos(store):
                 raise DemoRefused(
                     f"{path} has runs, queues or sessions that are not the demo's. {instead}"
                 )
-            if _is_lived_in(store):
+            if _is_in_use(store):
                 raise DemoRefused(
-                    f"somebody works in {path}: another demo? Wait for its end, or name another "
-                    "with --store-file."
+                    f"{path} is in use, perhaps by another demo. Wait for it to end, or name "
+                    "another file with --store-file."
                 )
     except StoreError as error:
         raise DemoRefused(f"{path} cannot be read as a store: {error} {instead}") from error
 
 
-def _is_lived_in(store: Store) -> bool:
+def _is_in_use(store: Store) -> bool:
     """Return whether a live worker uses the store. A death shows after two missed heartbeats."""
     until = time.monotonic() + DEATH_SECONDS
     while {worker.id for worker in store.workers()} - set(store.dead_workers()):
@@ -167,7 +141,7 @@ def environ_of(environ: Mapping[str, str], **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def isolated_environment() -> Iterator[None]:
     """Give this process the same environment within the block.
 
     It submits and sends like any program.
