@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rich.cells import cell_len, set_cell_size
-from rich.text import Text
+from rich.cells import cell_len
 
 from outlast.cli.documents import waits_of
+from outlast.cli.grid import Cell, Column, grid
 from outlast.cli.hints import becomes, short_reason
 from outlast.cli.output import console
 from outlast.cli.text import one_line, recorded_error, safe, short, span
@@ -24,42 +24,39 @@ STYLES = {
     "cancelled": "magenta",
     "undoing": "magenta",
 }
+COLUMNS = tuple(map(Column, ("ID", "STATUS", "WORKFLOW", "AGE", "DETAIL")))
 ITEM_SHOWN = "(item)"
 DETAIL_LENGTH = 100
 DETAIL_LENGTH_MIN = 30
 
 
 def print_runs(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> None:
-    if not rows:
-        return
-    lines = each_shown(rows, lambda row: _line(row, now, dead), _unreadable)
-    head = ("ID", "STATUS", "WORKFLOW", "AGE", "DETAIL")
-    widths = [max(cell_len(line[column]) for line in (head, *lines)) for column in range(4)]
+    cells = each_shown(rows, lambda row: _cells(row, now, dead), _unreadable)
     out = console()
-    room = max(DETAIL_LENGTH_MIN, out.width - sum(widths) - 8) if out.is_terminal else DETAIL_LENGTH
-    for number, line in enumerate((head, *lines)):
-        cells = [set_cell_size(cell, width) for cell, width in zip(line[:4], widths, strict=True)]
-        text = Text("  ".join([*cells, short(line[4], room)]).rstrip())
-        if number == 0:
-            text.stylize("bold")
-        elif line[1] in STYLES:
-            text.stylize(STYLES[line[1]], len(cells[0]) + 2, len(cells[0]) + 2 + len(line[1]))
-        out.print(text)
+    room = DETAIL_LENGTH
+    if out.is_terminal:
+        # The columns before the detail are never cut.
+        before = max((cell_len(line.plain) for line in grid(COLUMNS[:4], cells)), default=0)
+        room = max(DETAIL_LENGTH_MIN, out.width - before - 2)
+    for row in cells:
+        row[4] = Cell(short(row[4].text, room))
+    for line in grid(COLUMNS, cells):
+        out.print(line)
 
 
-def _line(row: RunRow, now: float, dead: Collection[str]) -> tuple[str, ...]:
-    age = span(max(0.0, now - row.created))
-    return (
-        safe(row.id),
-        safe(status_shown(row, now)),
-        safe(row.workflow) or ITEM_SHOWN,
-        age,
-        detail(row, now, dead),
-    )
+def _cells(row: RunRow, now: float, dead: Collection[str]) -> list[Cell]:
+    status = status_shown(row, now)
+    return [
+        Cell(safe(row.id)),
+        Cell(safe(status), STYLES.get(status, "")),
+        Cell(safe(row.workflow) or ITEM_SHOWN),
+        Cell(span(max(0.0, now - row.created))),
+        Cell(detail(row, now, dead)),
+    ]
 
 
-def _unreadable(row: RunRow, why: str) -> tuple[str, ...]:
-    return safe(str(row.id)), "?", "?", "?", why
+def _unreadable(row: RunRow, why: str) -> list[Cell]:
+    return [Cell(safe(str(row.id))), Cell("?"), Cell("?"), Cell("?"), Cell(why)]
 
 
 def status_shown(row: RunRow, now: float) -> str:
