@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,15 @@ class Life:
             self.process.send_signal(number)
             self.process.send_signal(signal.SIGCONT)  # it may have stopped
         return self.wait()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep it from doing anything during the block."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def wait(self) -> int:
         try:

@@ -3,6 +3,7 @@
 By SIGTERM all of them; by SIGKILL those that the sessions of docs/examples.md do not kill there, which are judged alike.
 """
 
+import contextlib
 import json
 import signal
 from collections.abc import Callable
@@ -117,6 +118,7 @@ def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
                 stage.answer(*words)
 
     env = example.env
+    server: Life | None = None
     if example.model:
         server = stage.start("model_server.py", 0)
         env = {**env, "MODEL_URL": f"http://127.0.0.1:{json.loads(server.until('port'))['port']}"}
@@ -131,7 +133,9 @@ def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
             life.saved = saved_by(life, stage, f"answer-{example.args[0]}")
         else:
             life.until_stopped()
-        code = life.end(number)
+        # However slow the drain is, the answer must not be complete before it.
+        with contextlib.nullcontext() if server is None else server.paused():
+            code = life.end(number)
         assert code == exit_code(example, number, is_last=(line, times) == example.moments[-1]), (
             life.errors
         )
