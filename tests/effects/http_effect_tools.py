@@ -30,7 +30,7 @@ def server(
 ):
     """Serve these bytes, one reply to each connection, and end the connection.
 
-    `acquire_liveness` delays the replies until it is set. With `drips`, a reply comes byte by byte and never ends.
+    `hold` delays the replies until it is set. With `drips`, a reply comes byte by byte and never ends.
     """
     requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -81,7 +81,7 @@ def reply(status: str, body: bytes = b"", **headers: str) -> bytes:
 plain = http_effect("plain", timeout=WAIT_SECONDS, undo=None)
 
 
-hasty = http_effect("hasty", timeout=0.5, undo=None)
+hasty = http_effect("hasty", timeout=2.0, undo=None)
 
 
 lenient = http_effect(
