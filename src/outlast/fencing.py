@@ -74,7 +74,8 @@ Create it in the database and schema that it guards.
 
 _SQL_GUARD = """\
 INSERT INTO outlast_fences (resource, fence) VALUES ({resource}, {fence})
-ON CONFLICT (resource) DO UPDATE SET fence = excluded.fence WHERE outlast_fences.fence <= excluded.fence"""
+ON CONFLICT (resource) DO UPDATE SET fence = excluded.fence
+WHERE outlast_fences.fence <= excluded.fence"""
 
 _SQL_NEWEST = "SELECT fence FROM outlast_fences WHERE resource = {resource}"
 
@@ -269,8 +270,8 @@ def _paramstyle(connection: Any) -> ParamStyle:
                 return style  # type: ignore[no-any-return]
             name = name.rpartition(".")[0]
     raise TypeError(
-        f"the driver of {type(connection).__qualname__} does not say how it writes parameters: give paramstyle=, or execute "
-        "sql_guard(...) yourself."
+        f"the driver of {type(connection).__qualname__} does not declare its paramstyle. Pass "
+        "paramstyle=, or execute sql_guard(...) yourself."
     )
 
 
@@ -284,8 +285,8 @@ def _check_transaction(connection: Any, cursor: Any) -> None:
     status = getattr(getattr(connection, "info", None), "transaction_status", None)
     if getattr(connection, "in_transaction", None) is False or status == 0:
         raise ValueError(
-            "a guard outside a transaction guards nothing, for its lock is gone already: begin one (BEGIN, or autocommit off) "
-            "around the guard and the write."
+            "a guard outside a transaction guards nothing: its lock is released at once. Begin a "
+            "transaction (BEGIN, or autocommit off) around the guard and the write."
         )
 
 
@@ -460,7 +461,7 @@ def _claim(resource: str | None, fence: int | None) -> tuple[str, int]:
         resource = here.id if resource is None else resource
         fence = here.fence if fence is None else fence
     if not isinstance(resource, str) or not resource:
-        raise ValueError(f"a resource is a text that is not empty, not {resource!r}.")
+        raise ValueError(f"a resource must be a non-empty string, not {resource!r}.")
     if isinstance(fence, bool) or not isinstance(fence, int) or not 0 < fence <= FENCE_MAX:
         raise ValueError(f"a fence is a whole number from 1 to {FENCE_MAX}, not {fence!r}.")
     return resource, fence

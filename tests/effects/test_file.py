@@ -116,7 +116,7 @@ def test_errors_reach_the_workflow_with_a_clear_message(tmp_path):
     assert "it is no regular file" in message(tmp_path / "pipe", "text")
     assert "give the content as text, or as data=" in message(tmp_path / "a", None)
     assert "give the content as text, or as data=" in message(tmp_path / "a", "text", b"data")
-    assert "was not written, and is as it was" in message(tmp_path / "a\0b", "text")
+    assert "was not written and is unchanged" in message(tmp_path / "a\0b", "text")
     assert "File name too long" in message(tmp_path / ("a" * 300), "text")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".outlast") == [
         "folder",
@@ -327,7 +327,7 @@ def test_old_backups_are_removed(tmp_path, monkeypatch):
     file.write(str(single), b"x", key="s", fence=1)
     stems = {name.partition(".")[0] for name in left(tmp_path)}
     assert stems == {atomic_dir.AtomicDir(path, f"k{n}").stem for n in (3, 4, 5)}
-    with pytest.raises(FileNotRestored, match="is not known any more"):
+    with pytest.raises(FileNotRestored, match="is no longer known"):
         file.undo(str(path), key="k1", fence=1)
     monkeypatch.setattr(atomic_dir, "KEPT_SECONDS", 0.0)
     file.write(str(single), b"y", key="t", fence=1)

@@ -269,5 +269,5 @@ def test_guard_outside_a_run_needs_resource_and_fence():
     for options in ({}, {"fence": 1}, {"resource": "order-7"}):
         with pytest.raises(NotInRun, match="fence="):
             sql_guard(**options)
-    with pytest.raises(ValueError, match="a resource is"):
+    with pytest.raises(ValueError, match="a non-empty string"):
         sql_guard("", fence=1)

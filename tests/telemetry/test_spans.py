@@ -505,7 +505,7 @@ def test_opentelemetry_is_not_imported_when_unused(tmp_path):
 
         spans = []
         gone = Engine.on_execution_ended
-        Engine.on_execution_ended = lambda engine, life, outcome: (spans.append(life.span), gone(engine, life, outcome))[1]
+        Engine.on_execution_ended = lambda engine, life, outcome: (spans.append(life.trace.span), gone(engine, life, outcome))[1]
 
         @step
         async def one() -> int:

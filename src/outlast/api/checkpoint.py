@@ -115,7 +115,7 @@ def _check_field(name: str) -> str:
 
 def _mark(step: str) -> str:
     if not isinstance(step, str) or not step:
-        raise BadName(f"step name must be a text that is not empty, not {step!r}.")
+        raise BadName(f"step name must be a non-empty string, not {step!r}.")
     return DONE + step
 
 

@@ -86,8 +86,8 @@ class TypedCodec:
                 self._adapter = TypeAdapter(annotation)
         except Exception as error:
             raise Unrecordable(
-                f"values of {_name(annotation)} cannot be recorded: return or take something that JSON or "
-                f"pydantic can carry. ({str(error).splitlines()[0]})"
+                f"values of {_name(annotation)} cannot be recorded. Return or take something that "
+                f"JSON or pydantic can carry. ({str(error).splitlines()[0]})"
             ) from error
 
     def encode(self, value: Any) -> str:
@@ -100,7 +100,8 @@ class TypedCodec:
             text = json.dumps(dumped, separators=(",", ":"))
         except Exception as error:
             raise Unrecordable(
-                f"a value of type {type(value).__qualname__} does not fit {_name(self.annotation)}: {error}"
+                f"a value of type {type(value).__qualname__} does not fit "
+                f"{_name(self.annotation)}: {error}"
             ) from error
         many = text.count("[") + text.count("{") > plain.DEPTH_MAX
         # pydantic would refuse to read such a value again.
@@ -121,8 +122,9 @@ class TypedCodec:
         fresh = self.decode(text)
         if not self._same(value, fresh, text):
             raise Unrecordable(
-                f"a value of type {type(value).__qualname__} would come back from {_name(self.annotation)} as "
-                f"{_shown(fresh)}: give it an annotation that says exactly what it is."
+                f"a value of type {type(value).__qualname__} would come back from "
+                f"{_name(self.annotation)} as {_shown(fresh)}. Give it an annotation that says "
+                "exactly what it is."
             )
         return text, fresh
 

@@ -75,7 +75,8 @@ class Cost:
         """Return the cost. Raise Unrecordable if it is more than one step may report."""
         if len(self._amounts) > NAMES_MAX:
             raise Unrecordable(
-                f"current().cost() takes at most {NAMES_MAX} names in one step, and these are {len(self._amounts)}."
+                f"current().cost() takes at most {NAMES_MAX} names in one step, not "
+                f"{len(self._amounts)}."
             )
         for name, amount in self:
             if amount > AMOUNT_MAX:
@@ -134,7 +135,8 @@ NOTHING = Cost()
 def _name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise Unrecordable(
-            f"current().cost() takes names of at most {NAME_LENGTH_MAX} letters, digits and _, the first a letter; not {name[:80]!r}."
+            f"current().cost() takes names of at most {NAME_LENGTH_MAX} letters, digits and _, "
+            f"beginning with a letter, not {name[:80]!r}."
         )
     return name
 
@@ -150,7 +152,7 @@ def _amount(name: str, value: Any) -> Decimal:
         raise Unrecordable(f"current().cost({name}=…) takes a number, not {type(value).__name__}.")
     elif index(value) >= 0:
         return Decimal(min(index(value), int(_READ_MAX)))
-    raise Unrecordable(f"current().cost({name}=…) takes a finite number, and not a negative one.")
+    raise Unrecordable(f"current().cost({name}=…) takes a finite number of at least 0.")
 
 
 def _rounded(amount: Decimal) -> Decimal:

@@ -46,11 +46,12 @@ def check_field(name: str, length_max: int) -> str:
 
 def _check(text: str, length_max: int, what: str, limit: str) -> str:
     if not isinstance(text, str) or not text:
-        raise BadName(f"{what} must be a text that is not empty, not {text!r}.")
+        raise BadName(f"{what} must be a non-empty string, not {text!r}.")
     if len(text) > length_max:
         raise LimitExceeded(limit, length_max, len(text), f"{what} {text[:40]!r}…")
     if _unprintable.search(text):
         raise BadName(
-            f"{what} {text[:80]!r} has a character that cannot be stored or shown; use printable text."
+            f"{what} {text[:80]!r} has a character that cannot be stored or shown. "
+            "Use printable text."
         )
     return text

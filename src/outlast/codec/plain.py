@@ -121,8 +121,8 @@ def check(value: Any, depth: int = 1) -> None:
         for key, item in value.items():
             if type(key) is not str:
                 raise Unrecordable(
-                    f"a dict with a key of type {type(key).__name__} would come back with a str key: "
-                    "annotate it, e.g. dict[int, str]."
+                    f"a dict with a key of type {type(key).__name__} would come back with a str "
+                    "key. Annotate it, for example dict[int, str]."
                 )
             check(item, depth + 1)
     elif hasattr(value, "__await__"):
@@ -131,6 +131,7 @@ def check(value: Any, depth: int = 1) -> None:
         )
     else:
         raise Unrecordable(
-            f"a value of type {kind.__qualname__} is not plain JSON. If pydantic can carry it (a dataclass, a model, a date), "
-            "annotate it with its type; if it is alive (a client, a socket), return what describes it instead."
+            f"a value of type {kind.__qualname__} is not plain JSON. If pydantic can carry it (a "
+            "dataclass, a model, a date), annotate it with its type. If it is a live object (a "
+            "client, a socket), return a description of it instead."
         )

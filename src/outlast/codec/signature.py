@@ -20,10 +20,12 @@ from outlast.errors import Unrecordable
 FINGERPRINT_LENGTH = 200
 """Arguments whose JSON is no longer than this are their own, readable fingerprint."""
 
-_OPEN = "What is no part of the call, like a client, is marked Annotated[..., Unrecorded]."
-_ALIVE = (
-    "What is alive, like a client, stays out of a workflow's arguments: a module's variable or the app's lifespan has it, and steps may take "
-    "it, marked Annotated[..., Unrecorded]."
+_FOR_STEPS = (
+    "Mark a parameter that is not part of the call, like a client, Annotated[..., Unrecorded]."
+)
+_FOR_WORKFLOWS = (
+    "Keep live objects, like a client, out of a workflow's arguments: hold them in a module "
+    "variable or in the app's lifespan. Steps may take them, marked Annotated[..., Unrecorded]."
 )
 
 
@@ -105,11 +107,13 @@ class Signature:
             for name, value in bound.items():
                 if inspect.isawaitable(value):
                     raise Unrecordable(
-                        f"argument {name!r} of {self._fn.__qualname__} is a {type(value).__name__}: is an `await` missing?"
+                        f"argument {name!r} of {self._fn.__qualname__} is a "
+                        f"{type(value).__name__}: is an `await` missing?"
                     ) from error
             raise Unrecordable(
-                f"the arguments of {self._fn.__qualname__} cannot be fingerprinted ({error}): mark what is no part "
-                "of the call's identity, like a client or a logger, Annotated[..., Unrecorded]."
+                f"the arguments of {self._fn.__qualname__} cannot be fingerprinted ({error}). Mark "
+                "a parameter that is not part of the call's identity, like a client or a logger, "
+                "Annotated[..., Unrecorded]."
             ) from error
         return shortened(text)
 
@@ -169,14 +173,15 @@ class Signature:
                     carried.arguments[parameter.name] = bound[parameter.name]
                     continue
                 raise Unrecordable(
-                    f"{self._fn.__qualname__} cannot take {parameter.name!r} unrecorded: a workflow must be able to "
-                    f"start again from what is recorded. {_ALIVE}"
+                    f"{self._fn.__qualname__} cannot take {parameter.name!r} unrecorded: a "
+                    f"workflow must be able to start again from its record. {_FOR_WORKFLOWS}"
                 )
             try:
                 text, value = _codec(parameter, hints).round_trip(bound[parameter.name])
             except Unrecordable as error:
+                hint = _FOR_STEPS if partly else _FOR_WORKFLOWS
                 raise Unrecordable(
-                    f"argument {parameter.name!r} of {self._fn.__qualname__}: {error} {_OPEN if partly else _ALIVE}"
+                    f"argument {parameter.name!r} of {self._fn.__qualname__}: {error} {hint}"
                 ) from error
             parts.append(f"{json.dumps(parameter.name)}:{text}")
             carried.arguments[parameter.name] = value

@@ -195,7 +195,7 @@ class AtomicDir:
                 if time.monotonic() > deadline:
                     raise Busy(
                         errno.EAGAIN,
-                        "another process holds this lock for too long: is one of the workers stopped?",
+                        "another process has held this lock for too long: is a worker stopped?",
                         str(self.own.path / "lock"),
                     ) from None
                 time.sleep(0.005)

@@ -34,24 +34,34 @@ from outlast.effects.directory import resolved
 from outlast.errors import OutlastError, StaleFence
 from outlast.errors.sentences import stopped
 
-DOC = """Write a file, whole: `write_file(path, text)` or `write_file(path, data=b"...")`, in an async workflow `await write_file.aio(...)`.
+DOC = """Write a whole file: `write_file(path, text)` or `write_file(path, data=b"...")`.
 
-The content is recorded, so it may be as long as `value_size_max`. The path must be absolute. FileNotWritten: the file is as it was.
-If the run is undone, what was there before is put back, or the file removed if there was none. For that, and against processes that were
-overtaken, a folder `.outlast` is kept beside the file: it may be deleted when no run that wrote there is under way.
+In an async workflow, call `await write_file.aio(...)`. The content is recorded, so its length is
+limited by `value_size_max`. The path must be absolute. If it raises FileNotWritten, the file is
+unchanged.
 
-A `.outlast`, a file in it, or a symbolic link in the path that another user has made is refused: FileNotWritten. Where a group may
-write the folder, and it has the setgid bit (`chmod 2770`), its members share `.outlast`. In a folder that everybody may write, only one user can write files this way.
+If the run is compensated, the earlier content is restored, or the file is removed if there was
+none. For that, and to refuse processes whose claim is older, a folder `.outlast` is kept beside the
+file. It may be deleted when no run that wrote there is under way.
+
+A `.outlast`, a file in it, or a symbolic link in the path that belongs to another user is refused
+with FileNotWritten. If a group may write to the folder and the folder has the setgid bit
+(`chmod 2770`), its members share `.outlast`. In a folder that everyone may write to, only one user
+can write files this way.
 
 What it does not cover:
 
-- Others who write the file without it are not held up; between two runs that both write it, the last one wins. A file that somebody else
-  has written since is left as it is when the run is undone.
-- Two runs that wrote one file after another, of which the first is undone and then the second: what the second puts back is the first's.
-- Owner, ACLs and extended attributes of an old file are not taken over; its permissions are.
-- On a network file system it is as good as its `flock` and its `rename`. On Windows there is no lock: a process that was overtaken is not refused.
-- A process that is stopped (SIGSTOP) while it holds the lock, for milliseconds, holds up the others until it goes on or ends.
-- After 7 days, or 100 later writes to the file, an earlier version is gone: undoing is then refused, and a person decides.
+- Programs that write the file without this effect are not locked out. If two runs write it, the
+  last one wins. If something else has written the file since, compensation leaves it as it is.
+- If two runs write one file, and first the earlier and then the later one is compensated, the
+  content of the earlier one is restored.
+- The owner, ACLs and extended attributes of an old file are not kept. Its permissions are.
+- On a network file system it is as good as `flock` and `rename` there. On Windows there is no lock:
+  a process whose claim is older is not refused.
+- A process that is stopped (SIGSTOP) in the milliseconds in which it holds the lock delays the
+  others until it continues or ends.
+- After 7 days, or 100 later writes to the file, an earlier version is deleted. Compensation is then
+  refused, and a person decides.
 """
 """The `help()` text of `write_file`, and of every effect that `file_effect` makes."""
 
@@ -74,11 +84,13 @@ class FileNotWritten(OutlastError):
     """
 
     def __init__(self, path: str, reason: str, errno: int = 0) -> None:
-        self.path, self.reason, self.errno = path, reason, errno
+        self.path = path
+        self.reason = reason
+        self.errno = errno
         super().__init__(path, reason, errno)
 
     def __str__(self) -> str:
-        return f"{self.path} was not written, and is as it was: {stopped(self.reason)}"
+        return f"{self.path} was not written and is unchanged: {stopped(self.reason)}"
 
 
 class FileNotRestored(OutlastError):
@@ -93,8 +105,9 @@ class FileNotRestored(OutlastError):
 
     def __str__(self) -> str:
         return (
-            f"what was in {self.path} before is not known any more (too old, too many later writes, or `.outlast` was deleted), so it was left "
-            "as it is."
+            f"the earlier content of {self.path} is no longer known (too old, too many later "
+            "writes, or `.outlast` was deleted). The file was left as it is. Restore it by hand, "
+            "then run `outlast decide`."
         )
 
 

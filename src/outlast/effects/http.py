@@ -78,19 +78,29 @@ CONNECT_SECONDS = 5.0
 BODY_SIZE_MAX = 1_000_000
 """Bytes of an answer's body that are recorded. The rest is cut off."""
 
-DOC = """An HTTP call, once: `await NAME("POST", url, json=...)` in a workflow gives an `HTTPAnswer`.
+DOC = """Make an HTTP call once: `await NAME("POST", url, json=...)` in a workflow.
 
-The key is sent as `Idempotency-Key`, the run's fence with it; redirects are not followed. By the answer's status it happened (2xx, 303, 304), did not
-(HTTPRefused: 4xx but for 408, 409 and 499, and 300, 305 to 308; HTTPNotSent: nothing was sent), or is open (HTTPUnclear: 5xx, a lost connection, everything else).
+It returns an `HTTPAnswer`. The key is sent as `Idempotency-Key`, together with the run's fence.
+Redirects are not followed. The status of the answer decides:
+
+- 2xx, 303, 304: it happened.
+- 4xx except 408, 409 and 499, and 300, 305 to 308: it did not happen (HTTPRefused).
+- Nothing was sent: it did not happen (HTTPNotSent).
+- 5xx, a lost connection, everything else: the outcome is unknown (HTTPUnclear).
 
 What it does not cover:
 
-- What nobody can tell is sorted out by `verify_url` or `@NAME.verify`, by `idempotent=True` if the server promises that, else by a person.
-- A 4xx is taken at its word: a server, or a proxy before it, that answers so after it has acted needs `statuses=`.
-- The timeout must cover what the server may still do when the connection is gone. Nothing here can know that.
-- What it was called with is recorded, and so is the answer, cut to `body_size_max` bytes and `kept_headers`. Secrets go into `headers=` of
-  `http_effect`; a header that looks like one is refused here.
-- The fence refuses nobody unless the server looks at it. Each call has a connection of its own. Bodies are neither streamed nor sent from a file.
+- An unknown outcome is settled by `verify_url` or `@NAME.verify`, by `idempotent=True` if the
+  server promises that, otherwise by a person.
+- A 4xx is believed. If the server, or a proxy before it, answers so after it has acted, pass
+  `statuses=`.
+- The timeout must cover what the server may still do after the connection is gone. Nothing here
+  can know that.
+- The arguments are recorded, and so is the answer, cut to `body_size_max` bytes and
+  `kept_headers`. Pass secrets in `headers=` of `http_effect`; a header that looks like one is
+  refused here.
+- The fence has no effect unless the server checks it. Each call has its own connection. Bodies are
+  neither streamed nor sent from a file.
 """
 """The `help()` text of an HTTP effect."""
 
@@ -208,13 +218,14 @@ def http_effect(
         raise SettingsError("an HTTP effect needs httpx: pip install 'outlast[httpx]'.")
     if client is not None and not callable(client):
         raise SettingsError(
-            f"client of HTTP effect {name!r} must be a function that returns an httpx.AsyncClient, not {client!r}: "
-            "client=lambda: httpx.AsyncClient(...)."
+            f"client of HTTP effect {name!r} must be a function that returns an "
+            f"httpx.AsyncClient, not {client!r}: client=lambda: httpx.AsyncClient(...)."
         )
     # Without the key, it would find other calls.
     if verify_url is not None and "{key}" not in verify_url:
         raise SettingsError(
-            f'verify_url of effect {name} must say where the key goes, or it would find any call: "https://…/charges?key={{key}}" (in an f-string {{{{key}}}}).'
+            f"verify_url of effect {name} must contain the key, or it would find any call: "
+            '"https://…/charges?key={key}" (in an f-string {{key}}).'
         )
     sender = _Sender(
         timeout,
@@ -227,9 +238,17 @@ def http_effect(
         client,
     )
     return _make(
-        name, sender, sys._getframe(1).f_globals.get("__name__", __name__), verify_url, timeout=timeout, retries=retries,
-        backoff=backoff, backoff_max=backoff_max, idempotent=idempotent, undo=undo,
-    )  # fmt: skip
+        name,
+        sender,
+        sys._getframe(1).f_globals.get("__name__", __name__),
+        verify_url,
+        timeout=timeout,
+        retries=retries,
+        backoff=backoff,
+        backoff_max=backoff_max,
+        idempotent=idempotent,
+        undo=undo,
+    )
 
 
 def _make(
@@ -437,7 +456,8 @@ def _redirect(answer: httpx.Response) -> str:
     """Return where a redirect leads, for an error's text. It is not followed."""
     if not answer.has_redirect_location:
         return ""
-    return f"redirects are not followed, and this one leads to {answer.headers['location'][:LOCATION_SHOWN_MAX]}; "
+    where = answer.headers["location"][:LOCATION_SHOWN_MAX]
+    return f"redirects are not followed, and this one leads to {where}; "
 
 
 def check_recorded(url: str, headers: Mapping[str, str]) -> None:
@@ -447,12 +467,13 @@ def check_recorded(url: str, headers: Mapping[str, str]) -> None:
             raise ValueError(f"the header {name} is the effect's own: it is filled in.")
         if _SECRET.search(name):
             raise ValueError(
-                f"the header {name} looks like a secret, and what an effect is called with is recorded. Give it to "
-                f"http_effect(..., headers={{{name!r}: lambda: ...}}), which is not."
+                f"the header {name} looks like a secret, and the arguments of an effect are "
+                f"recorded. Pass it to http_effect(..., headers={{{name!r}: lambda: ...}}), which "
+                "records nothing."
             )
     if "@" in urlsplit(url).netloc:
         raise ValueError(
-            "the URL has a password in it, and what an effect is called with is recorded."
+            "the URL contains a password, and the arguments of an effect are recorded."
         )
 
 

@@ -91,15 +91,21 @@ class _Answers:
     def __init__(
         self, look: Callable[[], StatusProvider], gate: ShutdownAuthorizer, health_stall: float
     ) -> None:
-        self._look, self._gate, self._health_stall = look, gate, health_stall
+        self._look = look
+        self._gate = gate
+        self._health_stall = health_stall
         self._registry = registry_of(lambda: look().samples())
-        self._refused, self._tell_at = 0, -math.inf
+        self._refused = 0
+        self._tell_at = -math.inf
 
     @_guarded
     async def health(self, _request: Request) -> Response:
         stalled = self._look().stalled() if self._health_stall > 0 else 0.0
         if stalled > self._health_stall:
-            reason = f"the event loop has stood still for {stalled:.1f} s, longer than health_stall={self._health_stall:g}"
+            reason = (
+                f"the event loop has been blocked for {stalled:.1f} s, longer than "
+                f"health_stall={self._health_stall:g}"
+            )
             return _answer(503, {"status": "stalled", "reason": reason})
         return _answer(200, {"status": "alive"})
 

@@ -46,7 +46,8 @@ def run(
         return core.run(call, id=id, store=store, on_conflict=on_conflict, **settings)
     if id is not None or store is not None or on_conflict != "raise" or settings:
         raise SettingsError(
-            "a child run has its id and its store from its parent: inside a run, give run() the call alone."
+            "a child run has its id and its store from its parent: inside a run, give run() only "
+            "the call."
         )
     # Create the call again where it is awaited: a call reserves its call site on the run loop, and
     # this one was created in the thread.
@@ -88,7 +89,8 @@ def _on_run_loop(what: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if isinstance(asyncio._get_running_loop(), RunLoop):
         raise refused(
             NotInRun(
-                f"outlast.sync.{what}() is for a sync workflow, and this one is async: use `await outlast.{what}(...)`."
+                f"outlast.sync.{what}() is for a sync workflow, and this one is async: use "
+                f"`await outlast.{what}(...)`."
             )
         )
     thread = _thread()

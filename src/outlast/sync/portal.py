@@ -111,12 +111,13 @@ def check_may_block() -> None:
     if isinstance(loop, RunLoop) or (THREAD.get() is not None and BODY.get() is None):
         raise refused(
             NotInStep(
-                "outlast.sync was used in a workflow's own code, where its answers would differ from life to life. Put it into "
-                "a step; to execute another workflow, make it a child run."
+                "outlast.sync was used in a workflow's own code, where its answers would differ "
+                "when the run is replayed. Put the call into a step. To execute another workflow, "
+                "make it a child run."
             )
         )
     if loop is not None:
         raise NotInRun(
-            "outlast.sync blocks, and this code executes on an event loop, which would stand still. Use the names of `outlast` "
-            "here, which are async, or call this in a thread (asyncio.to_thread)."
+            "outlast.sync was called on an event loop, which it would block. Use the async names "
+            "of `outlast` here, or call this in a thread (asyncio.to_thread)."
         )

@@ -19,8 +19,8 @@ from outlast.codec.text import iso, one_line, safe
 from outlast.settings.redaction import MASK
 
 FIELDS = (
-    "run", "workflow", "step", "attempt", "status", "worker", "workers", "fence", "queue", "queues", "workflows", "concurrency", "store", "reason", "explain",
-    "seconds",
+    "run", "workflow", "step", "attempt", "status", "worker", "workers", "fence", "queue", "queues",
+    "workflows", "concurrency", "store", "reason", "explain", "seconds",
 )  # fmt: skip
 """Extras that are written, in this order."""
 

@@ -40,7 +40,8 @@ class Counter:
     """A counter: one number per set of label values."""
 
     def __init__(self, metric: Metric, count_max: int = 500) -> None:
-        self.metric, self._bounded = metric, Bounded(metric, count_max)
+        self.metric = metric
+        self._bounded = Bounded(metric, count_max)
         self.counts: dict[Labels, float] = dict.fromkeys(metric.values, 0)
 
     def add(self, labels: Labels, amount: float = 1) -> None:
@@ -65,7 +66,8 @@ class Histogram:
     """
 
     def __init__(self, metric: Metric, count_max: int = HISTOGRAMS_MAX) -> None:
-        self.metric, self._bounded = metric, Bounded(metric, min(count_max, HISTOGRAMS_MAX))
+        self.metric = metric
+        self._bounded = Bounded(metric, min(count_max, HISTOGRAMS_MAX))
         self._bounds = metric.buckets
         self.counts: dict[Labels, list[float]] = {labels: self._empty() for labels in metric.values}
 
@@ -89,30 +91,36 @@ class Meters:
         """When all counters were 0. A counter that restarts at its old value shows Prometheus no
         increase, but this changes.
         """
-        self.steps, self.step_seconds = (
-            Counter(names.STEPS, count_max),
-            Histogram(names.STEP_SECONDS, count_max),
-        )
+        self.steps = Counter(names.STEPS, count_max)
+        self.step_seconds = Histogram(names.STEP_SECONDS, count_max)
         self.replays = Counter(names.REPLAYED, count_max)
-        self.runs, self.items = Counter(names.RUNS, count_max), Counter(names.ITEMS, count_max)
+        self.runs = Counter(names.RUNS, count_max)
+        self.items = Counter(names.ITEMS, count_max)
         self.recoveries = Histogram(names.RECOVERY)
         self.compensations = Counter(names.COMPENSATIONS)
         self.became = {
             "dead": Counter(names.DEAD_LETTERS, count_max),
             "parked": Counter(names.PARKED, count_max),
         }
-        self.stalls, self.stall_seconds = (
-            Counter(names.STALLS, count_max),
-            Counter(names.STALL_SECONDS, count_max),
-        )
-        self.leases, self.deaths = Counter(names.LEASES_LOST), Counter(names.DEATHS)
+        self.stalls = Counter(names.STALLS, count_max)
+        self.stall_seconds = Counter(names.STALL_SECONDS, count_max)
+        self.leases = Counter(names.LEASES_LOST)
+        self.deaths = Counter(names.DEATHS)
 
     @property
     def counters(self) -> tuple[Counter, ...]:
         return (
-            self.steps, self.replays, self.runs, self.items, self.compensations, *self.became.values(), self.leases, self.stalls,
-            self.stall_seconds, self.deaths,
-        )  # fmt: skip
+            self.steps,
+            self.replays,
+            self.runs,
+            self.items,
+            self.compensations,
+            *self.became.values(),
+            self.leases,
+            self.stalls,
+            self.stall_seconds,
+            self.deaths,
+        )
 
     @property
     def histograms(self) -> tuple[Histogram, ...]:

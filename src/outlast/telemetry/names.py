@@ -16,24 +16,9 @@ OTHER = "other"
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RECOVERY_SECONDS = (
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    20.0,
-    30.0,
-    45.0,
-    60.0,
-    120.0,
-    300.0,
-    900.0,
-    3_600.0,
-    14_400.0,
-    86_400.0,
-)
+    0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 900.0,
+    3_600.0, 14_400.0, 86_400.0,
+)  # fmt: skip
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 COMMANDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
@@ -76,93 +61,150 @@ READY = _gauge("outlast_ready", "1 while this process takes work.")
 DRAINING = _gauge("outlast_draining", "1 while this process drains.")
 IN_HAND = _gauge("outlast_in_hand", "Runs and items that this process holds.")
 RUNS_IN_HAND = _gauge("outlast_runs_in_hand", "Runs that execute here.")
-SLOTS = _gauge("outlast_slots", "Runs that this process executes at once, of those it claims; 0 if it claims none.")  # fmt: skip
+SLOTS = _gauge(
+    "outlast_slots", "How many claimed runs this process executes at once; 0 if it claims none."
+)
 
 STEPS = _counter(
-    "outlast_steps_total", "Steps that ended here, and attempts of them that failed and are made again.", "workflow", "step", "kind", "end",
+    "outlast_steps_total",
+    "Steps that ended here, and failed attempts that are retried.",
+    "workflow", "step", "kind", "end",
 )  # fmt: skip
 STEP_SECONDS = Metric(
-    "outlast_step_seconds", "histogram", ("workflow", "step"), "How long attempts took that succeeded.", (), SECONDS,
-)  # fmt: skip
+    "outlast_step_seconds",
+    "histogram",
+    ("workflow", "step"),
+    "Duration of successful attempts.",
+    (),
+    SECONDS,
+)
 REPLAYED = _counter(
     "outlast_replayed_steps_total",
     "Recorded results that were used again instead of executing.",
     "workflow",
 )
-RUNS = _counter("outlast_runs_total", "Lives of runs that ended here, by what became of the run.", "workflow", "end")  # fmt: skip
-ITEMS = _counter(
-    "outlast_items_total", "Work items that left this process's hands.", "queue", "end"
+RUNS = _counter(
+    "outlast_runs_total", "Executions of runs that ended here, by outcome.", "workflow", "end"
 )
-UNITS = _counter("outlast_units_total", "Units that ended here.", "end", values=_each("committed", "rolled_back"))  # fmt: skip
+ITEMS = _counter(
+    "outlast_items_total", "Work items that this process no longer holds.", "queue", "end"
+)
+UNITS = _counter(
+    "outlast_units_total", "Units that ended here.", "end", values=_each("committed", "rolled_back")
+)
 
 COMMIT_VERBS = Metric(
     "outlast_commit_verbs",
     "histogram",
     (),
-    "How many verbs were written in one transaction.",
+    "Commands written in one transaction.",
     ((),),
     COMMANDS,
 )
 COMMIT_SECONDS_TAKEN = Metric(
-    "outlast_commit_seconds", "histogram", (), "How long a transaction took.", ((),), COMMIT_SECONDS
+    "outlast_commit_seconds", "histogram", (), "Duration of a transaction.", ((),), COMMIT_SECONDS
 )
 COMMIT_FAILURES = _counter(
-    "outlast_commit_failures_total", "Transactions that failed.", "kind", values=_each("unavailable", "unknown", "bad_value", "fault"),
-)  # fmt: skip
+    "outlast_commit_failures_total",
+    "Transactions that failed.",
+    "kind",
+    values=_each("unavailable", "unknown", "bad_value", "fault"),
+)
 STALE_WRITES = _counter(
-    "outlast_stale_writes_total", "Verbs that the store refused because of their fence."
+    "outlast_stale_writes_total", "Commands that the store refused because of their fence."
 )
 LEASES_LOST = _counter(
-    "outlast_leases_lost_total", "How often this process was taken for dead while it lived."
+    "outlast_leases_lost_total", "How often this process was taken for dead while it was alive."
 )
 STALLS = _counter(
-    "outlast_loop_stalls_total", "How often a step, or a workflow's own code, blocked the event loop.", "workflow", "step",
-)  # fmt: skip
+    "outlast_loop_stalls_total",
+    "How often a step, or a workflow's own code, blocked the event loop.",
+    "workflow",
+    "step",
+)
 STALL_SECONDS = _counter(
-    "outlast_loop_stall_seconds_total", "For how long the event loop stood still because of that.", "workflow", "step",
-)  # fmt: skip
+    "outlast_loop_stall_seconds_total",
+    "How long these stalls blocked the event loop.",
+    "workflow",
+    "step",
+)
 DEATHS = _counter("outlast_deaths_total", "Workers that this process found dead.")
 RECOVERY = Metric(
-    "outlast_recovery_seconds", "histogram", ("cause",),
-    "From the old worker's last sign of life, or its release of a run, until this process took the run up.",
-    _each("interruption", "death"), RECOVERY_SECONDS,
-)  # fmt: skip
+    "outlast_recovery_seconds",
+    "histogram",
+    ("cause",),
+    "From the last heartbeat of the old worker, or its release of a run, to the takeover here.",
+    _each("interruption", "death"),
+    RECOVERY_SECONDS,
+)
 COMPENSATIONS = _counter(
-    "outlast_compensations_total", "Compensations registered, carried out, and left to a person.", "end", values=_each("registered", "done", "failed"),
-)  # fmt: skip
-DEAD_LETTERS = _counter("outlast_dead_letters_total", "Dead letters that this process saw come about.", "queue")  # fmt: skip
-PARKED = _counter("outlast_parked_total", "Runs that this process saw parked.", "queue")
-COST_SAVED = _counter("outlast_cost_saved_total", "What runs had recorded as spent when this process took them up after a death or an interruption.", "unit")  # fmt: skip
+    "outlast_compensations_total",
+    "Compensations that were registered, executed, or left to a person.",
+    "end",
+    values=_each("registered", "done", "failed"),
+)
+DEAD_LETTERS = _counter(
+    "outlast_dead_letters_total", "Runs and items that became dead letters here.", "queue"
+)
+PARKED = _counter("outlast_parked_total", "Runs that were parked here.", "queue")
+COST_SAVED = _counter(
+    "outlast_cost_saved_total",
+    "Recorded cost of runs that this process took over after a death or an interruption.",
+    "unit",
+)
 
 DRAIN_SECONDS = _gauge(
-    "outlast_drain_seconds",
-    "Of this process's drain: from the first sign until now, or until its end.",
+    "outlast_drain_seconds", "From the start of this process's drain until now, or until its end."
 )
 DRAIN_RUNS = _counter(
-    "outlast_drain_runs_total", "What became of what this process had in hand when its drain began.", "end", values=_each(*DRAIN_ENDS, "not_checkpointed"),
-)  # fmt: skip
+    "outlast_drain_runs_total",
+    "Outcomes of what this process held when its drain began.",
+    "end",
+    values=_each(*DRAIN_ENDS, "not_checkpointed"),
+)
 
 QUEUE_DEPTH = _gauge(
     "outlast_queue_depth", "Runs and items that are queued and due, in the whole store.", "queue"
 )
-QUEUE_OLDEST = _gauge("outlast_queue_oldest_seconds", "How long ago the oldest queued one that is due was submitted.", "queue")  # fmt: skip
+QUEUE_OLDEST = _gauge(
+    "outlast_queue_oldest_seconds", "Age of the oldest run or item that is due.", "queue"
+)
 QUEUE_RUNS = _gauge(
     "outlast_queue_runs", "Runs and items by status, in the whole store.", "queue", "status"
 )
-QUEUE_RETURNED = _gauge("outlast_queue_returned_seconds", "How long the returned run has waited that waits longest.", "queue")  # fmt: skip
-RECENT_DRAINS = _gauge("outlast_recent_drains", "Drains of any worker that ended in the last 15 minutes.", "end")  # fmt: skip
-RECENT_DRAIN_RUNS = _gauge("outlast_recent_drain_runs", "What became of what those workers had in hand.", "end")  # fmt: skip
-RECENT_DRAIN_SECONDS = _gauge("outlast_recent_drain_seconds", "From the first sign to the report of those drains; of one that was cut short, to the last sign of life.", "quantile")  # fmt: skip
-RECENT_NOT_CHECKPOINTED = _gauge("outlast_recent_not_checkpointed", "Steps that were told to stop in those drains and did not.")  # fmt: skip
+QUEUE_RETURNED = _gauge(
+    "outlast_queue_returned_seconds", "The longest wait of a run that was interrupted.", "queue"
+)
+RECENT_DRAINS = _gauge(
+    "outlast_recent_drains", "Drains of all workers that ended in the last 15 minutes.", "end"
+)
+RECENT_DRAIN_RUNS = _gauge(
+    "outlast_recent_drain_runs", "Outcomes of what those workers held.", "end"
+)
+RECENT_DRAIN_SECONDS = _gauge(
+    "outlast_recent_drain_seconds",
+    "Duration of those drains; until the last heartbeat, if a drain was cut short.",
+    "quantile",
+)
+RECENT_NOT_CHECKPOINTED = _gauge(
+    "outlast_recent_not_checkpointed",
+    "Steps that did not stop in those drains although they were asked to.",
+)
 WORKERS = _gauge("outlast_workers", "Workers that have the store open.", "status")
-STORE_UP = _gauge("outlast_store_up", "1 if the last look at the store succeeded.")
-STORE_AGE = _gauge("outlast_store_age_seconds", "How old what is shown of the store is: depths, drains and workers (quick), the rest of the queues (whole).", "kind")  # fmt: skip
+STORE_UP = _gauge("outlast_store_up", "1 if the last poll of the store succeeded.")
+STORE_AGE = _gauge(
+    "outlast_store_age_seconds",
+    "Age of what is shown of the store: depths, drains and workers (quick), or the rest (whole).",
+    "kind",
+)
 
 METRICS = (
     STARTED, READY, DRAINING, IN_HAND, RUNS_IN_HAND, SLOTS,
     STEPS, STEP_SECONDS, REPLAYED, RUNS, ITEMS, UNITS,
-    COMMIT_VERBS, COMMIT_SECONDS_TAKEN, COMMIT_FAILURES, STALE_WRITES, LEASES_LOST, STALLS, STALL_SECONDS, DEATHS, RECOVERY,
+    COMMIT_VERBS, COMMIT_SECONDS_TAKEN, COMMIT_FAILURES, STALE_WRITES, LEASES_LOST,
+    STALLS, STALL_SECONDS, DEATHS, RECOVERY,
     COMPENSATIONS, DEAD_LETTERS, PARKED, COST_SAVED, DRAIN_SECONDS, DRAIN_RUNS,
     QUEUE_DEPTH, QUEUE_OLDEST, QUEUE_RUNS, QUEUE_RETURNED,
-    RECENT_DRAINS, RECENT_DRAIN_RUNS, RECENT_DRAIN_SECONDS, RECENT_NOT_CHECKPOINTED, WORKERS, STORE_UP, STORE_AGE,
+    RECENT_DRAINS, RECENT_DRAIN_RUNS, RECENT_DRAIN_SECONDS, RECENT_NOT_CHECKPOINTED,
+    WORKERS, STORE_UP, STORE_AGE,
 )  # fmt: skip
