@@ -11,11 +11,11 @@ import pytest
 from outlast.cli.app import COMMANDS
 from outlast.execution.durations import KNOWN_MAX
 from outlast.settings import Settings
+from outlast.settings.checks import EXIT_SECONDS
 from outlast.settings.load import load
-from outlast.shutdown.drain import EXIT_SECONDS
 from outlast.shutdown.exit_timer import BACKSTOP
 from outlast.shutdown.forecast import ENOUGH
-from outlast.shutdown.process_shutdown import INTERRUPTED, TRY_AGAIN
+from outlast.shutdown.process import INTERRUPTED, TRY_AGAIN
 from outlast.shutdown.watchdog import MARGIN, _EndAsInit
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Level

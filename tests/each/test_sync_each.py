@@ -115,7 +115,7 @@ def test_drain_is_raised_at_the_next_item(app):
     with pytest.raises(Draining):
         for item in app.each("abc", id="job"):
             seen.append(item)
-            app._app._open.drain.begin("test")
+            app._app._shutdown.begin("test")
     assert seen == ["a"]
     assert [entry.kind for entry in app.journal("job")] == ["items", "done"]
 

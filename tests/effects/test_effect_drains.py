@@ -134,7 +134,7 @@ def test_effect_does_not_start_if_a_drain_began_during_its_intent(world, monkeyp
     async def recorded(self, kind, key, **fields) -> None:
         await record(self, kind, key, **fields)
         if not world.app.draining:
-            self.engine.drain.begin("test", grace=20)
+            world.app._shutdown.begin("test", grace=20)
             await asyncio.sleep(0.05)
 
     @effect(timeout=100, undo=None)

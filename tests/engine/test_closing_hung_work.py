@@ -10,6 +10,7 @@ import pytest
 from outlast import Outlast, step, workflow
 from outlast.api.workflow import Workflow
 from outlast.engine.engine import Engine
+from outlast.shutdown.phases import AppPhase
 from outlast.store.commands import Sweep
 from support.waiting import WAIT_SECONDS, wait_until_async
 
@@ -24,7 +25,7 @@ async def cancelled(block: asyncio.Task[None]) -> None:
 def give_up(engine: Engine) -> None:
     """What the end of the process does for one that could not be left: its loop has ended before."""
     engine.worker._stop()
-    engine._close_store()
+    engine.close_store()
 
 
 def hanging_until(begun: threading.Event, ends: threading.Event) -> Workflow[[], None]:
@@ -52,7 +53,7 @@ def test_run_with_a_running_step_is_kept_when_leaving_the_block_is_cancelled(tmp
             await app.start(hanging(), id="run")
             await wait_until_async(begun.is_set)
             if drain:
-                app._open.drain.begin("now", grace=2.0)
+                app._shutdown.begin("now", grace=2.0)
 
     async def main() -> None:
         app = Outlast(store, close_timeout=0.3)
@@ -131,7 +132,8 @@ def test_each_that_ends_while_the_app_closes_releases_its_worker(tmp_path):
             engine, task = app._open, asyncio.create_task(loop(app))
             app.on_cleanup(end)
             await wait_until_async(begun.is_set)
-        assert (engine.in_flight.hung_ids(), engine.deferred_leave) == (set(), False)
+        assert engine.in_flight.hung_ids() == set()
+        assert app._coordinator.app_phase is AppPhase.CLOSED
         async with Outlast(store, signals=0) as other:
             assert len(await other.workers()) == 1
 

@@ -11,6 +11,8 @@ import pytest
 from outlast import Draining, Outlast, StoreUnavailable, step, workflow
 from outlast.engine.consumer import Consumer
 from outlast.engine.engine import Engine
+from outlast.engine.registration import WorkerRegistration
+from outlast.shutdown.phases import AppPhase
 from support.waiting import WAIT_SECONDS, wait_until_async
 
 done: list[str] = []
@@ -85,22 +87,22 @@ def test_start_after_close_is_refused(address):
 def give_up(engine: Engine) -> None:
     """What the end of the process does for one that could not be left: its loop has ended before."""
     engine.worker._stop()
-    engine._close_store()
+    engine.close_store()
 
 
 def test_signals_and_store_are_restored_when_leaving_is_cancelled_at_the_end(tmp_path, monkeypatch):
     leave, before, threads = (
-        Engine.deregister,
+        WorkerRegistration.deregister,
         signal.getsignal(signal.SIGTERM),
         set(threading.enumerate()),
     )
 
-    async def left(engine: Engine) -> None:
+    async def left(worker: WorkerRegistration) -> None:
         task.cancel()
         await asyncio.sleep(0)
-        await leave(engine)
+        await leave(worker)
 
-    monkeypatch.setattr(Engine, "deregister", left)
+    monkeypatch.setattr(WorkerRegistration, "deregister", left)
 
     async def block() -> None:
         async with app:
@@ -135,7 +137,7 @@ def test_lifespan_ends_when_a_cleanup_hook_of_the_drain_is_cancelled(address):
     async def block() -> None:
         async with Outlast(address, lifespan=living) as app:
             app.on_cleanup(hangs)
-            app._open.drain.begin("now")
+            app._shutdown.begin("now")
 
     async def main() -> None:
         nonlocal task
@@ -187,8 +189,10 @@ def test_block_is_left_when_a_drain_begins_as_the_loop_ends(address):
 
     async def main() -> None:
         blocks.append(asyncio.create_task(block()))
-        await wait_until_async(lambda: app._engine is not None and app._engine.working)
-        app._open.drain.begin("test")  # it comes to the loop in the round in which this returns
+        await wait_until_async(
+            lambda: app._engine is not None and app._shutdown.app_phase is AppPhase.OPEN
+        )
+        app._shutdown.begin("test")  # it comes to the loop in the round in which this returns
 
     app, blocks = Outlast(address, signals=0), list[asyncio.Task[None]]()
     asyncio.run(main())
@@ -199,7 +203,7 @@ def test_block_is_left_when_a_drain_begins_as_the_loop_ends(address):
 def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while_it, monkeypatch):
     monkeypatch.setattr("outlast.store.sqlite.connection.BUSY_SECONDS", 0.1)
     monkeypatch.setattr("outlast.store.writer.group_commit.ATTEMPT_SECONDS_MIN", 0.1)
-    monkeypatch.setattr("outlast.engine.lifecycle.DEREGISTER_SECONDS", 0.2)
+    monkeypatch.setattr("outlast.shutdown.close_steps.DEREGISTER_SECONDS", 0.2)
     file, begun, ends = tmp_path / "o.db", threading.Event(), threading.Event()
 
     def hang(_: object) -> None:

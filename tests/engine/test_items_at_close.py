@@ -60,7 +60,7 @@ def test_app_closes_after_its_last_item_is_settled_and_the_hook_ended(monkeypatc
                 InlineWriter, "_flush", lambda self: self._loop.call_later(0.1, flush, self)
             )
             if drains:
-                app._open.drain.begin("now")
+                app._shutdown.begin("now")
                 await asyncio.shield(app._open.shutdown.finished)
             else:
                 await asyncio.sleep(4.01)  # it has failed, and that is on its way to the store

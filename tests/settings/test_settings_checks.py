@@ -71,7 +71,7 @@ def test_a_drain_keeps_the_reserves_that_were_given(given, drained_in, told_afte
     app = App(**given)
 
     async def main(app):
-        drain = app._open.drain
+        drain = app._shutdown
         drain.begin("test", grace=drained_in)
         left = app._open.shutdown.step_seconds_left
         await app._open.shutdown.finished

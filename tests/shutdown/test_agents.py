@@ -331,7 +331,7 @@ def test_an_agent_is_cancelled_while_runs_come_to_their_boundary():
 def test_a_drain_cancels_an_agent_in_real_time(address):
     async def main():
         async with Outlast(address, signals=0) as app:
-            app._open.loop.call_later(0.1, app._open.drain.begin, "real")
+            app._open.loop.call_later(0.1, app._shutdown.begin, "real")
             return await app.run_until_drain(forever()), await app.wait_drain()
 
     assert asyncio.run(main()) == (None, "real")

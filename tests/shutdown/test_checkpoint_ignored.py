@@ -69,7 +69,7 @@ def test_a_hung_step_left_behind_at_close_is_in_the_report(world):
     async def main(app):
         await app.start(flow(), id="run")
         await asyncio.sleep(1)
-        app._open.drain.begin("test")
+        app._shutdown.begin("test")
 
     world.do(main)
     (drain,) = world.store.drains(10)
@@ -131,9 +131,9 @@ def test_hurry_leaves_at_once_and_releases_what_it_can(world):
     async def main(app):
         await app.start(lengthy(), id="run")
         await asyncio.sleep(1)
-        app._open.drain.begin("test")
+        app._shutdown.begin("test")
         await asyncio.sleep(1)
-        app._open.drain.expedite()
+        app._shutdown._drain_steps.expedite()
 
     world.do(main)
     assert world.clock() - world.clock.start < 3

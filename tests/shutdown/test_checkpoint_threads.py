@@ -8,6 +8,7 @@ from checkpoint_tools import long, seen
 
 from outlast import Evicted, Outlast, current, step, workflow
 from outlast.api.context import progress
+from outlast.shutdown.phases import DrainPhase
 from support.waiting import WAIT_SECONDS, wait_until, wait_until_async
 
 STOPS_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 60, "exit_reserve": 59.6}
@@ -23,7 +24,7 @@ def real(address, flow, *, then=None, **settings):
 
     async def main():
         async with Outlast(address, signals=0, **(settings or STOPS_STEPS_SOON)) as app:
-            real.drain = app._open.drain
+            real.drain = app._shutdown
             await app.start(flow, id="run")
             await wait_until_async(lambda: seen)
             report = await app.drain("test")
@@ -39,7 +40,7 @@ def real(address, flow, *, then=None, **settings):
 
 def wait_until_told_to_stop() -> None:
     """Wait, in a thread that does not ask, until steps are told to stop."""
-    wait_until(lambda: real.drain.layer == "checkpoint")
+    wait_until(lambda: real.drain.drain_phase is DrainPhase.CHECKPOINT)
 
 
 def test_a_thread_that_did_not_ask_and_ends_in_the_reserve_is_recorded():

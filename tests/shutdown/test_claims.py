@@ -77,7 +77,7 @@ def test_claimed_runs_whose_journals_are_being_read_are_given_back():
 
         def slow(*args, **kwargs):
             if not reads:
-                engine.drain.begin("second")
+                app._shutdown.begin("second")
             reads.append(args)
             return journal(*args, **kwargs)
 
@@ -86,7 +86,7 @@ def test_claimed_runs_whose_journals_are_being_read_are_given_back():
             await asyncio.shield(engine.shutdown.finished)
         finally:
             del app.store.journal
-        return engine.drain.report
+        return app._shutdown.reporter.report
 
     report = worker(app.store, clock=app.clock).do(second)
     assert reads

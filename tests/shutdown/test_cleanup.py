@@ -225,7 +225,7 @@ def test_steps_have_ended_before_the_clean_up_begins():
         app.on_cleanup(hook("hook"))
         await app.start(flow())
         await asyncio.sleep(1)
-        app._open.drain.begin("test")
+        app._shutdown.begin("test")
 
     App(lifespan=lifespan).do(main)
     assert done == ["open", "step", "hook", "lifespan"]

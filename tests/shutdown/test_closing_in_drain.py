@@ -12,6 +12,7 @@ import pytest
 
 from outlast import Draining, Outlast, step, workflow
 from outlast.execution.step_execution import StepExecution
+from outlast.shutdown.phases import AppPhase, DrainPhase
 from outlast.store.address import store_at
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS
@@ -118,29 +119,38 @@ def test_an_app_with_http_closes_while_the_default_executor_is_full():
     assert asyncio.run(main())
 
 
-@pytest.mark.parametrize(("turns", "late"), [(0, 0.0), (1, 0.0), (0, 0.1)])
-def test_a_drain_that_begins_while_the_app_closes_ends(file, turns, late):
+@pytest.mark.parametrize("turns", [0, 1])
+@pytest.mark.parametrize("phase", [AppPhase.CLOSING, AppPhase.CLEANUP])
+def test_a_drain_that_begins_while_the_app_closes_ends(file, phase, turns):
     async def main():
         app = Outlast(file, signals=0, grace=600)
         await app.__aenter__()
-        engine, close = app._open, app._open.close
-        start = engine.drain._start
-        engine.drain._start = lambda: asyncio.get_running_loop().call_later(
-            late, start
-        )  # a loop that is busy
+        engine, shutdown = app._open, app._shutdown
+        close = engine.close
 
-        async def drain_and_close(why):
-            engine.drain.begin("SIGTERM, say")
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            await close(why)
+        async def drain(now: AppPhase) -> None:
+            if now is phase:
+                assert shutdown.app_phase is phase
+                shutdown.begin("SIGTERM, say")
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+
+        async def drain_and_close(*args, **left_by):
+            await drain(AppPhase.CLOSING)
+            await close(*args, **left_by)
+
+        async def drain_in_cleanup():
+            await drain(AppPhase.CLEANUP)
 
         engine.close = drain_and_close
+        app.on_cleanup(drain_in_cleanup)
         await app.__aexit__()
-        return engine.worker.id, engine
+        return engine.worker.id, shutdown
 
-    worker, engine = asyncio.run(main())
-    assert (engine.shutdown.finished.done(), engine.drain.report.worker) == (True, worker)
+    worker, shutdown = asyncio.run(main())
+    assert shutdown.drain_phase is DrainPhase.DRAINED
+    assert shutdown.app_phase is AppPhase.CLOSED
+    assert (shutdown.signal.finished.done(), shutdown.reporter.report.worker) == (True, worker)
     with closing(store_at(file)) as store:
         store.open()
         assert [(row.worker, row.ended is not None) for row in store.drains()] == [(worker, True)]

@@ -118,7 +118,7 @@ def test_a_batch_refused_at_its_beginning_is_given_back(monkeypatch, kind):
 
     def begin(self, fence):
         start(self, fence)
-        app._open.drain.begin("test")
+        app._shutdown.begin("test")
         return start(self, fence)
 
     start = InFlight.start
@@ -160,7 +160,7 @@ def test_loops_that_the_garbage_collector_ends_do_not_disturb_a_drain():
                     assert await anext(cycle.loop) == 0
                     del cycle
                     if number == 900:
-                        app._open.loop.call_soon(app._open.drain.begin, "test")
+                        app._open.loop.call_soon(app._shutdown.begin, "test")
                 raise AssertionError("no loop begins in a drain")
             except Draining:
                 gc.collect()

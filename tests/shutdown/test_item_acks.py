@@ -122,9 +122,9 @@ def test_on_dead_ends_for_an_item_that_fails_in_the_drain(file):
             await app.queue("q").put("work", id="one")
             consuming = asyncio.create_task(app.queue("q").consume(handle))
             await begun.wait()
-            app._open.drain.begin("test")
+            app._shutdown.begin("test")
             await app.wait_drain()
-            await app._open.drain._coordinated.wait()
+            await app._shutdown._drain_steps._coordinated.wait()
             other = sqlite3.connect(file.removeprefix("sqlite:///"), isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
             fail.set()
@@ -167,8 +167,8 @@ def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back(file, acked_by
                     isinstance(waiting.command, Ack) for waiting in list(engine.writer._queue)
                 )
             )
-            await wait_until_async(lambda: not engine.drain.view())  # the handler has ended
-            engine.drain.begin("test")
+            await wait_until_async(lambda: not app._shutdown.remaining())  # the handler has ended
+            app._shutdown.begin("test")
             await wait_until_async(lambda: engine.writer._urgent)
             other.close()
             await busy
@@ -236,7 +236,7 @@ def test_a_done_item_of_a_cancelled_map_is_not_called_again(
             )
             mapping.cancel()
             await asyncio.wait([mapping])
-            engine.drain.begin("test")
+            app._shutdown.begin("test")
             await wait_until_async(lambda: engine.writer._urgent)
             other.close()
             await busy
@@ -256,7 +256,7 @@ def test_a_consumer_ends_with_a_drain_that_began_as_its_last_handler_ended():
 
             async def handle(item):
                 await item.ack()
-                beginning = threading.Thread(target=app._open.drain.begin, args=("test",))
+                beginning = threading.Thread(target=app._shutdown.begin, args=("test",))
                 beginning.start()
                 beginning.join()
                 seen.append(item.payload)

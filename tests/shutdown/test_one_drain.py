@@ -32,8 +32,8 @@ def test_several_calls_of_drain_are_one_drain(world):
     async def main(app):
         await app.start(chain(), id="run")
         await asyncio.sleep(1)
-        assert app._open.drain.begin("first")
-        assert not app._open.drain.begin("second", grace=1)
+        assert app._shutdown.begin("first")
+        assert not app._shutdown.begin("second", grace=1)
         reports = await asyncio.gather(*[app.drain(f"again {n}", grace=n) for n in range(1, 4)])
         late = await app.drain("later")
         return reports, late, await app.drains()
@@ -92,7 +92,7 @@ def test_a_drain_can_begin_in_any_thread(address):
             begun_by = []
 
             def begin():
-                begun_by.append(app._open.drain.begin("from a thread"))
+                begun_by.append(app._shutdown.begin("from a thread"))
 
             threads = [threading.Thread(target=begin) for _ in range(8)]
             for thread in threads:
@@ -114,7 +114,7 @@ def test_layer_1_does_not_need_the_loop(address):
         async with Outlast(address, signals=0) as app:
             end = await _real(app)
             engine = app._open
-            thread = threading.Thread(target=engine.drain.begin, args=("blocked",))
+            thread = threading.Thread(target=app._shutdown.begin, args=("blocked",))
             thread.start()
             wait_until(lambda: engine.store.workers()[0].draining)  # the loop is blocked here
             seen = engine.store.workers()[0].draining, app.status_provider.ready()
@@ -186,3 +186,30 @@ def test_a_sync_workflow_that_computes_past_the_drain_keeps_its_run(address):
         gate.set()
     assert (reason, held, under_way) == ("test", True, [])
     assert status in ("queued", "done")
+
+
+def test_a_drain_without_a_thread_for_layer_1_releases_its_runs(address, caplog, monkeypatch):
+    """A process with too many threads can start none. Its deadline holds all the same."""
+    start = threading.Thread.start
+
+    def limited(thread):
+        if thread.name == "outlast-drain":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+
+    async def main():
+        async with Outlast(address, signals=0, grace=600) as app:
+            end = await _real(app)
+            assert app._shutdown.begin("test")
+            end.set()
+            return await app.drain()
+
+    report = asyncio.run(main())
+    assert (report.completed + report.released, report.left) == (1, [])
+    assert report.blocked == [
+        "no thread could be started to tell the store: can't start new thread"
+    ]
+    assert "coordinate" not in report.layers
+    assert "No thread could be started" in caplog.text

@@ -151,7 +151,7 @@ def test_the_report_has_the_clean_up_after_the_app_is_closed(world):
     assert stored.seconds == seconds < 1, "an hour of the program's own is no part of the drain"
 
 
-def test_the_report_is_logged_once_as_json(world, caplog):
+def test_the_report_is_logged_once_as_a_sentence(world, caplog):
     caplog.set_level(logging.INFO, logger="outlast.drain")
 
     async def main(app):
@@ -163,16 +163,20 @@ def test_the_report_is_logged_once_as_json(world, caplog):
     world.do(main)
     lines = [one for one in caplog.records if getattr(one, "event", "") == "drained"]
     assert len(lines) == 1
-    document = json.loads(lines[0].getMessage().removeprefix("drained: "))
-    assert (document["completed"], document["reason"]) == (1, "test")
-    assert "\n" not in lines[0].getMessage()
+    record = lines[0]
+    worker = record.worker
+    message = record.getMessage()
+    assert message.startswith(f"Worker {worker} drained in ")
+    assert " s (test): 1 completed, 0 released," in message
+    assert message.endswith(f" `outlast drains {worker}` shows the report.")
+    assert (record.report["completed"], record.report["reason"]) == (1, "test")
 
 
 def test_the_report_is_logged_when_the_app_is_closed(world, caplog):
     caplog.set_level(logging.INFO, logger="outlast.drain")
 
     async def main(app):
-        app._open.drain.begin("test")
+        app._shutdown.begin("test")
 
     world.do(main)
     assert len([one for one in caplog.records if getattr(one, "event", "") == "drained"]) == 1

@@ -30,7 +30,7 @@ def drained(address, call):
 
     async def main():
         async with Outlast(address, signals=0, **STOPS_STEPS_SOON) as app:
-            layer.drain = app._open.drain
+            layer.drain = app._shutdown
             run = await app.start(call, id="run")
             await wait_until_async(lambda: seen)
             report = await app.drain("test")
@@ -40,7 +40,7 @@ def drained(address, call):
 
 
 def layer() -> str | None:
-    return layer.drain.layer
+    return layer.drain.drain_phase.layer
 
 
 def until_told_to_stop():

@@ -102,9 +102,9 @@ def hanging() -> None:
     hangs()
 
 class Interrupted(Engine):
-    async def close(self, why: str) -> None:
+    async def close(self, why: str, **left_by: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        await super().close(why)
+        await super().close(why, **left_by)
 
 try:
     with Outlast(store, close_timeout=0.5, signals=0) as app:

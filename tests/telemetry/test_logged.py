@@ -396,7 +396,11 @@ def test_failure_after_close_is_logged_without_its_message(world, heard):
         await asyncio.sleep(0.1)
 
     world.do(first)
-    assert _one(heard, "what executed on after the close could not be given back: LookupError")
+    assert _one(
+        heard,
+        "Work that outlived the close of the app could not be released: LookupError. "
+        "Another worker takes it over when this process is gone.",
+    )
     assert SECRET not in heard.text()
 
 

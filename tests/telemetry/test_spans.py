@@ -24,7 +24,6 @@ from opentelemetry.trace import StatusCode
 from telemetry_tools import outside
 
 from outlast import Conflict, Outlast, RunCancelled, RunParked, current, effect, step, workflow
-from outlast.engine import lifecycle
 from support.waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.timeout(180)
@@ -552,7 +551,7 @@ def test_drain_flushes_spans_and_both_lives_share_a_trace(start, tmp_path):
 
 
 def test_hanging_exporter_does_not_delay_a_drain(tmp_path, sent, monkeypatch):
-    monkeypatch.setattr(lifecycle, "FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr("outlast.shutdown.close_steps.FLUSH_SECONDS", 0.2)
     gate, asked, opened = threading.Event(), [], []
 
     def hang(milliseconds: int) -> None:
@@ -572,7 +571,7 @@ def test_hanging_exporter_does_not_delay_a_drain(tmp_path, sent, monkeypatch):
 
 
 def test_exporter_gets_half_of_the_remaining_grace(world, sent, monkeypatch):
-    monkeypatch.setattr(lifecycle, "FLUSH_SECONDS", 3600.0)
+    monkeypatch.setattr("outlast.shutdown.close_steps.FLUSH_SECONDS", 3600.0)
     asked: list[int] = []
     monkeypatch.setattr(sent.provider, "force_flush", asked.append)
     world.settings = {"grace": 8}

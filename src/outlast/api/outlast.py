@@ -16,7 +16,7 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
@@ -38,7 +38,6 @@ from outlast.engine.decisions import NOT_SAID, decide, effect_log_of
 from outlast.engine.engine import Engine
 from outlast.engine.hooks import Hook
 from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
-from outlast.engine.lifecycle import AppLifecycle
 from outlast.engine.retry import retry
 from outlast.engine.sessions import prune_sessions
 from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, enqueue, joins
@@ -57,13 +56,16 @@ from outlast.execution.run_loop import RunLoop
 from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.state import RunOutcome
 from outlast.execution.step_execution import BODY
-from outlast.execution.threads import THREAD
+from outlast.execution.threads import THREAD, Executor
 from outlast.settings import Settings
 from outlast.settings.load import load
 from outlast.settings.options import SettingsOptions
 from outlast.settings.origin import Kind
+from outlast.shutdown.cleanup import CleanupRunner
 from outlast.shutdown.cleanup import Hook as CleanupHook
-from outlast.shutdown.process_shutdown import INTERRUPTED, TRY_AGAIN
+from outlast.shutdown.coordinator import AppCallbacks, ShutdownCoordinator
+from outlast.shutdown.phases import AppPhase
+from outlast.shutdown.process import INTERRUPTED, TRY_AGAIN, ProcessRole, check_not_ending
 from outlast.shutdown.report import DrainReport
 from outlast.store.address import check_address, store_at
 from outlast.store.commands import DEPTH, UNKNOWN, Prune, Refused, Resume, Send, Submit, Submitted
@@ -71,6 +73,7 @@ from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, RunQuery, RunRow
 
 if TYPE_CHECKING:
+    from outlast.http import Server
     from outlast.http.status import AppStatus
 
 log = logging.getLogger("outlast")
@@ -112,13 +115,18 @@ class Outlast:
     ) -> None:
         self._given: dict[str, Any] = {}
         self._store: Store | None = None
-        self._lifecycle = AppLifecycle(lifespan)
+        self._lifespan = lifespan
+        self._cleanup = CleanupRunner()
+        self._role = ProcessRole.SHARED
+        self._leave_block: Callable[[], object] = self._leave_in_task
         self._hooks = {
             what: hook
             for what, hook in (("parked", on_parked), ("dead", on_dead))
             if hook is not None
         }
         self._engine: Engine | None = None
+        self._coordinator: ShutdownCoordinator | None = None
+        """Shuts down the current opening, or the last one."""
         self._status: AppStatus | None = None
         self._inline = False
         self._leaving = "the program closed Outlast"
@@ -170,7 +178,7 @@ class Outlast:
             raise SettingsError(
                 "a worker must be told what it may execute: Outlast(worker=True, workflows=[...])."
             )
-        self._lifecycle.check()
+        check_not_ending(self._role)
         queues = _queue_names(self.settings.queues)
         store = self._store or store_at(self._loaded.address(), heartbeat=self.settings.heartbeat)
         loop = asyncio.get_running_loop()
@@ -185,31 +193,95 @@ class Outlast:
             _warn_of_patterns(queues)
             engine.worker.queues, engine.worker.workflows = queues, tuple(engine.workflows)
             engine.worker.concurrency = self.settings.concurrency
-        await engine.open()
-        self._engine = engine
+        server = self._http_server()
+        lifespan = AsyncExitStack()
+        coordinator = ShutdownCoordinator(
+            engine,
+            self._role,
+            AppCallbacks(
+                leave_block=self._leave_block,
+                cleanup=self._cleanup,
+                exit_lifespan=lifespan.aclose,
+                stop_server=None if server is None else server.stopped,
+            ),
+        )
+        engine.subscribe(coordinator)
         try:
-            await self._lifecycle.open(self, engine)
+            await engine.open()
+        except BaseException:
+            coordinator.abandon_opening()
+            raise
+        self._engine = engine
+        self._coordinator = coordinator
+        try:
+            coordinator.start()
+            if server is not None:
+                server.start()
+            if self._role.is_owned:
+                loop.set_default_executor(Executor())
+            if self._lifespan is not None:
+                await lifespan.enter_async_context(self._lifespan(self))
         except BaseException:
             await self.__aexit__()
             raise
         if self._worker:
             engine.claim_from(queues, self.settings.concurrency)
-        engine.working = True
+        coordinator.opened()
         return self
 
+    def _http_server(self) -> Server | None:
+        if self._inline or not self.settings.http:
+            return None
+        from outlast.http import Server
+
+        return Server(self, self.settings.http)
+
     async def __aexit__(self, *exc: object) -> None:
-        engine = self._open
+        await self._leave()
+
+    async def _leave(self, *, left_by: int | None = None) -> None:
+        """Close this Outlast. `left_by` is the thread that leaves it, in a sync program."""
+        shutdown = self._shutdown
         try:
-            await self._lifecycle.leave(engine, self._leaving)
+            await shutdown.leave(self._leaving, left_by=left_by)
         finally:
             self._engine = None
             self._status = None
+
+    def _leave_in_task(self) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(self.__aexit__())
+
+    @property
+    def _exit_code(self) -> int:
+        """Return the exit code of an owned process after this Outlast was left."""
+        return 0 if self._coordinator is None else self._coordinator.process.exit_code
+
+    @property
+    def _is_hung(self) -> bool:
+        """Return whether something still executes although this Outlast was left."""
+        return self._coordinator is not None and self._coordinator.app_phase is AppPhase.HUNG
+
+    def _set_process(
+        self, role: ProcessRole, leave_block: Callable[[], object] | None = None
+    ) -> None:
+        """Set whose process this is, before opening. By default it is the user's program.
+
+        `leave_block` leaves the app's block on the event loop if a signal ends the program.
+        """
+        self._role = role
+        self._leave_block = leave_block or self._leave_block
 
     @property
     def _open(self) -> Engine:
         if self._engine is None:
             raise OutlastError("this Outlast is not open: use `async with Outlast(...) as app:`.")
         return self._engine
+
+    @property
+    def _shutdown(self) -> ShutdownCoordinator:
+        if self._engine is None or self._coordinator is None:
+            raise OutlastError("this Outlast is not open: use `async with Outlast(...) as app:`.")
+        return self._coordinator
 
     # -- shutdown
 
@@ -230,11 +302,10 @@ class Outlast:
         """
         if grace is not None and not 0 < grace < math.inf:
             raise SettingsError(f"grace={grace!r} must be a number of seconds greater than 0.")
-        drain = self._open.drain
-        drain.begin(reason, grace=grace)
-        await asyncio.shield(self._open.shutdown.finished)
-        await drain.write_report()
-        return drain.report
+        shutdown = self._shutdown
+        shutdown.begin(reason, grace=grace)
+        await shutdown.write_report()
+        return shutdown.reporter.report
 
     async def wait_drain(self) -> str:
         """Wait until a drain begins and return its reason."""
@@ -258,7 +329,7 @@ class Outlast:
         """
         if not callable(fn):
             raise TypeError(f"on_cleanup() takes a function, not {fn!r}.")
-        self._lifecycle.cleanup.add(fn, timeout)
+        self._cleanup.add(fn, timeout)
         return fn
 
     def unhealthy(self, reason: str | None) -> None:
@@ -266,7 +337,7 @@ class Outlast:
 
         Pass None to declare it healthy again.
         """
-        self._open.unhealthy = reason
+        self.status_provider.unhealthy = reason
 
     async def drains(self, *, limit: int = 20) -> list[DrainReport]:
         """Return the latest drains of all workers, newest first."""
@@ -276,11 +347,10 @@ class Outlast:
     @property
     def status_provider(self) -> AppStatus:
         """Return the status that the HTTP routes show. Each opening has its own."""
-        engine = self._open
         if self._status is None:
             from outlast.http.status import AppStatus
 
-            self._status = AppStatus(engine)
+            self._status = AppStatus(self._open, self._shutdown)
         return self._status
 
     # -- starting
@@ -673,7 +743,7 @@ class Outlast:
 
         Only for a process that Outlast owns.
         """
-        engine, process = self._open, self._lifecycle.process
+        engine, process = self._open, self._shutdown.process
         task = engine.loop.create_task(coro)
         engine.shutdown.announced.add_done_callback(lambda _: _say_waiting(engine))
         either: list[asyncio.Future[Any]] = [task, engine.shutdown.finished]
@@ -682,8 +752,7 @@ class Outlast:
             return task.result()
         await asyncio.wait([engine.shutdown.finished])
         task.cancel()
-        assert process is not None
-        raise SystemExit(process.code)
+        raise SystemExit(process.exit_code)
 
     def _id(self, id: str | None) -> str:
         return new_ids(1)[0] if id is None else check_id(id, self.settings.id_length_max, "run id")
@@ -736,7 +805,7 @@ def run(
 
     async def main() -> tuple[str, RunOutcome]:
         app = Outlast(store, **settings)
-        app._lifecycle.own_process_exit_code = TRY_AGAIN
+        app._set_process(ProcessRole.COMMAND)
         async with app:
             return await app._or_exit(ended(app))
 

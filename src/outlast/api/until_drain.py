@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from outlast.engine.engine import Engine
 
 R = TypeVar("R")
+POLL_SECONDS = 0.1
 
 
 async def until_drain(engine: Engine, coro: Coroutine[Any, Any, R]) -> R | None:
@@ -30,7 +31,7 @@ async def until_drain(engine: Engine, coro: Coroutine[Any, Any, R]) -> R | None:
     try:
         await asyncio.wait(begin, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            await engine.drain.wait_until_free("unit")
+            await _wait_for_units(engine)
             task.cancel(f"drain: {shutdown.reason}")
             await asyncio.wait(end, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
@@ -52,6 +53,17 @@ async def until_drain(engine: Engine, coro: Coroutine[Any, Any, R]) -> R | None:
         if not shutdown.begun:
             raise
         return None
+
+
+async def _wait_for_units(engine: Engine) -> None:
+    """Wait until no unit is open, or until steps get the request to stop."""
+    shutdown = engine.shutdown
+    reserve = shutdown.checkpoint_reserve + shutdown.exit_reserve
+    while any(scope.kind == "unit" for scope in engine.active_scopes):
+        left = shutdown.seconds_until(reserve)
+        if left <= 0 or shutdown.finished.done():
+            return
+        await asyncio.sleep(min(POLL_SECONDS, left))
 
 
 def _seen(task: asyncio.Task[Any]) -> None:

@@ -13,7 +13,7 @@ from outlast.errors import (
     UnknownRun,
     WrongStatus,
 )
-from outlast.shutdown import process_shutdown
+from outlast.shutdown import process
 
 OK = 0
 FAILED = 1
@@ -22,8 +22,8 @@ UNKNOWN_RUN = 3
 WRONG_STATUS = 4
 PARKED = 5
 CANCELLED = 6
-TRY_AGAIN = process_shutdown.TRY_AGAIN
-INTERRUPTED = process_shutdown.INTERRUPTED
+TRY_AGAIN = process.TRY_AGAIN
+INTERRUPTED = process.INTERRUPTED
 
 MEANINGS = {
     OK: "done",

@@ -32,6 +32,7 @@ from outlast.codec.identifiers import check_id, new_ids
 from outlast.errors import Conflict, OutlastError, StoreUnavailable, UnknownRun
 from outlast.errors.sentences import stopped
 from outlast.settings import Settings
+from outlast.shutdown.process import ProcessRole
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, NEVER, RunRow
 
@@ -122,7 +123,7 @@ def _execute(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow
 
 async def _execution(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow:
     app = Outlast(store)
-    app._lifecycle.own_process_exit_code = TRY_AGAIN
+    app._set_process(ProcessRole.COMMAND)
     async with app:
         return await app._or_exit(_until_ended(app, store, workflow, order))
 

@@ -71,7 +71,7 @@ def _strike(
     if kill:
         end()
     else:
-        loop.call_soon_threadsafe(lambda: app._open.drain.begin(REASON))
+        loop.call_soon_threadsafe(lambda: app._shutdown.begin(REASON))
 
 
 def _die() -> NoReturn:

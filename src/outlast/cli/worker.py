@@ -20,7 +20,7 @@ from outlast.codec.identifiers import check_name
 from outlast.errors import OutlastError, StoreBroken
 from outlast.settings import Settings
 from outlast.settings.redaction import masked
-from outlast.shutdown.process_shutdown import end_now
+from outlast.shutdown.process import ProcessRole, end_now
 from outlast.telemetry.logs import LogForm, configure
 
 log = logging.getLogger("outlast.worker")
@@ -124,17 +124,17 @@ async def _drain_or_loss(app: Outlast) -> None:
 
 async def _work(app: Outlast, place: WorkerTarget) -> int:
     """Work until the app has drained, and return the exit code."""
-    app._lifecycle.own_process_exit_code = OK
+    app._set_process(ProcessRole.WORKER)
     try:
         await _until_told(app, place)
     except StoreBroken as error:
         # The event loop would wait for tasks that refuse to end.
-        if error.gone and app._lifecycle.hung:
+        if error.gone and app._is_hung:
             tell(error)
             end_now(code_of(error))
         raise
     log.info("stopped", extra={"event": "stopped"})
-    return app._lifecycle.exit_code
+    return app._exit_code
 
 
 async def _until_told(app: Outlast, place: WorkerTarget) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from outlast.codec.cost import NOTHING, Cost
 from outlast.codec.exceptions import encode_error
 from outlast.engine.acquirer import RunAcquirer
-from outlast.engine.active_scopes import ActiveScopes
+from outlast.engine.active_scopes import ActiveScope, ActiveScopes
 from outlast.engine.claimer import Claimer
 from outlast.engine.hooks import Hook, Hooks
 from outlast.engine.idle_release import IdleReleaser
@@ -40,7 +40,6 @@ from outlast.errors import (
     Draining,
     DuplicateName,
     LimitExceeded,
-    StoreError,
     StoreUnavailable,
 )
 from outlast.execution import cancellation
@@ -53,7 +52,6 @@ from outlast.execution.tracing import Spans
 from outlast.execution.unit_scope import Units
 from outlast.settings import Settings
 from outlast.settings.redaction import secrets_of
-from outlast.shutdown.drain import Drain
 from outlast.store.commands import (
     DRAINING,
     EACH,
@@ -78,8 +76,6 @@ if TYPE_CHECKING:
     from outlast.execution.run_loop import RunLoop
 
 log = logging.getLogger("outlast")
-AFTER_STORE_SECONDS = 0.5
-"""Seconds of a drain's grace that are reserved for what follows the store's close."""
 T = TypeVar("T")
 
 
@@ -135,13 +131,6 @@ class Engine:
             IdleReleaser(self),
         )
         self._sweeping = False
-        self.deferred_leave = False
-        self.closing_thread: int | None = None
-        """In a sync program: the thread that leaves the app."""
-        self.closing_task: asyncio.Task[Any] | None = None
-        """The task that leaves the app."""
-        self.working = False
-        """Whether the app has been opened."""
         self.unhealthy: str | None = None
         """Why this process is not ready, if its program set a reason."""
         self.durations, self.units = Durations(), Units()
@@ -150,16 +139,20 @@ class Engine:
 
         This process took over runs that had died or been interrupted.
         """
-        self.drain = Drain(self)
-        self.active_scopes = ActiveScopes(self.listener.scope_left)
+        self.active_scopes = ActiveScopes(self._on_scope_left)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tasks_after_close: set[asyncio.Task[None]] = set()
         self.notifier = ChangeNotifier(loop, self._ring)
 
-    @property
-    def listener(self) -> ShutdownListener:
-        """Return the component that receives what a shutdown must know."""
-        return self.drain
+    def subscribe(self, listener: ShutdownListener) -> None:
+        """Report what a shutdown must know to `listener`. Call this before `open`."""
+        self.listener = listener
+
+    def _on_hung_work_ended(self) -> None:
+        self.listener.hung_work_ended()
+
+    def _on_scope_left(self, scope: ActiveScope) -> None:
+        self.listener.scope_left(scope)
 
     # -- opening and closing
 
@@ -174,7 +167,6 @@ class Engine:
         try:
             await asyncio.shield(opening)
         except BaseException:
-            self.shutdown.begin_close()
             opening.add_done_callback(lambda _: self._abort_opening())
             raise
         self.writer.start()
@@ -206,13 +198,15 @@ class Engine:
                 say=self.report_waiting,
             )
 
-    async def close(self, why: str) -> None:
+    async def close(
+        self, why: str, *, left_by_task: asyncio.Task[Any], left_by_thread: int | None
+    ) -> None:
         """Evict every run execution and release what has stopped.
 
         After a drain there is little left to do. A run whose step still executes (a thread that
         hangs) is kept: the worker holds its lock and renews its lease until this process is gone.
+        The task and the thread that leave the app do not count as executing.
         """
-        self.shutdown.begin_close()
         self.in_flight.begin_drain()
         self.notifier.stop()
         self.stalls.stop()
@@ -234,15 +228,14 @@ class Engine:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self.shutdown.close_seconds)
-        self._hang_batches()
+        self._hang_batches(left_by_task, left_by_thread)
 
-    def _hang_batches(self) -> None:
+    def _hang_batches(self, left_by_task: asyncio.Task[Any], left_by_thread: int | None) -> None:
         """Keep the batches of `each` and `map` whose code still executes."""
         going_on = {
             scope.name
             for scope in self.active_scopes
-            if scope.kind in ("each", "map")
-            and scope.goes_on(self.closing_thread, self.closing_task)
+            if scope.kind in ("each", "map") and scope.goes_on(left_by_thread, left_by_task)
         }
         for state in (HeldState.STARTED, HeldState.ENDING):
             for row in self.in_flight.in_state(state):
@@ -276,56 +269,18 @@ class Engine:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             why = format_error(error, self.log_values)
-            log.warning("what executed on after the close could not be given back: %s", why)
-
-    def _on_hung_work_ended(self) -> None:
-        """Deregister a worker that stayed registered for hung work, after the last of it."""
-        if self.deferred_leave and not self.in_flight.hung_ids():
-            self.deferred_leave = False
-            self.run_after_close(self.deregister())
-
-    async def deregister(self) -> None:
-        """Deregister this worker and close the store. In a drain, use only the time that is left.
-
-        While work hangs, stay registered. `on_hung_work_ended` deregisters the worker later.
-        """
-        hung = self.in_flight.hung_ids()
-        self.deferred_leave = bool(hung)
-        if hung:
-            self.worker.stay_registered()
-            log.warning("still executing, so not given back: %s", ", ".join(sorted(hung)))
-            return
-        within = None
-        if self.shutdown.draining:
-            # The exit timer ends a process of our own. In another program, the drain's grace may
-            # have passed.
-            within = max(
-                AFTER_STORE_SECONDS,
-                self.shutdown.seconds_left - min(AFTER_STORE_SECONDS, self.shutdown.grace / 8),
-            )
-        try:
-            async with asyncio.timeout(within):
-                try:
-                    await self.worker.deregister()
-                except StoreError as error:
-                    log.warning("could not strike this worker off: %s", error)
-                    if within is not None:
-                        # The process ends while it holds its lock.
-                        return
-                await self.in_thread(self._close_store)
-        except TimeoutError:
             log.warning(
-                "the store did not answer: worker %s is not struck off, it will be swept",
-                self.worker.id,
+                "Work that outlived the close of the app could not be released: %s. "
+                "Another worker takes it over when this process is gone.",
+                why,
             )
-        finally:
-            self.pool.close()
 
     def _abort_opening(self) -> None:
         self.store.close()
         self.pool.close()
 
-    def _close_store(self) -> None:
+    def close_store(self) -> None:
+        """Close the writer and the store. It blocks, so call it in a thread."""
         self.writer.close()
         self.store.close()
 

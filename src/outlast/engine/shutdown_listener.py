@@ -24,5 +24,8 @@ class ShutdownListener(Protocol):
     def scope_left(self, scope: ActiveScope) -> None:
         """Note that a scope outside of any run has ended. May be called from any thread."""
 
+    def hung_work_ended(self) -> None:
+        """Note that code which outlived the close of the app has ended."""
+
     def drain_requested(self, reason: str) -> None:
         """Begin a drain that another process has requested through the store."""

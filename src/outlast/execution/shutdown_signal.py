@@ -175,13 +175,14 @@ class ShutdownSignal:
         self.draining = True
         self.begun = True
 
-    def renew_grace(self, at: float) -> None:
-        """Give the end of the process its own grace, from `at`.
+    def renew_grace(self, at: float | None = None) -> None:
+        """Give the end of the process its own grace, from `at` or from now on.
 
         This is for a drain that was over before the process was asked to end, or before the
         program left its app.
         """
-        self.grace = at - self.started_at + self._settings.grace
+        now = self._clock() if at is None else at
+        self.grace = now - self.started_at + self._settings.grace
 
     def announce(self) -> None:
         """Wake the callers that wait for a drain. Call it on the event loop."""

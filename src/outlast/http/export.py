@@ -16,10 +16,13 @@ from outlast.telemetry.samples import Sample, gauge
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
     from outlast.http.store_stats import StoreStatsPoller
+    from outlast.shutdown.report_builder import ReportBuilder
     from outlast.store.commit_metrics import Commits
 
 
-def samples(engine: Engine, store_stats: StoreStatsPoller, *, ready: bool) -> Iterator[Sample]:
+def samples(
+    engine: Engine, store_stats: StoreStatsPoller, drain: ReportBuilder, *, ready: bool
+) -> Iterator[Sample]:
     """Yield every metric of an open Outlast."""
     yield gauge(names.STARTED, engine.meters.started)
     yield gauge(names.READY, float(ready))
@@ -39,7 +42,7 @@ def samples(engine: Engine, store_stats: StoreStatsPoller, *, ready: bool) -> It
     yield from _counts(
         names.COST_SAVED, [((unit,), float(amount)) for unit, amount in engine.saved]
     )
-    yield from _of_drain(engine)
+    yield from _of_drain(drain)
     yield from store_stats.samples()
 
 
@@ -54,8 +57,8 @@ def _of_writer(commits: Sequence[Commits]) -> Iterator[Sample]:
     yield from _counts(names.STALE_WRITES, [((), sum(one.stale for one in commits))])
 
 
-def _of_drain(engine: Engine) -> Iterator[Sample]:
-    drain, report = engine.drain, engine.drain.report
+def _of_drain(drain: ReportBuilder) -> Iterator[Sample]:
+    report = drain.report
     yield gauge(names.DRAIN_SECONDS, drain.seconds)
     ends = {end: getattr(report, end) for end in DRAIN_ENDS[:-1]}
     ends |= {"left": len(report.left), "not_checkpointed": len(report.not_checkpointed)}

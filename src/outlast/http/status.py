@@ -13,12 +13,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from outlast.errors import OutlastError
+from outlast.shutdown.phases import AppPhase
 from outlast.telemetry.names import STATUSES
 from outlast.telemetry.samples import Sample
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
     from outlast.http.store_stats import StoreStatsPoller
+    from outlast.shutdown.coordinator import ShutdownCoordinator
 
 
 @runtime_checkable
@@ -81,8 +83,11 @@ class DrainableApp(Protocol):
 class AppStatus:
     """The status of an Outlast that is open, read from its engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, shutdown: ShutdownCoordinator) -> None:
         self._engine = engine
+        self._shutdown = shutdown
+        self.unhealthy: str | None = None
+        """Why this process is not ready, if its program set a reason."""
 
     @cached_property
     def store_stats(self) -> StoreStatsPoller:
@@ -94,36 +99,35 @@ class AppStatus:
 
     def ready(self) -> str | None:
         """Return why this process is not ready, or None if it is."""
-        engine = self._engine
-        if engine.shutdown.begun:
-            return f"draining: {engine.shutdown.reason or 'it is being closed'}"
-        if engine.unhealthy is not None:
-            return f"unhealthy: {engine.unhealthy}"
-        if not engine.working:
+        signal = self._shutdown.signal
+        if signal.begun:
+            return f"draining: {signal.reason or 'it is being closed'}"
+        if self.unhealthy is not None:
+            return f"unhealthy: {self.unhealthy}"
+        if self._shutdown.app_phase is AppPhase.OPENING:
             return "starting"
-        trouble = engine.worker.trouble()
+        trouble = self._engine.worker.trouble()
         return None if trouble is None else f"the lease cannot be renewed: {trouble}"
 
     def stalled(self) -> float:
         return self._engine.worker.stalled()
 
     def begin_drain(self, reason: str) -> None:
-        self._engine.drain.begin(reason)
+        self._shutdown.begin(reason)
 
     def drain_view(self) -> dict[str, Any]:
-        drain = self._engine.drain
-        shutdown = self._engine.shutdown
-        left = shutdown.seconds_left
+        signal = self._shutdown.signal
+        left = signal.seconds_left
         return {
-            "draining": shutdown.draining,
-            "reason": shutdown.reason or None,
+            "draining": signal.draining,
+            "reason": signal.reason or None,
             "seconds_left": None if math.isinf(left) else round(left, 3),
-            "layer": drain.layer,
-            "under_way": [asdict(one) for one in drain.view()],
+            "layer": self._shutdown.drain_phase.layer,
+            "under_way": [asdict(one) for one in self._shutdown.remaining()],
         }
 
     def refresh(self) -> None:
-        if self._engine.settings.metrics:
+        if self._engine.settings.metrics and self._shutdown.app_phase is AppPhase.OPEN:
             self.store_stats.refresh()
 
     def samples(self) -> Iterable[Sample]:
@@ -132,7 +136,8 @@ class AppStatus:
             return ()
         from outlast.http.export import samples
 
-        return samples(self._engine, self.store_stats, ready=self.ready() is None)
+        ready = self.ready() is None
+        return samples(self._engine, self.store_stats, self._shutdown.reporter, ready=ready)
 
 
 class NotOpen:

@@ -100,7 +100,7 @@ class StoreStatsPoller:
         """Poll the store if the last result is too old, and wait up to `within` seconds for it."""
         engine = self._engine
         with self._lock:
-            if engine.shutdown.closing or not engine.working:
+            if engine.shutdown.closing:
                 return
             under_way = self._under_way
             if under_way is None:

@@ -98,6 +98,22 @@ class DrainReport:
         """Return the report as a JSON-compatible dict."""
         return asdict(self) | {"began": self.began.isoformat() if self.began else None}
 
+    def summary(self) -> str:
+        """Return the result of the drain as one sentence, for the log."""
+        counts = {
+            "completed": self.completed,
+            "released": self.released,
+            "waiting": self.waiting,
+            "checkpointed": self.checkpointed,
+            "not started": self.given_back,
+            "left behind": len(self.left),
+        }
+        counted = ", ".join(f"{count} {name}" for name, count in counts.items())
+        return (
+            f"Worker {self.worker} drained in {self.seconds or 0.0:.2f} s ({self.reason}): "
+            f"{counted}. `outlast drains {self.worker}` shows the report."
+        )
+
     def text(self) -> str:
         """Return the JSON text that the store keeps, without the fields in its own columns.
 

@@ -27,7 +27,7 @@ from outlast.errors import OutlastError
 from outlast.settings import Settings
 from outlast.settings.options import SettingsOptions
 from outlast.shutdown.cleanup import Hook as CleanupHook
-from outlast.shutdown.process_shutdown import ProcessShutdown
+from outlast.shutdown.process import ProcessRole, ProcessShutdown
 from outlast.store.protocol import Store
 from outlast.sync.batch import Each, map_in
 from outlast.sync.items import Queue
@@ -150,7 +150,7 @@ class Outlast:
             on_dead=on_dead,
             **settings,
         )
-        self._app._lifecycle.is_portal = True
+        self._app._set_process(ProcessRole.PORTAL, leave_block=self._leave_in_thread)
         self._portal: Portal | None = None
         self._process: ProcessShutdown | None = None
         self._leaving = threading.Lock()
@@ -185,31 +185,24 @@ class Outlast:
         except BaseException:
             portal.close(self.settings.close_timeout)
             raise
-        self._portal, self._leaving, self._left = portal, threading.Lock(), False
+        self._portal = portal
+        self._leaving = threading.Lock()
+        self._left = False
         if self.settings.signals:
-            self._process = self._app._lifecycle.process
-            assert self._process is not None
-            engine = self._app._open
-            self._process.again = lambda: engine.loop.call_soon_threadsafe(self._drained, None)
-            self._process.install()
-            engine.shutdown.finished.add_done_callback(self._drained)
+            self._process = self._app._shutdown.process
+            # Signal handlers are installed in the program's own thread, not in the portal's.
+            self._process.install(self.settings.grace)
         return self
 
-    def _drained(self, _: object) -> None:
-        """Leave in a thread of its own if a signal is to end the program. Called on the loop.
+    def _leave_in_thread(self) -> threading.Thread:
+        """Leave in a thread of its own, because a signal is to end the program.
 
-        The signal then ends the program once Outlast is left, whatever the main thread does.
+        Called on the loop. The signal then ends the program once Outlast is left, whatever the main
+        thread does.
         """
-        process, engine = self._process, self._app._engine
-        if (
-            process is not None
-            and engine is not None
-            and process.ends
-            and engine.shutdown.finished.done()
-        ):
-            threading.Thread(
-                target=self._leave_by_signal, name="outlast-leave", daemon=True
-            ).start()
+        thread = threading.Thread(target=self._leave_by_signal, name="outlast-leave", daemon=True)
+        thread.start()
+        return thread
 
     def _leave_by_signal(self) -> None:
         portal, process = self._portal, self._process
@@ -218,7 +211,7 @@ class Outlast:
                 if self._leave(portal):
                     process.raise_again()
 
-    def _leave(self, portal: Portal, *exc: object) -> bool:
+    def _leave(self, portal: Portal) -> bool:
         """Close the app once and return whether this call did it.
 
         The caller holds `_leaving`, so that another thread waits until the app is closed.
@@ -226,8 +219,7 @@ class Outlast:
         if self._left:
             return False
         self._left = True
-        self._app._open.closing_thread = threading.get_ident()
-        portal.call(self._app.__aexit__, *exc)
+        portal.call(self._app._leave, left_by=threading.get_ident())
         return True
 
     def __exit__(self, *exc: object) -> None:
@@ -236,7 +228,7 @@ class Outlast:
         left = not self._left
         try:
             with self._leaving:
-                left = self._leave(portal, *exc)
+                left = self._leave(portal)
         finally:
             portal.close(self.settings.close_timeout)
             if process is not None:

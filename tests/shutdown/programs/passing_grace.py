@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.05
 def install(file: str) -> None:
     """Give the drain and the deadline of this process a clock that is ahead by the seconds in this file."""
     from outlast.execution import shutdown_signal
-    from outlast.shutdown import drain, exit_timer
+    from outlast.shutdown import exit_timer, remaining
 
     def monotonic() -> float:
         try:
@@ -33,7 +33,7 @@ def install(file: str) -> None:
             return time.monotonic()
 
     clock = SimpleNamespace(monotonic=monotonic)
-    drain.time = exit_timer.time = shutdown_signal.time = clock
+    remaining.time = exit_timer.time = shutdown_signal.time = clock
     exit_timer._WAIT_SECONDS_MAX = LOOK_SECONDS
 
 

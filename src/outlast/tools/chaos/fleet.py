@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from outlast.shutdown.process_shutdown import TRY_AGAIN
+from outlast.shutdown.process import TRY_AGAIN
 
 State = Literal["starting", "alive", "draining", "stopped", "dead"]
 
