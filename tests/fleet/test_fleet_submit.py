@@ -8,6 +8,7 @@ import pytest
 from fleet_flows import gated, one_step
 
 from outlast import Backpressure, Conflict
+from outlast.store.sqlite.notifier import PREFIX
 from support.waiting import WAIT_SECONDS
 
 NO_POLL = 3600.0
@@ -84,14 +85,14 @@ def test_delayed_run_is_claimed_when_it_is_due_without_polling(fleet):
     assert fleet.status("long") == "running", "a busy worker claims it as well"
 
 
-def test_lost_bell_delays_a_run_by_one_poll(file_fleet):
+def test_lost_notification_delays_a_run_by_one_poll(file_fleet):
     """The FIFOs are removed, so no process is woken."""
     file_fleet.start_many(1, "one_step", poll=0.5)
 
     async def submit(app):
-        for bell in (file_fleet.folder / "outlast.db.d").glob("bell-*"):
-            bell.unlink()
+        for fifo in (file_fleet.folder / "outlast.db.d").glob(f"{PREFIX}*"):
+            fifo.unlink()
         return await (await app.submit(one_step(1))).result(timeout=WAIT_SECONDS)
 
-    assert list((file_fleet.folder / "outlast.db.d").glob("bell-*"))
+    assert list((file_fleet.folder / "outlast.db.d").glob(f"{PREFIX}*"))
     assert file_fleet.do(submit, poll=0.5) == 2

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlast.settings.load import load
+from outlast.store.sqlite import migrate
 from outlast.tools.doctor.facts import gather
 from outlast.tools.doctor.host import ancestry, mount_of, process
 from support.cli import Answer, answer_in
@@ -238,19 +240,16 @@ def test_a_file_store_is_left_to_the_process_that_has_it(tmp_path, made, doctor)
     assert "one has it open" in one["what"]
 
 
-def test_an_older_schema_is_told_and_not_brought_to_the_newest(tmp_path, made, doctor):
-    import sqlite3
-
+def test_older_schema_is_reported_and_not_migrated(tmp_path, made, doctor, monkeypatch):
     made("sqlite:///x.db")
-    db = sqlite3.connect(tmp_path / "x.db")
-    (newest,) = db.execute("PRAGMA user_version").fetchone()
-    db.execute(f"PRAGMA user_version = {newest - 1}")
-    db.close()
+    older = migrate.version()
+    scripts = [*migrate.migrations(), "ALTER TABLE runs ADD COLUMN mood TEXT;"]
+    monkeypatch.setattr(migrate, "migrations", lambda: scripts)
     code, answer = doctor("--store", "sqlite:///x.db")
     (one,) = [one for one in answer["findings"] if one["check"] == "store"]
     assert (code, one["level"], "outlast migrate" in one["what"]) == (0, "note", True)
     db = sqlite3.connect(tmp_path / "x.db")
-    assert db.execute("PRAGMA user_version").fetchone() == (newest - 1,)
+    assert db.execute("PRAGMA user_version").fetchone() == (older,)
     db.close()
 
 
