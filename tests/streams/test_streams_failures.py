@@ -53,7 +53,7 @@ def test_silent_server_is_an_error_and_the_next_attempt_goes_on(world, by):
     (error,) = errors
     assert isinstance(error, TimeoutError)
     assert "moody" in str(error)
-    assert "gave nothing for 5 s" in str(error)
+    assert "yielded nothing for 5 s" in str(error)
     assert model.closed == 2, "the silent one too"
 
 

@@ -249,7 +249,7 @@ def test_long_text_costs_no_more_a_chunk_than_a_short_one():
     @step
     async def long() -> int:
         async with resume_stream(source, by="prefill") as stream:
-            stream._type = CountingText
+            stream._received._type = CountingText
             async for _ in stream:
                 pass
             return len(stream.text)

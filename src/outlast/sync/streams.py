@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, TypeVarTuple, overload
 
 from outlast.errors import CannotResume
-from outlast.streams import END, NONE, By, Item, StreamBase
+from outlast.streams.base import END, NONE, Item, StreamBase, StreamState
+from outlast.streams.request import By
 
 C = TypeVar("C", str, bytes)
 K = TypeVar("K")
 Ts = TypeVarTuple("Ts")
-
-log = logging.getLogger("outlast.streams")
 
 
 class ResumableStream(StreamBase[C]):
@@ -28,7 +26,7 @@ class ResumableStream(StreamBase[C]):
     def __enter__(self) -> Self:
         self._enter()
         try:
-            if self._goes_on:
+            if self._resumes:
                 try:
                     self._source = iter(self._ask())
                     # Only the first chunk proves that the provider resumes.
@@ -84,9 +82,9 @@ class ResumableStream(StreamBase[C]):
         return self.text
 
     def _pull(self) -> Item:
-        self._broken = True
+        self._state = StreamState.FAILED
         item = next(self._source, END)
-        self._broken = False
+        self._state = StreamState.OPEN
         return item
 
     def _close(self, error: BaseException | None) -> None:
@@ -99,18 +97,7 @@ class ResumableStream(StreamBase[C]):
         except Exception as failed:
             if error is None:
                 raise
-            execution = self._progress._execution
-            redacted, facts = (
-                execution.engine.redact_exception(failed),
-                execution.log_fields(self._step),
-            )
-            log.warning(
-                "closing the stream %s of step %s failed",
-                self._name,
-                self._step,
-                exc_info=redacted,
-                extra=facts,
-            )
+            self._log_failed_close(failed)
 
 
 @overload
