@@ -27,7 +27,7 @@ OF_OTHERS = {
 }  # fmt: skip
 """Names of Python, Postgres and Prometheus."""
 PLANNED = {
-    "engine/idle_releaser.py", "integrations/", "shutdown/close_steps.py",
+    "engine/idle_releaser.py", "shutdown/close_steps.py",
     "shutdown/coordinator.py", "shutdown/drain_steps.py", "shutdown/process.py",
     "AppPhase", "DrainPhase", "ProcessRole", "ShutdownCoordinator",
 }  # fmt: skip
