@@ -327,6 +327,7 @@ def _parsed(path: str) -> _File | None:
     try:
         source = "".join(linecache.getlines(path))
         return _File(path, source) if source else None
-    except (SyntaxError, ValueError, RecursionError):
-        # The file was changed since, or is not Python.
+    except (SyntaxError, ValueError, RecursionError, SystemError):
+        # The file was changed since, or is not Python. CPython 3.11 raises SystemError if two
+        # threads parse at the same time. A check that only warns must not stop a run.
         return None

@@ -10,6 +10,7 @@ from textwrap import dedent
 import pytest
 
 from outlast import now, random, step, workflow
+from outlast.execution import determinism
 from outlast.execution.determinism import check_source
 
 HEADER = """
@@ -203,3 +204,18 @@ def test_a_workflow_without_source_is_executed_without_a_warning(world, caplog):
     exec("async def report() -> float:\n    return time.time() * 0\n", scope)
     assert world.run(workflow(scope["report"])()) == 0
     assert warnings_of(caplog) == []
+
+
+def test_a_parser_that_fails_does_not_stop_the_run(memory_world, monkeypatch):
+    """CPython 3.11 raises SystemError if two threads parse at the same time."""
+
+    def parse(*_: object, **__: object) -> None:
+        raise SystemError("AST constructor recursion depth mismatch")
+
+    determinism._parsed.cache_clear()
+    monkeypatch.setattr(determinism.ast, "parse", parse)
+    safe.checked = False
+    try:
+        assert memory_world.run(safe()) > 0
+    finally:
+        determinism._parsed.cache_clear()
