@@ -144,7 +144,7 @@ def test_drain_stops_waiting_for_a_program_without_claims(outlast, monkeypatch):
     enlisted(outlast, "consumer", concurrency=0, queues=())
     answer = outlast("drain", "--wait")
     assert answer.code == 1
-    assert "does it consume a queue?" in answer.err
+    assert "Does it consume a queue?" in answer.err
     assert asked(outlast, "consumer") == "outlast drain"
 
 
@@ -230,7 +230,7 @@ def test_drain_wait_ends_when_the_worker_is_dead(outlast):
     )  # its lease has run out
     answer = outlast("drain", "--wait", "--worker", "w1")
     assert answer.code == 0
-    assert "given back by the next sweep" in answer.err
+    assert "The next sweep releases" in answer.err
 
 
 def test_drain_wait_reports_a_worker_that_has_left(outlast):

@@ -241,9 +241,9 @@ def test_show_lists_compensations_in_order(trips):
         ("undone", ["2nd,", "at", effects["book#1"][-4], effects["book#1"][-3], "by", "unbook"]),
     ]
     assert effects["compensate:close#1"][-2:] == ["by", "close"]
-    assert "from here on it is undone, to end as failed: ValueError: rain" in answer.out
+    assert "from here on it is compensated, to end as failed: ValueError: rain" in answer.out
     assert "about to be undone by unbook, key " in answer.out
-    assert "if it is undone: close, with" in answer.out
+    assert "to compensate it: close, with" in answer.out
     effects = trips("show", "t1", "--json").json["effects"]
     done = [(effect["undo"]["known"], effect["place"]) for effect in effects]
     assert [place for _, place in sorted(done)] == ["book#2", "book#1", "compensate:close#1"]
@@ -375,7 +375,7 @@ def test_show_offers_no_retry_while_undoing(unknown):
     assert unknown("decide", "t1", "book#2", "--did-not", "--intent", intent).code == 0
     assert table(unknown("show", "t1"))["book#2"][:3] == ["did", "not", "happen"]
     ended = unknown.trip()
-    assert (ended.code, "To run it all the same: `outlast retry t1`" in ended.err) == (6, True)
+    assert (ended.code, "To run it anyway: `outlast retry t1`" in ended.err) == (6, True)
     assert ".." not in ended.err
     shown = unknown("show", "t1")
     assert table(shown)["book#2"][:3] == ["did", "not", "happen"]
@@ -408,7 +408,7 @@ def test_an_act_that_may_be_under_way_is_shown_with_its_time(outlast, monkeypatc
 def test_an_effect_that_is_to_be_undone_was_not_decided_to_have_happened(unknown):
     unknown("decide", "t1", "book", "--compensate")
     shown = unknown("show", "t1").out
-    assert "somebody decided: undo it\n" in shown
+    assert "decided by hand: compensate it\n" in shown
     assert "it happened, with" not in shown
 
 

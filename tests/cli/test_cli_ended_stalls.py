@@ -65,11 +65,11 @@ def test_where_nobody_is_alive_the_latest_are_shown_below_that(outlast):
     for number in range(7):
         recorded(outlast, f"w{number}", ago=number)
     lines = outlast("workers").out.splitlines()
-    assert lines[0] == "nobody has this store open."
+    assert lines[0] == "no process has this store open."
     assert [line.split(",")[0] for line in lines[1:6]] == [
         f"worker w{number}" for number in range(5)
     ]
-    assert lines[6:] == ["2 older ones of ended workers: --json has them."]
+    assert lines[6:] == ["2 older ones of ended workers: see --json."]
     assert len(outlast("workers", "--json").json["stalls"]) == 7
 
 

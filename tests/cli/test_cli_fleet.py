@@ -68,7 +68,7 @@ def test_workers_are_listed_with_what_they_take_and_hold(outlast):
     assert rows["w1"][5].endswith(" ago")
     assert rows["w1"][6] == "11 d 13 h"
     assert rows["w1"][7:] == ["1/4", "2", "default, mail"]
-    assert rows["w2"][7:] == ["0/-", "-", "- (takes nothing by itself)"]
+    assert rows["w2"][7:] == ["0/-", "-", "- (claims nothing)"]
 
 
 def test_a_worker_whose_lease_ran_out_is_said_to_be_dead(outlast):
@@ -122,7 +122,7 @@ def test_where_nobody_is_alive_it_is_said_on_stderr(outlast):
     assert (answer.code, answer.out, answer.err) == (
         0,
         "",
-        "outlast: nobody has this store open.\n",
+        "outlast: no process has this store open.\n",
     )
     assert outlast("queues").err == "outlast: no queues.\n"
     assert outlast("workers", "--json").json == {"workers": [], "struck_off": [], "stalls": []}
@@ -194,12 +194,12 @@ def test_what_came_back_and_what_is_being_undone_have_a_line(outlast):
 
 def test_a_workflow_that_no_living_worker_knows_has_a_line(outlast):
     def lines():
-        return [line for line in outlast("queues").out.splitlines() if "no living worker" in line]
+        return [line for line in outlast("queues").out.splitlines() if "no live worker" in line]
 
     outlast.submitted("r1")
     outlast.submitted("r2", workflow="echo", args="{}", queue="mail")
     outlast.submitted("r3", workflow="waits", args="{}", queue="mail", delay=3600.0)
-    unknown = "{}: runs of {} are ready, and no living worker that takes from this queue knows it."
+    unknown = "{}: runs of {} are ready, and no live worker of this queue knows the workflow."
     assert lines() == [unknown.format("default", "report"), unknown.format("mail", "echo")]
     outlast.enlisted(workflows=("report", "echo"))
     assert lines() == [unknown.format("mail", "echo")], "it does not claim from mail"

@@ -273,7 +273,7 @@ def test_show_says_what_a_run_waits_for(outlast):
     row = outlast.started("r1")
     outlast.commit(SetWaiting(row.pk, row.fence, ("approval",)), Send("r1", "other", "m1", "1"))
     out = outlast("show", "r1").out
-    assert "Under way." in out
+    assert "Running." in out
     assert "`outlast send r1 approval JSON`" in out
     assert "1 message not received yet: other." in out
 
@@ -301,7 +301,7 @@ def test_runs_say_what_a_run_waits_for_until_it_is_there(outlast):
 def test_show_says_that_its_process_died(outlast):
     outlast.started("r1", lease=0.0)
     assert (
-        "Its process died. To go on from what is recorded, start its program again"
+        "Its process died. To continue from the last recorded step, start its program again"
         in outlast("show", "r1").out
     )
     assert "its process died" in outlast("runs").out
@@ -311,7 +311,7 @@ def test_show_says_that_a_run_was_given_back_or_never_started(outlast):
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "the program closed Outlast"))
     out = outlast("show", "r1").out
-    assert "Nobody executes it now (the program closed Outlast)." in out
+    assert "No worker executes it now (the program closed Outlast)." in out
     assert "interruption" in out
     outlast.submitted("r2", delay=3600.0)
     assert "Not started yet. It is due in " in outlast("show", "r2").out

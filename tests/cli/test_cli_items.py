@@ -42,7 +42,7 @@ def test_an_item_is_shown_with_its_payload_and_failures(outlast):
     assert "met 0 deaths, 0 interruptions, 1 failure of at most 1" in lines
     assert "A dead letter: no such address" in lines
     assert (
-        "After fixing the cause: `outlast retry mail/i1`. To give it up: `outlast cancel mail/i1`."
+        "After fixing the cause: `outlast retry mail/i1`. To cancel it: `outlast cancel mail/i1`."
         in lines
     )
     document = outlast("show", "mail/i1", "--json").json["run"]
@@ -52,7 +52,8 @@ def test_an_item_is_shown_with_its_payload_and_failures(outlast):
 def test_an_item_that_waits_goes_to_whoever_consumes_its_queue(outlast):
     outlast.item("i1")
     assert (
-        "Not started yet. Whoever consumes queue mail takes it." in outlast("show", "mail/i1").out
+        "Not started yet. The next consumer of queue mail takes it."
+        in outlast("show", "mail/i1").out
     )
 
 
@@ -61,7 +62,7 @@ def test_a_dead_item_is_retried_or_cancelled(outlast):
     answer = outlast("retry", "mail/i1")
     assert (answer.code, answer.err) == (
         0,
-        "outlast: item mail/i1 is queued again. Whoever consumes queue mail takes it.\n",
+        "outlast: item mail/i1 is queued again. The next consumer of queue mail takes it.\n",
     )
     assert outlast("cancel", "mail/i1").err == "outlast: item mail/i1 is cancelled.\n"
     assert outlast.row("mail/i1").status == "cancelled"
@@ -80,7 +81,7 @@ def test_where_a_living_worker_knows_the_run_nothing_is_left_to_do(outlast):
     outlast.enlisted()
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "the program closed Outlast"))
-    taken = "A living worker knows it, and takes it when it is due."
+    taken = "A live worker knows it and claims it when it is due."
     assert taken in outlast("show", "r1").out
     assert taken in outlast("cancel", "r1").err
 

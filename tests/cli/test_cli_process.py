@@ -103,7 +103,7 @@ def test_signal_releases_the_run_with_a_hint(tmp_path, outlast, number, code, wo
     name = signal.Signals(number).name
     assert re.match(rf"outlast: {name}: 1 run under way; steps have \d+ s to end\.", waiting)
     assert end == f"outlast: {word}. To go on: `outlast run agent.py:blocked --id r1`"
-    assert "Nobody executes it now" in outlast("show", "r1").out
+    assert "No worker executes it now" in outlast("show", "r1").out
 
 
 def test_killed_run_is_shown_as_dead_and_resumes(tmp_path, outlast):

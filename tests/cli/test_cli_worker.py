@@ -240,7 +240,7 @@ def test_unknown_workflow_waits_and_is_reported(folder, outlast):
         warning = json.loads(old.wait_for_error_line(1))
         assert (warning["level"], warning["workflow"]) == ("warning", "newest")
         assert (
-            "runs of newest are ready, and no living worker that takes from this queue knows it"
+            "runs of newest are ready, and no live worker of this queue knows the workflow"
             in outlast("queues").out
         )
         with Worker(folder, "newer.py"):

@@ -329,7 +329,7 @@ def test_files_that_are_named_must_be_there(setenv, name, tmp_path):
 def test_a_pipe_cannot_be_read_twice_and_is_refused(setenv, name, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     setenv(**{name: str(tmp_path / "pipe")})
-    with pytest.raises(SettingsError, match=r"pipe.*no plain file"):
+    with pytest.raises(SettingsError, match=r"pipe.*not a regular file"):
         Outlast()
 
 

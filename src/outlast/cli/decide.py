@@ -58,8 +58,8 @@ def decide(
         typer.Option(
             "--intent",
             metavar="N",
-            help="The intent that is meant, as `outlast show` numbers it. Needed where it was "
-            "tried again since somebody last decided.",
+            help="The intent that is meant, as `outlast show` numbers it. Required if the "
+            "effect was tried again since the last decision.",
         ),
     ] = None,
     store: StoreOption = None,

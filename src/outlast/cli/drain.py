@@ -296,7 +296,7 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
         unless = (
             ""
             if choice.on_record
-            else " It has no claims on record: it hears of it only if it consumes a queue."
+            else " It has no claims on record: it notices the request only if it consumes a queue."
         )
         return f"{who} (pid {asked.pid} on {asked.host}) was asked to drain.{unless}"
     if asked.state == "draining":
@@ -304,14 +304,14 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
         return stopped(f"{who} drains already{reason}")
     if asked.state == "drained" and asked.drain is not None:
         return (
-            f"{outcome(asked.drain)} Its process goes on: it is somebody's own program, and not "
-            "`outlast worker`."
+            f"{outcome(asked.drain)} Its process keeps running, because it is a program of "
+            "its own and not `outlast worker`."
         )
     if asked.state == "waiting":
         if asked.drain is None and not choice.on_record:
             return (
-                f"{who} was asked and has not begun to drain: does it consume a queue? A "
-                "program that only submits does not hear of it."
+                f"{who} was asked and has not begun to drain. Does it consume a queue? A "
+                "program that only submits does not notice the request."
             )
         stands = (
             "has not begun to drain: is its event loop blocked?"
@@ -320,9 +320,9 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
         )
         return (
             f"{who} is not gone after {span(timeout or 0.0)}: it {stands} The request stays; "
-            "`outlast drain --wait` waits on."
+            "`outlast drain --wait` continues to wait."
         )
     said = (
         f"{who} is gone, and left no drain report." if asked.drain is None else outcome(asked.drain)
     )
-    return f"{said} What it still held is given back by the next sweep." if asked.dead else said
+    return f"{said} The next sweep releases what it still held." if asked.dead else said

@@ -44,13 +44,14 @@ def drains(
     worker: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WORKER]", help="Show this one's in full; the beginning of its id is enough."
+            metavar="[WORKER]",
+            help="Show the drain of this worker in full; the beginning of its id is enough.",
         ),
     ] = None,
     *,
     limit: Annotated[
         int,
-        typer.Option("--limit", min=1, max=DRAINS_MAX, help="No more than so many, the newest."),
+        typer.Option("--limit", min=1, max=DRAINS_MAX, help="Show at most this many, the newest."),
     ] = 20,
     watch: WatchOption = False,
     store: StoreOption = None,

@@ -66,23 +66,23 @@ def told(
         return f"verify could not tell ({entry.attempt or 1}): {doubt}", HISTORY
     if entry.kind == "decision":
         if facts.get("what") == "did_not":
-            return "somebody decided: it did not happen", HISTORY
+            return "decided by hand: it did not happen", HISTORY
         following = history.by_seq.get(entry.seq + 1)
         if following is not None and following.kind == "undoing":
             given = str(facts.get("value"))
             with_result = (
                 "" if given == "null" else f", as if it had happened with {recorded(given, room)}"
             )
-            return f"somebody decided: undo it{with_result}", HISTORY
+            return f"decided by hand: compensate it{with_result}", HISTORY
         return (
-            f"somebody decided: it happened, with {recorded(str(facts.get('value')), room)}",
+            f"decided by hand: it happened, with {recorded(str(facts.get('value')), room)}",
             HISTORY,
         )
     if entry.kind == "undoing":
-        return f"from here on it is undone, to end as {verdict(facts, room)}", HISTORY
+        return f"from here on it is compensated, to end as {verdict(facts, room)}", HISTORY
     if entry.kind == "compensation":
         given = recorded(str(facts.get("arguments", "")), room)
-        return f"if it is undone: {_fact(facts, 'effect')}, with {given}", ""
+        return f"to compensate it: {_fact(facts, 'effect')}, with {given}", ""
     if entry.kind == "child" and undo and entry.error is None:
         return "its children have ended" if entry.key == CHILDREN else "undone", ""
     if entry.key in history.effects:

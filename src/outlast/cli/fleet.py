@@ -41,7 +41,10 @@ def workers(
         shown(
             store,
             View(
-                Fleet.with_stalls, _worker_lines, _workers_document, "nobody has this store open."
+                Fleet.with_stalls,
+                _worker_lines,
+                _workers_document,
+                "no process has this store open.",
             ),
             watch=watch,
             as_json=as_json,
@@ -67,7 +70,7 @@ def limit(
     depth: Annotated[
         int | None,
         typer.Option(
-            "--depth", min=1, max=LIMIT_MAX, help="Refuse a submission when so many are queued."
+            "--depth", min=1, max=LIMIT_MAX, help="Refuse a submission when this many are queued."
         ),
     ] = None,
     concurrency: Annotated[
@@ -76,14 +79,18 @@ def limit(
             "--concurrency",
             min=1,
             max=LIMIT_MAX,
-            help="Execute no more at a time, over all workers.",
+            help="Execute at most this many at a time, over all workers.",
         ),
     ] = None,
     no_depth: Annotated[
-        bool, typer.Option("--no-depth", help="No limit of its own: that of the settings.")
+        bool,
+        typer.Option(
+            "--no-depth", help="Remove the queue's own limit; that of the settings applies."
+        ),
     ] = False,
     no_concurrency: Annotated[
-        bool, typer.Option("--no-concurrency", help="As many as workers have slots.")
+        bool,
+        typer.Option("--no-concurrency", help="Remove the limit: as many as workers have slots."),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,

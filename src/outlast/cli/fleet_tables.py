@@ -54,7 +54,7 @@ def worker_lines(fleet: Fleet) -> list[Text]:
     lines = grid(WORKERS, cells)
     lines += [
         Text(
-            f"worker {safe(id)} was struck off and still has runs: the next sweep gives them back.",
+            f"worker {safe(id)} was deregistered and still has runs: the next sweep releases them.",
             BAD,
         )
         for id in fleet.struck_off
@@ -70,9 +70,9 @@ def _stall_lines(fleet: Fleet) -> list[Text]:
     lines += [_stall(one, fleet.now, ", which has ended") for one in ended[:ENDED_STALLS_MAX]]
     if len(ended) > ENDED_STALLS_MAX:
         lines.append(
-            Text(f"{len(ended) - ENDED_STALLS_MAX} older ones of ended workers: --json has them.")
+            Text(f"{len(ended) - ENDED_STALLS_MAX} older ones of ended workers: see --json.")
         )
-    return [Text("nobody has this store open."), *lines] if lines and not here else lines
+    return [Text("no process has this store open."), *lines] if lines and not here else lines
 
 
 def _stall(one: Stall, now: float, ended: str) -> Text:
@@ -103,7 +103,7 @@ def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
         Cell(span(left)) if left > 0 else Cell("ran out", BAD),
         Cell(f"{row.held}/{row.concurrency}" if queues else f"{row.held}/-"),
         Cell(str(len(names_of(row.workflows))) if queues else "-"),
-        Cell(", ".join(map(safe, queues)) or "- (takes nothing by itself)"),
+        Cell(", ".join(map(safe, queues)) or "- (claims nothing)"),
     ]
 
 
@@ -121,8 +121,8 @@ def queue_lines(
     ]
     lines += [
         Text(
-            f"{safe(queue)}: runs of {safe(name)} are ready, and no living worker that takes from "
-            "this queue knows it.",
+            f"{safe(queue)}: runs of {safe(name)} are ready, and no live worker of this queue "
+            "knows the workflow.",
             BAD,
         )
         for queue, names in unknown.items()

@@ -29,11 +29,11 @@ def command(name: str, *words: str, store: str | None) -> str:
 def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") -> str:
     """Say how an unheld run gets executed: by itself, or by what the user can do."""
     if row.workflow == ITEM:
-        return f"Whoever consumes queue {row.queue} takes it."
+        return f"The next consumer of queue {row.queue} takes it."
     if row.workflow == EACH:
-        return f"To {to}, make the same call again, in its program: what is done is skipped."
+        return f"To {to}, make the same call again in its program: finished items are skipped."
     if fleet.takes(row):
-        return "A living worker knows it, and takes it when it is due."
+        return "A live worker knows it and claims it when it is due."
     run = command("run", f"FILE:{row.workflow}", "--id", row.id, store=store)
     queue = ("--queue", row.queue) if row.queue != "default" else ()
     worker = command("worker", "FILE", *queue, store=store)

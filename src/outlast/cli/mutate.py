@@ -81,7 +81,7 @@ def retry(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = Fal
 
 
 def resume(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Queue parked runs again, once what parked them is mended."""
+    """Queue parked runs again, after their cause has been fixed."""
 
     async def act(app: Outlast, opened: Store, id: str) -> RunRow:
         await app.resume(id)

@@ -84,7 +84,7 @@ WaitOption = Annotated[
         "--wait",
         parser=_seconds,
         metavar="SECONDS",
-        help="Wait so long for room in a full queue; inf: for ever.",
+        help="Wait this long for room in a full queue; inf: forever.",
     ),
 ]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
@@ -93,20 +93,19 @@ IdsArgument = Annotated[
 ]
 WhyOption = Annotated[
     str,
-    typer.Option(
-        "--why", parser=_storable, metavar="TEXT", help="The reason, as the run is told it."
-    ),
+    typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as the run sees it."),
 ]
 DrainWhyOption = Annotated[
     str,
-    typer.Option(
-        "--why", parser=_storable, metavar="TEXT", help="The reason, as steps are told it."
-    ),
+    typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as steps see it."),
 ]
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
-        "--timeout", parser=_seconds, metavar="SECONDS", help="With --wait: no longer than so long."
+        "--timeout",
+        parser=_seconds,
+        metavar="SECONDS",
+        help="With --wait: stop waiting after this long.",
     ),
 ]
 OlderThan = Annotated[
@@ -127,8 +126,8 @@ RolloutBudget = Annotated[
         "--rollout-budget",
         parser=_seconds,
         metavar="SECONDS",
-        help="With --manifest: a roll-out that may take longer than 1800, 30m, 2h is told. Else an "
-        "hour.",
+        help="With --manifest: warn about a roll-out that may take longer than 1800, 30m, 2h. By "
+        "default an hour.",
     ),
 ]
 EndedBefore = Annotated[

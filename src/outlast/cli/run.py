@@ -215,20 +215,18 @@ def _how_it_ended(row: RunRow, store: str | None) -> str:
     again = "then the same command again"
     if row.status == "parked":
         return (
-            f"run {row.id} is parked{reason}. Look: {hint('show')}. To go on: {hint('resume')}, "
+            f"run {row.id} is parked{reason}. See {hint('show')}. To continue: {hint('resume')}, "
             f"{again}."
         )
     if row.status == "cancelled":
-        return (
-            f"run {row.id} was cancelled{reason}. To run it all the same: {hint('retry')}, {again}."
-        )
+        return f"run {row.id} was cancelled{reason}. To run it anyway: {hint('retry')}, {again}."
     if row.status == "dead":
         return (
-            f"run {row.id} is a dead letter{reason}. Look: {hint('show')}. Once mended: "
+            f"run {row.id} is a dead letter{reason}. See {hint('show')}. After fixing the cause: "
             f"{hint('retry')}, {again}."
         )
     error = recorded_error(row.error, 2_000) if row.error else "it does not say why"
     return (
-        f"run {row.id} failed: {stopped(error)} Look: {hint('show')}. Once mended: "
+        f"run {row.id} failed: {stopped(error)} See {hint('show')}. After fixing the cause: "
         f"{hint('retry')}, {again}."
     )

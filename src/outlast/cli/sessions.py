@@ -122,7 +122,7 @@ def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
     if not rows:
         say(f"no {query.space}s" + (" like that." if query.prefix else "."))
     if more:
-        say(f"there are more than these {query.limit}: --limit shows them.")
+        say(f"Showing {query.limit}; use --limit for more.")
 
 
 def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> None:

@@ -97,7 +97,7 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
     yield (
         "fence",
         str(abs(row.fence))
-        + ("" if row.worker is not None or not row.fence else " (void: nobody holds it)"),
+        + ("" if row.worker is not None or not row.fence else " (void: no worker holds it)"),
     )
     if row.deaths or row.interruptions or row.failures:
         yield "met", _met(row)
@@ -243,14 +243,14 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         yield retry
     elif row.status == "dead":
         yield f"A dead letter: {reason}"
-        yield f"{retry} To give it up: {command('cancel', row.id, store=store)}."
+        yield f"{retry} To cancel it: {command('cancel', row.id, store=store)}."
     elif row.status == "cancelled":
         yield f"Cancelled{at}: {reason}"
     elif row.status == "parked":
         yield f"Parked: {short_reason(row)}"
         if waits_for_a_person(row) and not (row.reason or "").startswith(STUCK):
             yield (
-                "Somebody has to decide. To have verify asked anew, if it has one: "
+                "A person has to decide. To run verify again, if it has one: "
                 f"{command('resume', row.id, store=store)}."
             )
         # A unit's failed compensation stops a run that has not ended.
@@ -261,10 +261,10 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         if row.worker in fleet.dead:
             yield (
                 "Its process died. "
-                f"{safe(taken_up(row, fleet, store, to='go on from what is recorded'))}"
+                f"{safe(taken_up(row, fleet, store, to='continue from the last recorded step'))}"
             )
         else:
-            yield "Under way."
+            yield "Running."
     else:
         when = f" It is due in {span(row.due - fleet.now)}." if fleet.now < row.due < NEVER else ""
         yield f"{_state(row, reason)}.{when} {safe(taken_up(row, fleet, store))}"
@@ -277,7 +277,7 @@ def _state(row: RunRow, reason: str) -> str:
         return "It waits, and no process holds it"
     if row.started is None:
         return "Not started yet"
-    return f"Nobody executes it now ({reason})" if reason else "Nobody executes it now"
+    return f"No worker executes it now ({reason})" if reason else "No worker executes it now"
 
 
 def _fact(facts: Mapping[str, object], name: str, room: int | None) -> str:

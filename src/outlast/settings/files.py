@@ -116,8 +116,8 @@ def _content(path: Path, why: str) -> str:
     try:
         if path.exists() and not path.is_file():
             raise SettingsError(
-                f"{path} is no plain file; {why}. It is read more than once, so a pipe cannot "
-                "serve."
+                f"{path} is not a regular file; {why}. It is read more than once, so it cannot "
+                "be a pipe."
             )
         with path.open("rb") as file:
             content = file.read(SIZE_MAX + 1)

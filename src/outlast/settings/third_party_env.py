@@ -143,7 +143,7 @@ def _number(environ: Mapping[str, str], name: str, default: str, most: int) -> i
     digits = linked[1] if linked else text
     if not re.fullmatch(r"\d{1,9}", digits, re.ASCII) or int(digits) > most:
         raise SettingsError(
-            f"{name}={masked(text)!r} is no number from 0 to {most}. Mend it, or name the store: "
+            f"{name}={masked(text)!r} is not a number from 0 to {most}. Fix it, or name the store: "
             "OUTLAST_STORE=redis://…"
         )
     return int(digits)

@@ -66,19 +66,19 @@ def of_env_file(
                 return None, {}
             if path.exists():
                 raise SettingsError(
-                    f"{ENV_FILE} names {path}, which is no plain file: it is read more than once, "
-                    "so a pipe cannot serve."
+                    f"{ENV_FILE} names {path}, which is not a regular file. It is read more than "
+                    "once, so it cannot be a pipe."
                 )
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        how = f"{ENV_FILE} names it" if chosen else "it is read where it is there"
+        how = f"{ENV_FILE} names it" if chosen else "Outlast reads it if it exists"
         raise SettingsError(
-            f"{path} cannot be read ({error.strerror or error}); {how}. Mend it, or set {ENV_FILE} "
+            f"{path} cannot be read ({error.strerror or error}); {how}. Fix it, or set {ENV_FILE} "
             "to another file, or to nothing."
         ) from None
     except UnicodeDecodeError:
         raise SettingsError(
-            f"{path} is not UTF-8 text. Write it anew, or set {ENV_FILE} to nothing."
+            f"{path} is not UTF-8 text. Save it as UTF-8, or set {ENV_FILE} to nothing."
         ) from None
     if PREFIX not in text.upper():
         # The library that parses it need not be loaded.

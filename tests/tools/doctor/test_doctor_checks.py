@@ -112,7 +112,7 @@ CASES = [
     (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "full_page_writes": "off"}}, "error", "full_page_writes"),
     (servers.postgres, {}, {"scheme": "postgresql", "server": {**POSTGRES, "transaction_read_only": "on"}}, "error", "takes no writes"),
     (servers.redis, {}, {"scheme": "redis", "server": {**REDIS, "skew": 5.0}}, "warning", "5.0 s behind"),
-    (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(parked=2, stuck=2),))}, "error", "2 runs cannot be undone"),
+    (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(parked=2, stuck=2),))}, "error", "2 runs cannot be compensated"),
     (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(parked=3, stuck=0),))}, "warning", "3 runs wait for a person"),
     (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(dead=4),))}, "warning", "4 dead letters"),
     (fleet.runs, {}, {"store": replace(STORE, unknown={"default": ("old_flow",)})}, "warning", "old_flow"),
@@ -140,7 +140,7 @@ def test_it_fires_and_does_not(check, fine, wrong, level, says):
 @pytest.mark.parametrize(
     ("check", "given", "says"),
     [
-        (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(parked=1, stuck=1),))}, "1 run cannot be undone: what was done outside still is."),
+        (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(parked=1, stuck=1),))}, "1 run cannot be compensated: their effects are still in place."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(parked=1),))}, "1 run waits for a person."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(dead=1),))}, "1 dead letter."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(returned=1, returned_since=NOW - 100),))}, "1 interrupted run waits, the longest for 100 s."),

@@ -81,9 +81,9 @@ class Guest:
         left = self._sweep_until_gone(lambda row: (row.started, row.id) < (mine.started, mine.id))
         if left:
             raise OneAtATime(
-                f"another bench is in this store, process {left[0].pid} on {left[0].host}: one at "
-                "a time, or neither's figures would mean anything. "
-                f"If it is gone, it is struck off after {left[0].lease:g} s at the most."
+                f"another bench is in this store, process {left[0].pid} on {left[0].host}: wait for "
+                "it, or neither's figures would mean anything. "
+                f"If it is dead, it is deregistered within {left[0].lease:g} s."
             )
 
     def see_off(self, pids: frozenset[int]) -> None:

@@ -345,8 +345,8 @@ def _outside(scope: Scope, found: Findings) -> None:
         scope.summary,
     )
     if summary is None:
-        twice.is_unknown("what was really done outside: there is no ledger")
-        stale.is_unknown("whether somebody acted outside under an old fence: there is no ledger")
+        twice.is_unknown("what was really done outside, because there is no ledger")
+        stale.is_unknown("whether a step acted outside under an old fence, without a ledger")
         redone.is_unknown(
             "which steps were executed again: that a step begins is not recorded, and there is no "
             "ledger"

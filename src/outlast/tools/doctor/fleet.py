@@ -17,11 +17,11 @@ def store(facts: Facts) -> Iterator[Finding]:
         yield error(
             "store",
             f"it cannot be used: {facts.store_error}",
-            "Until that is mended no worker here records anything.",
+            "Fix this first: until then no worker here records anything.",
             where,
         )
     elif facts.store is None:
-        yield note("store", f"nothing is known of it: {facts.store_error}", where=where)
+        yield note("store", f"it could not be inspected: {facts.store_error}", where=where)
     elif facts.read_only:
         yield note(
             "store",
@@ -44,8 +44,9 @@ def runs(facts: Facts) -> Iterator[Finding]:
             trouble = True
             yield error(
                 "runs",
-                f"{counted(queue.stuck, 'run')} cannot be undone: what was done outside still is.",
-                "`outlast runs --undoing --status parked`, `outlast show ID`; mend it, then "
+                f"{counted(queue.stuck, 'run')} cannot be compensated: their effects are still "
+                "in place.",
+                "`outlast runs --undoing --status parked`, `outlast show ID`. Fix the cause, then "
                 "`outlast retry ID`.",
                 where,
             )

@@ -49,8 +49,8 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
     if own.ignores_term:
         return error(
             "signals",
-            "this worker ignores SIGTERM: whoever started it had it ignored (in a shell: trap '' "
-            "TERM).",
+            "this worker ignores SIGTERM: the process that started it ignored it (in a shell: "
+            "trap '' TERM).",
             "Start it where SIGTERM is not ignored: from a script without that trap, or by a "
             "service manager.",
             where,

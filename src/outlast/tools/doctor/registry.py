@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from outlast.tools.doctor import fleet, grace, local_checks, manifest_checks, processes, servers
+from outlast.tools.doctor import (
+    fleet,
+    grace,
+    local_checks,
+    manifest_checks,
+    manifest_stores,
+    processes,
+    servers,
+)
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding, note
 
@@ -32,8 +40,8 @@ IN_MANIFESTS: dict[str, Check] = {
     "lease": manifest_checks.lease,
     "signals": manifest_checks.signals,
     "rollout": manifest_checks.rollout,
-    "filesystem": manifest_checks.filesystem,
-    "redis": manifest_checks.redis,
+    "filesystem": manifest_stores.filesystem,
+    "redis": manifest_stores.redis,
     "http": manifest_checks.http,
     "probes": manifest_checks.probes,
     "job": manifest_checks.job,

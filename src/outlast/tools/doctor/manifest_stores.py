@@ -1,0 +1,125 @@
+"""Check where manifests keep the store: on a volume that stays, or on a durable Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from outlast.tools.doctor.facts import Facts
+from outlast.tools.doctor.finding import Finding, error, note, ok, warning
+from outlast.tools.doctor.manifest_settings import for_each_worker, store_of
+from outlast.tools.doctor.workload import Workload
+
+
+@for_each_worker
+def filesystem(worker: Workload) -> Iterator[Finding]:
+    address = store_of(worker)
+    if worker.kind in ("systemd", "Dockerfile") or address is None:
+        return
+    if not address:
+        yield note(
+            "filesystem",
+            "no store is named here. Unless the program names one, it is sqlite:///outlast.db in "
+            "the working folder, and lost with the container.",
+            "Set OUTLAST_STORE.",
+        )
+        return
+    scheme, _, rest = address.partition(":")
+    if scheme not in ("sqlite", "file"):
+        return
+    # SQLite can serve replicas that share a machine and its mounts.
+    pinned = worker.pinned and worker.kind != "StatefulSet"
+    shares = scheme == "sqlite" and (worker.kind == "compose" or pinned)
+    if (worker.replicas or 1) > 1 and not shares:
+        yield error(
+            "filesystem",
+            f"{worker.replicas} replicas, and a store that is a file: each would have its own.",
+            "Use a StatefulSet with one replica, or a Postgres or Redis store.",
+        )
+    yield _volume(worker, address, scheme, rest)
+
+
+def _volume(worker: Workload, address: str, scheme: str, rest: str) -> Finding:
+    if not rest.startswith("////" if scheme == "sqlite" else "///"):
+        return warning(
+            "filesystem",
+            f"the store {address} is in the working folder of the container, and lost with it.",
+            "Give it an absolute path on a volume: sqlite:////data/outlast.db.",
+        )
+    path = PurePosixPath("/" + rest.lstrip("/").partition("?")[0])
+    over = [mount for mount in worker.mounts if path.is_relative_to(mount)]
+    kind = worker.mounts[max(over, key=len)] if over else None
+    if kind in (None, "emptyDir", "ephemeral", "tmpfs"):
+        place = {None: "in the container", "tmpfs": "in memory"}.get(kind, f"on an {kind} volume")
+        return error(
+            "filesystem",
+            f"the store {path} is {place}: it is lost with the pod, and every run in it.",
+            "Mount a volume that stays (a claim) at its folder.",
+        )
+    if kind == "readonly":
+        return error(
+            "filesystem",
+            f"the store {path} is on a volume that cannot be written.",
+            "Mount a writable one.",
+        )
+    if kind == "nfs":
+        return error(
+            "filesystem",
+            f"the store {path} is on a network file system (NFS or similar), whose locks and "
+            "syncs are not reliable enough.",
+            "Use a disk, or Postgres.",
+        )
+    return ok("filesystem", f"the store {path} is on a volume.")
+
+
+def redis(facts: Facts) -> Iterator[Finding]:
+    """Check each Redis server, unless every worker is known to use another store.
+
+    A Redis that is only a cache may lose its data.
+    """
+    stores = [store_of(one) for one in facts.workloads if one.is_worker]
+    if stores and not any(
+        store is None or store.startswith(("redis", "unix:")) for store in stores
+    ):
+        return
+    for one in facts.workloads:
+        repository = one.image.partition("@")[0]
+        if repository.rpartition("/")[2].partition(":")[0] in ("redis", "valkey"):
+            found = _server(one, configured_by_env="bitnami" in repository)
+            yield found._replace(where=one.where)
+
+
+def _server(one: Workload, *, configured_by_env: bool) -> Finding:
+    line = one.shell if one.shell is not None else " ".join(one.command or ())
+    words = [word.strip("'\"") for word in line.lower().split()]
+    options = {
+        word: words[place + 1] for place, word in enumerate(words[:-1]) if word.startswith("--")
+    }
+    policy = options.get("--maxmemory-policy", "noeviction")
+    has_file = one.script or any(word.endswith(".conf") for word in words)
+    if "--appendonly" not in options and (configured_by_env or has_file):
+        return note(
+            "redis",
+            "whether appendonly is on depends on its configuration, which is not in this file.",
+            "Look there, or ask the server itself: outlast doctor --store redis://….",
+        )
+    if options.get("--appendonly") != "yes":
+        return error(
+            "redis",
+            "appendonly is not on: when this server ends, everything since its last snapshot is "
+            "lost.",
+            "Start it with --appendonly yes.",
+        )
+    if policy != "noeviction" and not policy.startswith("volatile-"):
+        return error(
+            "redis",
+            f"maxmemory-policy is {policy}: a full server drops runs and journals.",
+            "Use noeviction.",
+        )
+    if not any(kind in ("claim", "volume", "host") for kind in one.mounts.values()):
+        return error(
+            "redis",
+            "its data is on no volume, and lost with the container.",
+            "Mount a volume at /data.",
+        )
+    return ok("redis", "appendonly is on, on a volume, and nothing is evicted.")
