@@ -201,7 +201,7 @@ def test_hints_name_the_store_that_was_given(outlast):
         (["agent.py:report", "--kwargs", "[1]"], "must be a JSON object"),
         (["agent.py:report", "--kwargs", '{"nope": 1}'], "missing a required argument"),
         (["agent.py:dated", '{"name": "x"}'], "Field required"),
-        (["agent.py:echo", "--id", ""], "run id must be a text"),
+        (["agent.py:echo", "--id", ""], "run id must be a non-empty string"),
         (["agent.py:echo", "--id", "a\x1bb"], "has a character that cannot be stored"),
         (["agent.py:echo", "--store", "mysql://x"], "no store answers to"),
         (["agent.py:echo", "--unknown"], "No such option"),

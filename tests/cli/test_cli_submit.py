@@ -125,7 +125,7 @@ def test_submit_wait_queues_when_there_is_room(outlast):
         (["agent.py"], "is not FILE:WORKFLOW"),
         (["absent.py:report"], "there is no file"),
         (["agent.py:report"], "missing a required argument: 'topic'"),
-        (["agent.py:echo", "--id", ""], "run id must be a text"),
+        (["agent.py:echo", "--id", ""], "run id must be a non-empty string"),
         (["agent.py:echo", "--queue", ""], "queue name must be a text"),
         (["agent.py:echo", "--queue", "a/b"], "contains '/' or '#'"),
         (["agent.py:echo", "--delay", "-1"], "no length of time"),
