@@ -33,9 +33,7 @@ LAYERS = (
 
 RANKS = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 
-NOT_YET = {
-    ("execution", "engine"),
-}
+NOT_YET: set[tuple[str, str]] = set()
 """Package pairs that still import upward. Remove a pair with its last import; never add one."""
 
 NICKNAMES = frozenset(

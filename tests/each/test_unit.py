@@ -34,7 +34,7 @@ def sync_act(label: str) -> str:
 
 
 def counts(app):
-    units = app._open.units
+    units = app._open.services.totals
     return units.committed, units.rolled_back
 
 
@@ -218,7 +218,7 @@ def test_eviction_in_the_middle_of_it_counts_neither(world):
         engine = app._open
         engine.executions["run"].stop(EndReason.released("test"))
         await asyncio.sleep(0.001)
-        seen.append((engine.units.committed, engine.units.rolled_back))
+        seen.append((engine.services.totals.committed, engine.services.totals.rolled_back))
 
     world.do(main)
     assert seen == [(0, 0)]

@@ -174,7 +174,7 @@ def test_run_is_released_when_intents_stay_too_slow(world):
         slow(app, "intent", [MARGIN])
         run = await app.start(paying(), id="run")
         await asyncio.sleep(5 * MARGIN + 1)
-        del app._engine.writer.enqueue
+        app._engine.services.store.enqueue = app._engine.writer.enqueue
         return await run.result()
 
     assert world.do(main) == "receipt for rent"
@@ -184,8 +184,8 @@ def test_run_is_released_when_intents_stay_too_slow(world):
 
 def slow(app, kind: str, delays: list[float]) -> None:
     """Entries of this kind reach the store so much later: its writer is held up."""
-    writer = app._engine.writer
-    put = writer.enqueue
+    store = app._engine.services.store
+    put = store.enqueue
 
     def later(command, done, **options):
         if getattr(command, "kind", None) == kind:
@@ -195,7 +195,7 @@ def slow(app, kind: str, delays: list[float]) -> None:
         else:
             put(command, done, **options)
 
-    writer.enqueue = later
+    store.enqueue = later
 
 
 # -- exceptions that mean that it did not happen

@@ -37,8 +37,8 @@ def _fresh(world):
 
 def heard_late(app, kind: str, seconds: float) -> None:
     """The store has entries of this kind at once, and says so later."""
-    writer, loop = app._engine.writer, app._engine.loop
-    put = writer.enqueue
+    store, loop = app._engine.services.store, app._engine.loop
+    put = store.enqueue
 
     def later(command, done, **options):
         if getattr(command, "kind", None) == kind:
@@ -46,7 +46,7 @@ def heard_late(app, kind: str, seconds: float) -> None:
         else:
             put(command, done, **options)
 
-    writer.enqueue = later
+    store.enqueue = later
 
 
 # -- a life that ends while an effect acts

@@ -210,8 +210,8 @@ def test_effect_cancelled_while_its_intent_is_written_does_not_act(world):
 
 def hold_intents(app) -> None:
     """The store has an intent at once, and says so a moment later."""
-    writer, loop = app._engine.writer, app._engine.loop
-    put = writer.enqueue
+    store, loop = app._engine.services.store, app._engine.loop
+    put = store.enqueue
 
     def later(command, done, **options):
         if getattr(command, "kind", None) == "intent":
@@ -219,7 +219,7 @@ def hold_intents(app) -> None:
         else:
             put(command, done, **options)
 
-    writer.enqueue = later
+    store.enqueue = later
 
 
 # -- waiting

@@ -54,15 +54,15 @@ def test_repeated_change_does_not_restore_a_cleared_session(world):
 
 def test_delete_after_a_clear_does_not_create_a_session(world):
     async def main(app):
-        session, writer = app.session("s"), app._open.writer
+        session, store = app.session("s"), app._open.services.store
         await session.set("f", 1)
-        ask = writer.execute
+        ask = store.execute
 
         async def late(command):
             app._open.store.commit([DeleteSession("s", "other")])
             return await ask(command)
 
-        writer.execute = late
+        store.execute = late
         return [await session.delete("f"), await session.info()]
 
     assert world.do(main) == [0, None]
@@ -84,17 +84,17 @@ def test_list_replaced_during_a_read_returns_the_new_value(world, becomes, found
 
 def test_read_does_not_shorten_a_concurrently_extended_ttl(world):
     async def main(app):
-        session, writer = app.session("s", ttl=60), app._open.writer
+        session, store = app.session("s", ttl=60), app._open.services.store
         await session.set("f", 1)
         await asyncio.sleep(30)
-        put = writer.enqueue
+        put = store.enqueue
 
         def late(command, *rest):
-            writer.enqueue = put
+            store.enqueue = put
             app._open.store.commit([UpdateSession("s", "other", {"f": "2"}, ttl=None)])
             put(command, *rest)
 
-        writer.enqueue = late
+        store.enqueue = late
         await session.get("f")
         await asyncio.sleep(1)
         return (await session.info()).expires_at

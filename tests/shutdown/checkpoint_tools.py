@@ -22,7 +22,7 @@ def drained(world, *calls, after: float = 1.0, grace: float = GRACE, durations=(
     async def main(app):
         for workflow_name, step_name, values in durations:
             for value in values:
-                app._open.durations.add(workflow_name, step_name, value)
+                app._open.services.steps.durations.add(workflow_name, step_name, value)
         for number, call in enumerate(calls):
             await app.start(call, id=f"run-{number}" if number else "run")
         await asyncio.sleep(after)

@@ -121,7 +121,7 @@ def test_durations_of_successful_steps_are_stored():
 
     async def main(app):
         await (await app.submit(measured(1.0, 2.0, 3.0))).result()
-        here = list(app._open.durations.of("measured", "steady"))
+        here = list(app._open.services.steps.durations.of("measured", "steady"))
         await asyncio.sleep(10)
         return here
 
@@ -147,7 +147,7 @@ def test_failed_attempts_and_pauses_are_not_measured():
 
     async def main(app):
         await (await app.start(flow())).result()
-        return list(app._open.durations.of("flow", "flaky"))
+        return list(app._open.services.steps.durations.of("flow", "flaky"))
 
     assert App().do(main) == pytest.approx([5.0], abs=0.01)
 
@@ -159,7 +159,7 @@ def test_a_replayed_step_is_not_measured(world):
 
     async def main(app):
         await (await app.start(measured(1.0), id="run")).result()
-        return list(app._open.durations.of("measured", "steady"))
+        return list(app._open.services.steps.durations.of("measured", "steady"))
 
     assert world.do(main) == []
 

@@ -24,7 +24,7 @@ def _clear():
 
 def saves(app) -> list:
     """Every Save that is written from now on."""
-    written, put = [], app._open.writer.enqueue
+    written, put = [], app._open.services.store.enqueue
     clock = getattr(app, "clock", time.monotonic)
 
     def watched(command, done, **fields):
@@ -32,7 +32,7 @@ def saves(app) -> list:
             written.append((command, clock()))
         put(command, done, **fields)
 
-    app._open.writer.enqueue = watched
+    app._open.services.store.enqueue = watched
     return written
 
 
@@ -86,7 +86,7 @@ def test_no_second_write_starts_before_the_first_is_durable():
         return await chatty()
 
     async def main(app):
-        under_way, most, count, put = 0, 0, 0, app._open.writer.enqueue
+        under_way, most, count, put = 0, 0, 0, app._open.services.store.enqueue
 
         def slow(command, done, **fields):
             nonlocal under_way, most, count
@@ -102,7 +102,7 @@ def test_no_second_write_starts_before_the_first_is_durable():
 
             app._open.loop.call_later(1.0, put, command, later)
 
-        app._open.writer.enqueue = slow
+        app._open.services.store.enqueue = slow
         await (await app.start(flow(), id="run")).result()
         return most, count
 

@@ -252,7 +252,7 @@ def test_stream_that_would_lose_everything_does_not_count_as_one_that_can_be_sto
 
     async def main(app):
         for _ in range(5):
-            app._open.durations.add("ask", "answer", 1000.0)
+            app._open.services.steps.durations.add("ask", "answer", 1000.0)
         for by in WAYS:
             await app.start(ask(by), id=by)
         await asyncio.sleep(3.5)

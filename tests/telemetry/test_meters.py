@@ -182,7 +182,11 @@ def test_decided_effect_has_no_duration(world):
         await app.decide("run-0", "send", happened="sent by hand")
         assert await (await app.start(sends(), id="run-0")).result() == "sent by hand"
         ends = {labels: count for labels, count in numbers(app, "outlast_steps_total").items() if "done" in labels}  # fmt: skip
-        return ends, numbers(app, "outlast_step_seconds"), list(app._open.durations.fresh())
+        return (
+            ends,
+            numbers(app, "outlast_step_seconds"),
+            list(app._open.services.steps.durations.fresh()),
+        )
 
     assert world.do(main) == ({("sends", "send", "effect", "done"): 1}, {}, [])
 

@@ -500,11 +500,11 @@ def test_opentelemetry_is_not_imported_when_unused(tmp_path):
     program = textwrap.dedent("""
         import sys
         from outlast import run, step, workflow
-        from outlast.engine.engine import Engine
+        from outlast.engine.run_observer import RunObserver
 
         spans = []
-        gone = Engine.on_execution_ended
-        Engine.on_execution_ended = lambda engine, life, outcome: (spans.append(life.trace.span), gone(engine, life, outcome))[1]
+        gone = RunObserver.ended
+        RunObserver.ended = lambda observer, life, outcome: (spans.append(life.trace.span), gone(observer, life, outcome))[1]
 
         @step
         async def one() -> int:

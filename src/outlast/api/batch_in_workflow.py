@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from outlast.api.context import _workflow
 from outlast.api.step import Awaits, Step
 from outlast.codec.codecs import codec_for
+from outlast.engine.engine_services import engine_of
 from outlast.errors import Draining, Evicted, LeaseLost, StoreError
 from outlast.execution.call_site import child_id
 from outlast.execution.state import EndReason
@@ -46,7 +47,7 @@ class InsideEach(AsyncIterator[T], Generic[T]):
         key: Callable[[T], str] | None,
     ) -> None:
         self._host = execution.host
-        self._reader = _Reader(items, key, execution.engine.settings.id_length_max)
+        self._reader = _Reader(items, key, execution.services.settings.id_length_max)
         self._step: Step[[], Any] = Step(self._reader.next, name=name)
         # The time to the next item says nothing about the step, and there are many names.
         self._step.is_measured = False
@@ -142,7 +143,7 @@ def map(
     from outlast.api.map import MapJob, returned_by
 
     execution = _workflow("map")
-    engine = execution.engine
+    engine = engine_of(execution)
 
     async def body() -> Any:
         this = BODY.get()

@@ -87,7 +87,7 @@ class Current:
         """
         if self._body is not None:
             self._body.outer.drain.aware = True
-        return self._execution.engine.shutdown.begun
+        return self._execution.services.shutdown.begun
 
     @property
     def seconds_left(self) -> float | None:
@@ -99,8 +99,8 @@ class Current:
         if self._body is not None:
             self._body.outer.drain.aware = True
         return (
-            self._execution.engine.shutdown.step_seconds_left
-            if self._execution.engine.shutdown.draining
+            self._execution.services.shutdown.step_seconds_left
+            if self._execution.services.shutdown.draining
             else None
         )
 
@@ -121,7 +121,7 @@ class Current:
                 f"current().on_drain() takes a plain function, which must not block, not {fn!r}."
             )
         body = self._body.outer
-        shutdown = self._execution.engine.shutdown
+        shutdown = self._execution.services.shutdown
         body.drain.aware = True
         body.drain.listeners.append((self._body, fn))
         if shutdown.announced.done():
@@ -223,7 +223,7 @@ async def receive(name: str, type: type[Any] = object, *, timeout: float | None 
     """
     execution = _workflow("receive")
     execution.check()
-    check_name(name, execution.engine.settings.name_length_max, "message name")
+    check_name(name, execution.services.settings.name_length_max, "message name")
     codec = codec_for(Any if type is object else type)
     async with asyncio.timeout(timeout):
         message, seq = await execution.mailbox.take(name)

@@ -33,6 +33,7 @@ from outlast.store.rows import SessionQuery, SessionRow
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
     from outlast.execution.run_execution import RunExecution
+    from outlast.execution.services import ExecutionServices
     from outlast.settings import Settings
 
 T = TypeVar("T")
@@ -285,7 +286,7 @@ class Session:
         asked = Look(self._at, self._name(name), args, find, decode, touches)
         execution = self._execution()
         return (
-            session_calls.look(self._engine(), asked)
+            session_calls.look(self._services(), asked)
             if execution is None
             else session_calls.look_in_run(execution, asked)
         )
@@ -293,7 +294,7 @@ class Session:
     def _write(self, wanted: Change) -> Awaits[Any]:
         execution = self._execution()
         if execution is None:
-            return session_calls.change(self._engine(), wanted)
+            return session_calls.change(self._services(), wanted)
         return session_calls.change_in_run(execution, wanted)
 
     def _execution(self) -> RunExecution | None:
@@ -301,7 +302,7 @@ class Session:
         loop = asyncio._get_running_loop()
         if not isinstance(loop, RunLoop):
             return None
-        if self._find is not None and self._find() is not loop.execution.engine:
+        if self._find is not None and self._find().services is not loop.execution.services:
             raise refused(
                 NotInStep(
                     f"{self._at} is of another Outlast than the run that uses it here, so it cannot be recorded with the run. "
@@ -310,16 +311,16 @@ class Session:
             )
         return loop.execution
 
-    def _engine(self) -> Engine:
+    def _services(self) -> ExecutionServices:
         if self._find is not None:
-            return self._find()
+            return self._find().services
         loop, body, thread = asyncio._get_running_loop(), BODY.get(), THREAD.get()
         if isinstance(loop, RunLoop):
-            return loop.execution.engine
+            return loop.execution.services
         if body is not None:
-            return body.execution.engine
+            return body.execution.services
         if thread is not None:
-            return thread._execution.engine
+            return thread._execution.services
         raise not_in_run(self._at.space)
 
     def _field(self, name: str) -> str:

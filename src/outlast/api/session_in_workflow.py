@@ -39,9 +39,9 @@ def _settings(what: str) -> Settings:
     """Return the settings of the Outlast that executes this code. Raise NotInRun outside a run."""
     loop, body = asyncio._get_running_loop(), BODY.get()
     if isinstance(loop, RunLoop):
-        return loop.execution.engine.settings
+        return loop.execution.services.settings
     if body is not None:
-        return body.execution.engine.settings
+        return body.execution.services.settings
     if THREAD.get() is not None:
         raise refused(NotInRun(f"this workflow is sync: use outlast.sync.{what}(...)."))
     raise not_in_run(what)

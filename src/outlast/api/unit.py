@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from outlast.execution.call_site import CallSite
     from outlast.execution.definitions import EffectDefinition
     from outlast.execution.run_execution import RunExecution
-
-_counting = threading.Lock()
+    from outlast.execution.services import ExecutionServices
 
 
 class Unit:
@@ -41,7 +39,7 @@ class Unit:
     def __init__(self, name: str, engine: Callable[[], Engine] | None = None) -> None:
         self.name = check_name(name, NAME_LENGTH_MAX, "unit name")
         self._find_engine = engine
-        self._engine: Engine | None = None
+        self._services: ExecutionServices | None = None
         self._execution: RunExecution | None = None
         """The run that it is part of, if any."""
         self._token: object = None
@@ -54,26 +52,26 @@ class Unit:
         self._is_async = False
 
     def __enter__(self) -> Self:
-        if self._engine is not None:
+        if self._services is not None:
             raise OutlastError(f"unit {self.name!r} is entered already: make another one.")
         workflow, body = _execution(), BODY.get()
         self._execution = workflow or (body.execution if body is not None else None)
         if self._execution is not None:
-            engine = self._execution.engine
+            services = self._execution.services
         elif self._find_engine is not None:
-            engine = self._find_engine()
+            services = self._find_engine().services
         else:
             raise _not_in_run()
-        if self._execution is None and engine.shutdown.begun and UNIT.get() is None:
+        if self._execution is None and services.shutdown.begun and UNIT.get() is None:
             raise Draining(f"this process is on its way out: unit {self.name!r} is not begun.")
         if workflow is not None:
             workflow.check()
             self._on_the_run_loop(workflow, self._enter_run)
         else:
-            self._token = engine.active_scopes.enter("unit", self.name)
+            self._token = services.scopes.enter("unit", self.name)
             self.holds = True
             self._set()
-        self._engine = engine
+        self._services = services
         return self
 
     def __exit__(
@@ -82,8 +80,8 @@ class Unit:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        engine, execution = self._engine, self._execution
-        if engine is None:
+        services, execution = self._services, self._execution
+        if services is None:
             return
         if self._token is None:
             assert execution is not None
@@ -101,18 +99,14 @@ class Unit:
                 else:
                     self._leave(execution)
         else:
-            engine.active_scopes.leave(self._token)
+            services.scopes.leave(self._token)
             self._token = None
             self._unset()
-        self._engine = None
+        self._services = None
         replayed = _execution() is not None and execution is not None and execution.is_replaying
         if self._is_left(error) or replayed:
             return
-        with _counting:
-            if error is None:
-                engine.units.committed += 1
-            else:
-                engine.units.rolled_back += 1
+        services.totals.unit_ended(committed=error is None)
 
     def _leave(self, execution: RunExecution) -> None:
         if execution.end_reason is None:

@@ -9,9 +9,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from outlast.api.definition_checks import check_options, default_name
 from outlast.errors import NotInRun
-from outlast.execution import children
 from outlast.execution.call_site import CallSite
-from outlast.execution.calls import wait_for_outcome
+from outlast.execution.calls import start_child, wait_for_outcome
 from outlast.execution.definitions import WorkflowCall, WorkflowDefinition
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
@@ -97,7 +96,7 @@ class Call(WorkflowCall, Coroutine[Any, Any, R_co]):
                     )
                 )
             execution, call_site = loop.execution, self._call_site
-            self._coro = wait_for_outcome(execution, call_site, partial(children.launch, call=self))
+            self._coro = wait_for_outcome(execution, call_site, partial(start_child, call=self))
         return self._coro
 
 

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from outlast.engine.children import Unneeded
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.errors.reasons import NO_JOURNAL
 from outlast.execution import determinism
-from outlast.execution.children import Unneeded
 from outlast.execution.run_cost import CUT
 from outlast.execution.run_execution import RunExecution
 from outlast.store.commands import DRAINING, Claim, Refused, Release, Settle, Submit, Submitted
@@ -195,9 +195,11 @@ class RunAcquirer:
         if isinstance(workflow, Unneeded) and row.undoing is None:
             self.release(row, "it is not being undone any more, and its workflow is not known here")
             return
+        if row.parent in engine.executions:
+            parent = engine.executions[row.parent].row
         try:
             execution = RunExecution(
-                engine, row, workflow, entries, messages, saved, parent,
+                engine.services, row, workflow, entries, messages, saved, parent,
                 claimed=claimed, cause=_cause(row, entries[-1] if entries else None),
             )  # fmt: skip
         except Exception as error:

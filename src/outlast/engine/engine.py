@@ -18,11 +18,11 @@ from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outlast.codec.cost import NOTHING, Cost
 from outlast.codec.exceptions import encode_error
 from outlast.engine.acquirer import RunAcquirer
 from outlast.engine.active_scopes import ActiveScope, ActiveScopes
 from outlast.engine.claimer import Claimer
+from outlast.engine.engine_services import build_services
 from outlast.engine.hooks import Hook, Hooks
 from outlast.engine.idle_release import IdleReleaser
 from outlast.engine.in_flight import HeldState, InFlight
@@ -43,13 +43,10 @@ from outlast.errors import (
     StoreUnavailable,
 )
 from outlast.execution import cancellation
-from outlast.execution.durations import Durations
-from outlast.execution.run_execution import RunExecution
 from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.state import EndReason, OutcomeKind, RunOutcome
 from outlast.execution.threads import Pool
 from outlast.execution.tracing import Spans
-from outlast.execution.unit_scope import Units
 from outlast.settings import Settings
 from outlast.settings.redaction import secrets_of
 from outlast.store.commands import (
@@ -66,14 +63,13 @@ from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunQuery, RunRow
 from outlast.store.writer.group_commit import GroupCommitWriter
 from outlast.store.writer.inline import InlineWriter
-from outlast.telemetry.error_text import format_error, format_recorded, redact
+from outlast.telemetry.error_text import format_error, redact
 from outlast.telemetry.logs import hide
 from outlast.telemetry.meters import meters_of
 
 if TYPE_CHECKING:
     from outlast.engine.consumer import Consumer
     from outlast.execution.definitions import WorkflowCall, WorkflowDefinition
-    from outlast.execution.run_loop import RunLoop
 
 log = logging.getLogger("outlast")
 T = TypeVar("T")
@@ -109,11 +105,6 @@ class Engine:
         self.report_waiting: Callable[[str], None] = log.warning
         """Reports that opening waits for the store."""
         self.workflows: dict[str, WorkflowDefinition] = {}
-        self.unfinished_loops: list[RunLoop] = []
-        self.step_overrides: dict[Any, Callable[..., Any]] = {}
-        """For tests: the function to execute instead of a step's own."""
-        self.observe: Callable[[str, str], None] | None = None
-        """For tests: called with the run and the key of every step execution that starts."""
         self.worker = WorkerRegistration(store, self.writer, settings, inline=inline)
         self.worker.lost, self.stalls = self._on_lease_lost, Stalls(self)
         self.in_flight = InFlight(on_hung_ended=self._on_hung_work_ended)
@@ -133,16 +124,12 @@ class Engine:
         self._sweeping = False
         self.unhealthy: str | None = None
         """Why this process is not ready, if its program set a reason."""
-        self.durations, self.units = Durations(), Units()
-        self.saved: Cost = NOTHING
-        """The cost that was not spent again.
-
-        This process took over runs that had died or been interrupted.
-        """
         self.active_scopes = ActiveScopes(self._on_scope_left)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tasks_after_close: set[asyncio.Task[None]] = set()
         self.notifier = ChangeNotifier(loop, self._ring)
+        self.services = build_services(self)
+        """What executions get of this engine."""
 
     def subscribe(self, listener: ShutdownListener) -> None:
         """Report what a shutdown must know to `listener`. Call this before `open`."""
@@ -435,59 +422,6 @@ class Engine:
         await self.isolation.wait_until_over(
             parent, self.settings.suspect_patience, closing=lambda: self.shutdown.closing
         )
-
-    def on_execution_ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
-        """Clean up after a run execution, and take its run over again if it is still wanted.
-
-        A run that was started here and has not ended is wanted, unless this process drains.
-        """
-        self.in_flight.remove_execution(execution)
-        self.request_poller.forget(execution.id)
-        self.in_flight.release_slot(execution.fence)
-        if not self.in_flight.is_hung(execution.fence):
-            self.in_flight.drop(execution.fence)
-        if outcome.kind is OutcomeKind.PARKED:
-            self.hooks.tell("parked", execution.id)
-        elif outcome.became_dead:
-            self.hooks.tell("dead", execution.id)
-        if execution.claimed and outcome.kind is not OutcomeKind.HUNG:
-            self._log_end(execution, outcome)
-        self.meters.execution(execution.workflow.name, outcome.label)
-        if execution.trace.span is not None:
-            execution.trace.span.end(execution.end_reason, outcome)
-        if self.shutdown.begun:
-            self.listener.run_ended(execution, outcome)
-        # Its parent may have waited for it, or its queue may have room now.
-        self.wake_claimers()
-        if outcome.is_wanted_back and not execution.claimed and not self.shutdown.begun:
-            self.takeover.start(execution.row, execution.workflow)
-
-    def _log_end(self, execution: RunExecution, outcome: RunOutcome) -> None:
-        facts = self.log_fields(execution.row)
-        if outcome.kind is OutcomeKind.FAILED:
-            error = (
-                format_recorded(outcome.error, self.log_values)
-                if outcome.error
-                else "it does not say why"
-            )
-            step = execution.trace.failed_calls.get(outcome.failed_at or 0)
-            log.warning(
-                "run %s failed: %s",
-                execution.id,
-                error,
-                extra={**facts, "step": step, "status": "failed"},
-            )
-        elif outcome.kind in (OutcomeKind.DONE, OutcomeKind.CANCELLED):
-            status = outcome.kind.value
-            log.info("run %s is %s", execution.id, status, extra={**facts, "status": status})
-        elif outcome.kind is not OutcomeKind.PARKED:
-            # The hooks log a parked run.
-            log.info(
-                "run %s is released: %s",
-                execution.id,
-                outcome.reason,
-                extra={**facts, "status": "released"},
-            )
 
     def log_fields(
         self, row: RunRow, step: str | None = None, attempt: int | None = None

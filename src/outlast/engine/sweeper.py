@@ -126,7 +126,7 @@ class Sweeper:
 
     async def _tell_durations(self) -> None:
         """Record how long steps took, for the drains of other workers."""
-        samples = self._engine.durations.fresh()
+        samples = self._engine.services.steps.durations.fresh()
         if samples:
             await self._engine.writer.execute(RecordDurations(samples))
 

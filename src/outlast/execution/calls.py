@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import CANCELLED
 from outlast.execution.call_site import CallSite, EffectSite
+from outlast.execution.definitions import WorkflowCall
 from outlast.execution.state import ExecutionState
 from outlast.execution.unit_scope import UNIT
 
@@ -82,7 +83,7 @@ def start(execution: RunExecution, site: CallSite) -> None:
     """Start the call at a call site, or record its outcome if the journal has salvaged it."""
     saved = execution.journal.salvage.pop(site.key, None)
     if saved is not None and saved.args == site.args and saved.kind == site.kind:
-        execution.engine.meters.replayed(execution.workflow.name)
+        execution.services.metrics.replayed(execution.workflow.name)
         execution.record(
             site.kind,
             site.key,
@@ -112,6 +113,11 @@ def start_deferred(execution: RunExecution) -> None:
             execution.calls.defer(site, context)
         elif not site.delivered:
             context.run(start, execution, site)
+
+
+def start_child(execution: RunExecution, site: CallSite, call: WorkflowCall) -> None:
+    """Start a child run. Called on the run loop."""
+    execution.services.children.start(execution, site, call)
 
 
 def _cancel(execution: RunExecution, site: CallSite, message: Any) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Unrecordable
 from outlast.errors.sentences import stopped
-from outlast.execution import children, effect_executor, release
+from outlast.execution import effect_executor, release
 from outlast.execution.call_site import EffectSite
 from outlast.execution.calls import make_awaitable, until_delivered, wait_for_outcome
 from outlast.execution.effect_call import EffectCall, check_known, find
@@ -46,7 +46,7 @@ def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any,
         "code": effect.code,
         "arguments": effect_call.arguments,
     }
-    execution.engine.check_size(json.dumps(said), f"the arguments of {effect.name}")
+    execution.services.check_size(json.dumps(said), f"the arguments of {effect.name}")
     units = units_around(effect, needs_compensation=False)
     call_site = execution.calls.reserve(
         "compensation", f"compensate:{effect.name}", effect_call.fingerprint, while_cancelling=True
@@ -60,7 +60,7 @@ def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any,
 
 def _record(execution: RunExecution, call_site: CallSite, value: str) -> None:
     if execution.record("compensation", call_site.key, args=call_site.args, value=value):
-        execution.engine.meters.compensation("registered")
+        execution.services.metrics.compensation("registered")
 
 
 async def undo(execution: RunExecution) -> None:
@@ -87,13 +87,20 @@ async def undo(execution: RunExecution) -> None:
             await _compensate(execution, effect_record)
 
 
+def compensate_children(
+    execution: RunExecution, call_site: CallSite, of: str | None = None
+) -> None:
+    """Compensate the child called at `of`, or all children that have not ended."""
+    execution.services.children.compensate(execution, call_site, of)
+
+
 async def _end_children(execution: RunExecution) -> None:
     """End the children that have not ended, and compensate those whose end is not in the journal.
 
     They come first because they are the newest.
     """
     call_site = execution.calls.reserve_at("child", CHILDREN, None)
-    await _outcome(execution, wait_for_outcome(execution, call_site, children.launch_end_all))
+    await _outcome(execution, wait_for_outcome(execution, call_site, compensate_children))
 
 
 def _was_open(effect_record: EffectRecord, undoing: int) -> bool:
@@ -138,7 +145,7 @@ async def _resolve(execution: RunExecution, effect_record: EffectRecord) -> None
 async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> None:
     if effect_record.kind == "child":
         call_site = execution.calls.reserve_at("child", UNDO + effect_record.place, None)
-        launch = partial(children.launch_undo, of=effect_record.place)
+        launch = partial(compensate_children, of=effect_record.place)
         await _outcome(execution, wait_for_outcome(execution, call_site, launch))
         return
     begun = execution.journal.effect_log.get(UNDO + effect_record.place)

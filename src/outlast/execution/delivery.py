@@ -9,7 +9,6 @@ from __future__ import annotations
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from outlast.codec.cost import UNITS_MAX
 from outlast.codec.exceptions import SEQ, decode_error
 from outlast.errors import Unrecordable, VersionConflict
 from outlast.errors.reasons import STUCK
@@ -183,9 +182,9 @@ def _count_saved(execution: RunExecution) -> None:
     came_back = execution.row.interrupted is not None or execution.row.deaths_in_a_row > 0
     replayed, cost = execution.trace.take_replayed(), execution.trace.cost
     if replayed:
-        execution.engine.meters.replayed(execution.workflow.name, replayed)
+        execution.services.metrics.replayed(execution.workflow.name, replayed)
     if cost is not None and cost.is_cut and came_back:
-        execution.engine.saved = execution.engine.saved.plus(cost.kept, UNITS_MAX)
+        execution.services.totals.add_saved(cost.kept)
 
 
 def _start_deferred(execution: RunExecution) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -50,7 +49,7 @@ def call(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any
     """
     effect = effect_call.effect
     check_known(effect)
-    execution.engine.check_size(effect_call.arguments, f"the arguments of effect {effect.name}")
+    execution.services.check_size(effect_call.arguments, f"the arguments of effect {effect.name}")
     units = units_around(effect)
     call_site = execution.calls.reserve("step", effect.name, effect_call.fingerprint)
     return attend(execution, call_site, effect_call, join(units, call_site))
@@ -118,7 +117,7 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
     if outcome is None:
         return
     call_site.value = outcome.value
-    if execution.engine.log_values:
+    if execution.services.log_values:
         say_values(body, call_site.args or "", outcome.text, outcome.error)
     recorded = execution.record(
         "step", call_site.key, call_site.args, outcome.text, outcome.error,
@@ -132,14 +131,16 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
         body.ended("cancelled" if outcome.error == CANCELLED else "failed", error=outcome.error)
     else:
         if outcome.seconds is not None:
-            execution.engine.durations.add(execution.workflow.name, body.name, outcome.seconds)
+            execution.services.steps.durations.add(
+                execution.workflow.name, body.name, outcome.seconds
+            )
         body.ended("done", outcome.seconds)
     if outcome.text is not None:
         # The effect happened.
         if call_site.key.startswith(UNDO):
-            execution.engine.meters.compensation("done")
+            execution.services.metrics.compensation("done")
         elif effect_call.effect.compensation is not None:
-            execution.engine.meters.compensation("registered")
+            execution.services.metrics.compensation("registered")
 
 
 def say_lost(execution: RunExecution, key: str, error: str | None) -> None:
@@ -147,7 +148,7 @@ def say_lost(execution: RunExecution, key: str, error: str | None) -> None:
     came = (
         "returned"
         if error is None
-        else f"raised {format_recorded(error, execution.engine.log_values)}"
+        else f"raised {format_recorded(error, execution.services.log_values)}"
     )
     saying = (
         "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
@@ -168,7 +169,7 @@ class EffectExecutor:
         self.effect_call = effect_call
         self.effect = effect_call.effect
         self.execution = body.execution
-        self.engine = body.execution.engine
+        self.services = body.execution.services
         self.is_compensation = call_site.key.startswith(UNDO)
         self.acted_at: float | None = None
         """When this execution recorded its last intent, on the loop's clock."""
@@ -242,10 +243,10 @@ class EffectExecutor:
         If the effect may have happened, or is a compensation, park the run for a person. Otherwise
         return the error as the outcome.
         """
-        text = encode_error(fault, self.engine.settings.error_text_max)
+        text = encode_error(fault, self.services.settings.error_text_max)
         if self.execution.journal.effect_log.is_open(self.call_site.key) or self.is_compensation:
             self.body.error_text = text
-            key, redacted = self.call_site.key, self.engine.redact_exception(fault)
+            key, redacted = self.call_site.key, self.services.redact(fault)
             log.error(
                 "effect %s of run %s",
                 key,
@@ -306,7 +307,7 @@ class EffectExecutor:
         time-out fits. If the exit interrupted it, a person would have to decide its outcome.
         """
         sortable = self.effect.idempotent or self.effect.verifier is not None
-        return sortable or (self.effect.timeout or 0.0) < self.engine.shutdown.seconds_before_exit
+        return sortable or (self.effect.timeout or 0.0) < self.services.shutdown.seconds_before_exit
 
     async def _intend(self) -> str:
         """Record the intent, wait until it is durable, and return the key to act under.
@@ -328,7 +329,7 @@ class EffectExecutor:
         }  # fmt: skip
         if self.units:
             said["units"] = self.units
-        slow = max(SLOW_SECONDS, self.engine.settings.effect_margin / 2)
+        slow = max(SLOW_SECONDS, self.services.settings.effect_margin / 2)
         for _ in range(INTENTS_MAX):
             self.may_repeat, self.acted_at = False, execution.host.time()
             began, store_began = self.acted_at, execution.clock.now()
@@ -348,8 +349,8 @@ class EffectExecutor:
 
     async def _act(self, key: str) -> Outcome | None:
         execution = self.execution
-        if self.engine.observe is not None:
-            self.engine.observe(execution.id, self.call_site.key)
+        if self.services.steps.on_start is not None:
+            self.services.steps.on_start(execution.id, self.call_site.key)
         self.state.shielded = True
         self.body.since = execution.host.time()
         self.body.error_text = None
@@ -367,7 +368,7 @@ class EffectExecutor:
         except BaseException as error:
             did_not = (
                 isinstance(error, self.effect.failed_on)
-                or self.effect in self.engine.step_overrides
+                or self.effect in self.services.steps.overrides
             )
             return self._raised(error, did_not=did_not)
         return self.result(value)._replace(seconds=execution.host.time() - self.body.since)
@@ -382,7 +383,7 @@ class EffectExecutor:
             return await act
         finally:
             assert self.acted_at is not None
-            timeout, margin = self.effect.timeout or 0.0, self.engine.settings.effect_margin
+            timeout, margin = self.effect.timeout or 0.0, self.services.settings.effect_margin
             now = self.execution.host.time()
             held_up = now - self.acted_at > timeout + max(SLOW_SECONDS, margin / 2)
             self.over_at = (
@@ -398,7 +399,7 @@ class EffectExecutor:
         effect, args, kwargs = self.effect, self.effect_call.args, self.effect_call.kwargs
         if effect.key_name is not None:
             args, kwargs = effect.signature.having(args, kwargs, effect.key_name, key)
-        fn = self.engine.step_overrides.get(effect, effect.fn)
+        fn = self.services.steps.overrides.get(effect, effect.fn)
         assert effect.timeout is not None
         too_late = _TooLate(
             f"effect {effect.name} took longer than its timeout of {effect.timeout} s."
@@ -423,7 +424,7 @@ class EffectExecutor:
             late.cancel()
 
     def in_thread(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
-        return self.engine.pool.run(self.execution.host, copy_context(), fn, *args, **kwargs)
+        return self.services.steps.in_thread(fn, *args, **kwargs)
 
     def result(self, value: Any) -> Outcome:
         """Return the outcome of an effect that happened.
@@ -433,12 +434,12 @@ class EffectExecutor:
         """
         try:
             text, value = self.effect.signature.returns().round_trip(value)
-            self.engine.check_size(text, f"the result of effect {self.effect.name}")
+            self.services.check_size(text, f"the result of effect {self.effect.name}")
         except (Unrecordable, LimitExceeded) as unfit:
             error = Unrecordable(
                 f"effect {self.effect.name} happened, but its result cannot be recorded: {unfit}"
             )
-            return Outcome("null", None, encode_error(error, self.engine.settings.error_text_max))
+            return Outcome("null", None, encode_error(error, self.services.settings.error_text_max))
         return Outcome(text, value)
 
     def _raised(self, error: BaseException, *, did_not: bool) -> Outcome | None:
@@ -450,7 +451,7 @@ class EffectExecutor:
         effect_record = self.effect_record
         # An earlier act may have happened all the same.
         doubtful = effect_record is not None and effect_record.doubtful
-        text = encode_error(error, self.engine.settings.error_text_max)
+        text = encode_error(error, self.services.settings.error_text_max)
         if (
             did_not
             and not doubtful
@@ -472,7 +473,7 @@ class EffectExecutor:
         if error is not None:
             delay = delay_before(self.effect, body.attempt)
             body.attempt_failed(
-                format_recorded(error, self.engine.log_values), delay if did_not else None
+                format_recorded(error, self.services.log_values), delay if did_not else None
             )
             body.error_text = error
         due = execution.clock.now() + delay

@@ -64,7 +64,7 @@ async def until_over(executor: EffectExecutor, effect_record: EffectRecord) -> N
 
     In the execution that acted, an idempotent effect without verify only backs off.
     """
-    span = effect_record.timeout + executor.engine.settings.effect_margin
+    span = effect_record.timeout + executor.services.settings.effect_margin
     if executor.acted_at is None:
         # A thread continued until its process died, whatever its time-out was.
         since = (
@@ -121,12 +121,12 @@ async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:
                 "only that it is to be undone."
             )
         error = Unrecordable(why)
-        return Outcome(text, None, encode_error(error, executor.engine.settings.error_text_max))
+        return Outcome(text, None, encode_error(error, executor.services.settings.error_text_max))
 
 
 async def _verify(executor: EffectExecutor, effect_record: EffectRecord) -> Outcome | None:
     while True:
-        if effect_record.asked >= executor.engine.settings.verify_attempts:
+        if effect_record.asked >= executor.services.settings.verify_attempts:
             doubt = (
                 describe_error(effect_record.doubt)
                 if effect_record.doubt
@@ -159,7 +159,7 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
     """
     effect, body = executor.effect, executor.body
     assert effect.verifier is not None
-    if effect in executor.engine.step_overrides:
+    if effect in executor.services.steps.overrides:
         # The test's override of the effect has touched nothing.
         return None
     wanted = executor.effect_call.for_verify(effect_record.key)
@@ -184,7 +184,7 @@ async def _could_not_tell(
     executor: EffectExecutor, effect_record: EffectRecord, error: Exception
 ) -> None:
     execution, key, asked = executor.execution, executor.call_site.key, effect_record.asked + 1
-    said = format_error(error, executor.engine.log_values)
+    said = format_error(error, executor.services.log_values)
     log.warning(
         "verify of effect %s of run %s could not tell: %s",
         key,
@@ -193,7 +193,7 @@ async def _could_not_tell(
         extra=execution.log_fields(key, asked),
     )
     pause = min(BACKOFF_MAX, BACKOFF * 2.0 ** (asked - 1))
-    text = encode_error(error, executor.engine.settings.error_text_max)
+    text = encode_error(error, executor.services.settings.error_text_max)
     executor.body.error_text = executor.body.error_text or text
     await execution.record_and_wait(
         "verify", key, value=str(execution.clock.now() + pause), error=text, attempt=asked

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import SEQ, encode_error
@@ -18,7 +17,6 @@ from outlast.execution.detached import spawn_detached
 from outlast.execution.source_lines import is_of_program, shown
 from outlast.execution.state import EndKind, EndReason, OutcomeKind, RunOutcome
 from outlast.store.commands import CANCEL, Refused, Release, Settle, Undo, verdict
-from outlast.store.rows import ENDED
 
 if TYPE_CHECKING:
     from outlast.execution.call_site import CallSite
@@ -52,7 +50,7 @@ def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
     if execution.row.undoing is not None:
         said = json.loads(execution.row.undoing)
         return Settle(execution.pk, execution.fence, **said)
-    text_max = execution.engine.settings.error_text_max
+    text_max = execution.services.settings.error_text_max
     reason = execution.end_reason
     error: BaseException | None = None if reason is None else reason.cause
     if error is None:
@@ -80,7 +78,7 @@ def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
     if error is None:
         try:
             text, _ = execution.workflow.signature.returns().round_trip(main.result())
-            execution.engine.check_size(text, f"the result of {execution.workflow.name}")
+            execution.services.check_size(text, f"the result of {execution.workflow.name}")
         except (Unrecordable, LimitExceeded) as unfit:
             error = unfit
         else:
@@ -115,7 +113,7 @@ def wind_down(execution: RunExecution) -> None:
         if call_site.kind == "child" and call_site.stop is not None and settlement is not None:
             # A child that the workflow does not await ends with its parent.
             call_site.stop()
-    execution.engine.track_task(spawn_detached(execution.host, _conclude(execution)))
+    execution.services.background.track_task(spawn_detached(execution.host, _conclude(execution)))
 
 
 def _say_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
@@ -196,7 +194,7 @@ def _end_tasks(execution: RunExecution) -> None:
         loop.pump(10_000)
     if any(not task.done() for task in loop.tasks):
         # Keep the loop alive, so that no finalizer executes the workflow's code.
-        execution.engine.unfinished_loops.append(loop)
+        execution.services.unfinished_loops.append(loop)
     for task in loop.tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         if task.done() and not task.cancelled():
@@ -220,37 +218,34 @@ async def _conclude(execution: RunExecution) -> None:
 
 async def _write_outcome(execution: RunExecution) -> RunOutcome:
     """Write the run's last command and return what became of the run."""
-    engine, reason, settlement = (
-        execution.engine,
-        execution.end_reason,
-        execution.ending.settlement,
-    )
+    services, reason = execution.services, execution.end_reason
+    settlement = execution.ending.settlement
     assert reason is not None
     if reason.kind is EndKind.LOST:
         return _lost(reason)
     children_left = False
     if _may_leave_children(execution):
         try:
-            children_left = await _has_unfinished_children(execution)
+            children_left = await services.children.has_unfinished(execution.id)
         except StoreError as error:
             return _lost(EndReason.write_failed(error))
     if execution.steps.tasks or _threads(execution):
         # The run still executes here. No other worker may get it yet.
         execution.hang()
-        engine.in_flight.hang(execution.row)
-        engine.run_after_close(_finish_late(execution, children_left=children_left))
+        services.observer.hung(execution)
+        services.background.run_after_close(_finish_late(execution, children_left=children_left))
         error_text = None if settlement is None else settlement.error
         return RunOutcome(OutcomeKind.HUNG, error=error_text, reason=str(reason))
     last = _last_command(execution, children_left=children_left)
     # Nothing of the run executes any more. What the worker claims now is written after the run's
     # end.
-    engine.in_flight.release_slot(execution.fence)
+    services.observer.nothing_executes(execution)
     answer: Any
     try:
-        answer = await engine.writer.execute(last)
+        answer = await services.store.execute(last)
         if isinstance(answer, Refused) and answer.why == CANCEL:
             last = await _cancelled(execution, answer.detail)
-            answer = await engine.writer.execute(last)
+            answer = await services.store.execute(last)
     except StoreError as error:
         answer = error
     if isinstance(answer, (Refused, StoreError)):
@@ -278,7 +273,9 @@ async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
     if failed_at is None:
         asked = [entry.seq for entry in execution.recorder.pending if entry.kind == "cancel"]
         failed_at = min(asked, default=None)
-    if await execution.engine.read(execution.engine.store.has_dealt, execution.id):
+    if await execution.services.store.read(
+        execution.services.store.backend.has_dealt, execution.id
+    ):
         text = verdict("cancelled", reason=why, failed_at=failed_at)
         return Undo(execution.pk, execution.fence, text)
     return Settle(execution.pk, execution.fence, "cancelled", reason=why, failed_at=failed_at)
@@ -294,34 +291,22 @@ def _may_leave_children(execution: RunExecution) -> bool:
     )
 
 
-async def _has_unfinished_children(execution: RunExecution) -> bool:
-    """Return whether a child of a failed or cancelled run has not ended or has effects."""
-    engine = execution.engine
-    async with aclosing(engine.children_of(execution.id)) as children:
-        async for row in children:
-            ended = row.status in ENDED and row.undoing is None
-            undone = row.status in ("failed", "cancelled")
-            if not ended or (not undone and await engine.read(engine.store.has_dealt, row.id)):
-                return True
-    return False
-
-
 async def _finish_late(execution: RunExecution, *, children_left: bool) -> None:
     """Write the run's last command once its effects and threads have ended after close.
 
     The engine closed while they still executed. The run is released only if they end while the
     program is still running.
     """
-    engine = execution.engine
+    services = execution.services
     while going_on := [*execution.steps.tasks, *_threads(execution)]:
         await asyncio.wait(going_on)
         execution.steps.forget_done()
     try:
-        await engine.writer.execute(_last_command(execution, children_left=children_left))
+        await services.store.execute(_last_command(execution, children_left=children_left))
     finally:
         execution.finish_late()
         # If the store did not accept the command, deregistering the worker releases the run.
-        engine.in_flight.drop(execution.fence)
+        services.observer.finished_late(execution)
 
 
 async def _stopped(execution: RunExecution) -> None:
@@ -330,18 +315,18 @@ async def _stopped(execution: RunExecution) -> None:
     A run that has ended does not wait for threads of steps that were cancelled or timed out, since
     their outcome is recorded.
     """
-    engine = execution.engine
+    services = execution.services
     while True:
         execution.steps.forget_done()
         going_on: list[asyncio.Future[Any]] = [*execution.steps.tasks, *_threads(execution)]
         if not going_on:
             return
-        if engine.shutdown.closing:
-            await asyncio.wait(going_on, timeout=engine.shutdown.close_seconds)
+        if services.shutdown.closing:
+            await asyncio.wait(going_on, timeout=services.shutdown.close_seconds)
             execution.steps.forget_done()
             return
         await asyncio.wait(
-            [*going_on, engine.shutdown.close_began], return_when=asyncio.FIRST_COMPLETED
+            [*going_on, services.shutdown.close_began], return_when=asyncio.FIRST_COMPLETED
         )
 
 

@@ -127,12 +127,12 @@ class Progress(Generic[T]):
 
     def _encode(self, value: T) -> _Text:
         text = _Text(self._codec.encode(value))
-        self._execution.engine.check_size(text, f"the {self._what} of step {self._body.name}")
+        self._execution.services.check_size(text, f"the {self._what} of step {self._body.name}")
         return text
 
     def _on_loop(self, action: Callable[[], None]) -> None:
         """Call an action on the host loop's thread. The step may execute in another thread."""
-        if threading.get_ident() == self._execution.engine.thread:
+        if threading.get_ident() == self._execution.services.host_thread:
             action()
         else:
             self._loop.call_soon_threadsafe(action)
@@ -143,7 +143,9 @@ class Progress(Generic[T]):
         Runs on the host loop.
         """
         pause = (
-            self._written_at + self._execution.engine.settings.progress_interval - self._loop.time()
+            self._written_at
+            + self._execution.services.settings.progress_interval
+            - self._loop.time()
         )
         if pause <= 0:
             self.flush()

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from outlast.execution.run_store import Done, RunStore
 from outlast.store.commands import Command, Record
 from outlast.store.rows import Entry, RunRow
-
-Done = Callable[[Any, Any], None]
-"""Receives a command and the store's answer."""
-
-
-class Enqueue(Protocol):
-    """Submit a command to the store. `alone` says that no other run could share the commit."""
-
-    def __call__(self, command: Command, done: Done, *, alone: bool = False) -> None: ...
 
 
 class Recorder:
     """Write the entries of one run under its fence, and track the writes in flight."""
 
     __slots__ = (
-        "_enqueue",
         "_is_suspect",
-        "_now",
+        "_store",
         "_waiters",
         "fence",
         "in_flight",
@@ -41,14 +31,12 @@ class Recorder:
         row: RunRow,
         pending: deque[Entry],
         last_seq: int,
-        enqueue: Enqueue,
-        now: Callable[[], float],
+        store: RunStore,
     ) -> None:
         """Continue the journal of a run after the entry number `last_seq`."""
         self.pk = row.pk
         self.fence = row.fence
-        self._enqueue = enqueue
-        self._now = now
+        self._store = store
         self.seq = last_seq
         """The number of the last entry that was submitted or read."""
         self.last_at = row.started or row.created
@@ -75,7 +63,7 @@ class Recorder:
     ) -> Record:
         """Build the next entry."""
         seq = self.seq = self.seq + 1
-        at = self.last_at = max(self.last_at, at_least, self._now())
+        at = self.last_at = max(self.last_at, at_least, self._store.now())
         return Record(
             self.pk, seq, self.fence, kind, key, at, args, value, error, seconds, attempt, asked,
             cost,
@@ -84,7 +72,7 @@ class Recorder:
     def submit(self, command: Command, done: Done, *, alone: bool = False) -> None:
         """Submit a command. `done` must call `answered` first."""
         self.in_flight += 1
-        self._enqueue(command, done, alone=alone)
+        self._store.enqueue(command, done, alone=alone)
 
     def answered(self) -> None:
         """Note that the store has answered a submitted command."""

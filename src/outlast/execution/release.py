@@ -68,7 +68,7 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
         step.due for step in steps.tasks.values() if step is not None and step.due is not None
     ]
     children = tuple(site.child for site in called if site.child is not None)
-    here = any(child in execution.engine.executions for child in children) and not children_too
+    here = any(child in execution.services.running for child in children) and not children_too
     if not len(called) == len(children) + len(waiting) == len(steps.tasks) or here:
         return None
     deadline = NEVER if execution.row.deadline is None else execution.row.deadline
@@ -86,8 +86,8 @@ def cannot_tell(execution: RunExecution, key: str, why: str) -> None:
     """
     execution.journal.effect_log.unknown[key] = why
     if key.startswith(UNDO) and not _is_of_children(execution, key):
-        execution.engine.meters.compensation("failed")
-    characters = execution.engine.log_values
+        execution.services.metrics.compensation("failed")
+    characters = execution.services.log_values
     said = (
         f": {cut(why, characters)}"
         if characters
@@ -103,7 +103,7 @@ def park_if_idle(execution: RunExecution) -> None:
     """Park a run with an unknown effect once nothing else of it is in flight."""
     recorder = execution.recorder
     # During a drain, another execution makes the deferred calls.
-    deferred = execution.calls.deferred and not execution.engine.shutdown.begun
+    deferred = execution.calls.deferred and not execution.services.shutdown.begun
     in_flight = recorder.in_flight or recorder.pending or deferred or execution.is_executing
     is_live = execution.state is ExecutionState.LIVE
     if is_live and not in_flight and execution.journal.effect_log.unknown:

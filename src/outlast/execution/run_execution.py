@@ -35,6 +35,7 @@ from outlast.execution.recorder import Recorder
 from outlast.execution.run_loop import RunLoop, RunTask
 from outlast.execution.run_trace import RunTrace
 from outlast.execution.running_steps import RunningSteps
+from outlast.execution.services import ExecutionServices, log_fields
 from outlast.execution.source_lines import users_line
 from outlast.execution.state import EndKind, EndReason, ExecutionState, RunOutcome
 from outlast.execution.threads import SyncWorkflowThread
@@ -43,7 +44,6 @@ from outlast.store.commands import Command, Record, SaveProgress, Settle
 from outlast.store.rows import Entry, Message, RunRow
 
 if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
     from outlast.execution.definitions import WorkflowDefinition
 
 log = logging.getLogger("outlast.replay")
@@ -66,13 +66,13 @@ class RunExecution:
         "clock",
         "end_reason",
         "ending",
-        "engine",
         "host",
         "journal",
         "loop",
         "main",
         "recorder",
         "row",
+        "services",
         "state",
         "steps",
         "sync_thread",
@@ -82,7 +82,7 @@ class RunExecution:
 
     def __init__(
         self,
-        engine: Engine,
+        services: ExecutionServices,
         row: RunRow,
         workflow: WorkflowDefinition,
         entries: Sequence[Entry] = (),
@@ -98,8 +98,8 @@ class RunExecution:
         `saved` is the progress of its steps. `claimed` says that the run came from a queue and
         occupies a slot of this worker. `cause` is what cut off the previous execution.
         """
-        self.engine = engine
-        self.host = engine.loop
+        self.services = services
+        self.host = services.host
         self.row = row
         self.workflow = workflow
         self.claimed = claimed
@@ -113,16 +113,15 @@ class RunExecution:
         if self.undoing:
             self.journal.begin_undo()
             self.trace.add_failures(entries)
-        now = engine.store.now
         self.loop = RunLoop(self)  # type: ignore[abstract]
-        self.clock = RunClock(self.host, now, row.started or row.created, self._record_fired)
-        self.recorder = Recorder(
-            row, self.journal.pending, self.journal.last_seq, engine.writer.enqueue, now
+        self.clock = RunClock(
+            self.host, services.store.now, row.started or row.created, self._record_fired
         )
+        self.recorder = Recorder(row, self.journal.pending, self.journal.last_seq, services.store)
         self.calls = CallTable(
             row.id,
             self.journal,
-            engine.settings.journal_entries_max,
+            services.settings.journal_entries_max,
             self.loop.scope,
             self.check,
             self.diverge,
@@ -255,7 +254,7 @@ class RunExecution:
         if self.state is not ExecutionState.HUNG:
             self._enter(ExecutionState.ENDED)
         self.ending.finished.set_result(outcome)
-        self.engine.on_execution_ended(self, outcome)
+        self.services.observer.ended(self, outcome)
 
     def finish_late(self) -> None:
         """End a hung execution: its code has ended."""
@@ -267,7 +266,7 @@ class RunExecution:
         """Start the workflow, or the compensation of the run. Do nothing if it has stopped."""
         if self.end_reason is not None:
             return
-        self.trace.start_span(self.engine.spans.of(self))
+        self.trace.start_span(self.services.spans.of(self))
         if self.undoing:
             self._start(compensation.undo(self))
             return
@@ -322,7 +321,7 @@ class RunExecution:
 
         During a drain only calls inside a unit may start, and none once the drain's time is up.
         """
-        return self.engine.shutdown.may_start(unit, self.steps.open_units)
+        return self.services.shutdown.may_start(unit, self.steps.open_units)
 
     # -- recording, on the host loop and from calls on the run loop
 
@@ -356,7 +355,7 @@ class RunExecution:
         if kind in EFFECT_KINDS or effect_log.records:
             effect_log.add(record)
         if within is None:
-            alone = kind == "step" and not self.steps.tasks and len(self.engine.executions) == 1
+            alone = kind == "step" and not self.steps.tasks and len(self.services.running) == 1
             recorder.submit(record, self._recorded, alone=alone)
         else:
             recorder.submit(within(record), self._session_changed)
@@ -421,7 +420,7 @@ class RunExecution:
     def _note_progress(self) -> None:
         if self.recorder.take_first_progress():
             # The worker may claim other runs again.
-            self.engine.isolation.end(self.fence)
+            self.services.observer.made_progress(self)
 
     # -- messages
 
@@ -458,10 +457,10 @@ class RunExecution:
     def poll_messages(self) -> None:
         """Look for messages that the run waits for. Replay gets its messages from the journal."""
         if not self.is_replaying:
-            self.engine.request_poller.poll_messages(self)
+            self.services.observer.waits_for_messages(self)
 
     def _received(self) -> None:
-        self.engine.request_poller.report_waiting(self)
+        self.services.observer.message_taken(self)
 
     # -- delivering
 
@@ -483,7 +482,7 @@ class RunExecution:
             log.error(
                 "run %s cannot go on",
                 self.id,
-                exc_info=self.engine.redact_exception(error),
+                exc_info=self.services.redact(error),
                 extra=self.log_fields(),
             )
             self._diverge(_Unreadable(repr(error), "the next entry"))
@@ -493,7 +492,7 @@ class RunExecution:
             ending.wind_down(self)
             return
         # Inline for speed: this is on the path of every step.
-        if self.engine.shutdown.begun or self.journal.effect_log.unknown:
+        if self.services.shutdown.begun or self.journal.effect_log.unknown:
             self.settled()
 
     # -- becoming idle
@@ -504,7 +503,7 @@ class RunExecution:
         The check comes in a later callback of the host loop, because a step calls this before it
         submits its result. An immediate release would drop that result.
         """
-        is_needed = self.engine.shutdown.begun or self.journal.effect_log.unknown
+        is_needed = self.services.shutdown.begun or self.journal.effect_log.unknown
         if is_needed and self.steps.begin_idle_check():
             self.host.call_soon(self._check_idle)
 
@@ -512,8 +511,8 @@ class RunExecution:
         self.steps.end_idle_check()
         if self.journal.effect_log.unknown:
             release.park_if_idle(self)
-        elif self.is_idle and self.engine.shutdown.begun:
-            self.engine.listener.became_idle(self)
+        elif self.is_idle and self.services.shutdown.begun:
+            self.services.observer.became_idle(self)
 
     @property
     def is_executing(self) -> bool:
@@ -530,7 +529,7 @@ class RunExecution:
 
     def log_fields(self, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:
         """Return the structured fields for a log line about this run."""
-        return self.engine.log_fields(self.row, step, attempt)
+        return log_fields(self.row, step, attempt)
 
 
 class _Unreadable(Diverged):

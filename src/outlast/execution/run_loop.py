@@ -308,7 +308,7 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.execution.end_reason is None:
-            redacted = self.execution.engine.redact_exception(context.get("exception"))
+            redacted = self.execution.services.redact(context.get("exception"))
             log.error(
                 "run %s: %s",
                 self.execution.id,

@@ -35,8 +35,8 @@ from outlast.store.protocol import Store
 from outlast.store.rows import SessionRow
 
 if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
     from outlast.execution.run_execution import RunExecution
+    from outlast.execution.services import ExecutionServices
 
 T = TypeVar("T")
 
@@ -122,13 +122,13 @@ class Change:
     def may_grow(self) -> bool:
         return bool(self.appends) or any(value is not None for value in self.fields.values())
 
-    def check(self, row: SessionRow | None, engine: Engine) -> None:
+    def check(self, row: SessionRow | None, services: ExecutionServices) -> None:
         """Raise LimitExceeded if the change would make the session too large.
 
         `row` is the session as last read, so concurrent changes are not seen. A session that is
         already too large can still be made smaller.
         """
-        settings = engine.settings
+        settings = services.settings
         lists = (
             {}
             if row is None
@@ -161,35 +161,40 @@ class Change:
 # -- outside a run, and in a step's body
 
 
-async def look(engine: Engine, asked: Look[T]) -> T:
-    row, text = await engine.read(asked.find, engine.store)
+async def look(services: ExecutionServices, asked: Look[T]) -> T:
+    row, text = await services.store.read(asked.find, services.store.backend)
     if asked.touches:
-        touch(engine, asked.at, row)
+        touch(services, asked.at, row)
     return asked.decode(text)
 
 
-async def change(engine: Engine, wanted: Change) -> Any:
-    await _check(engine, wanted)
-    outcome = await engine.writer.execute(wanted.command())
+async def change(services: ExecutionServices, wanted: Change) -> Any:
+    await _check(services, wanted)
+    outcome = await services.store.execute(wanted.command())
     text = said(outcome)
     assert text is not None, outcome
     return wanted.decode(text)
 
 
-async def _check(engine: Engine, wanted: Change) -> None:
+async def _check(services: ExecutionServices, wanted: Change) -> None:
     if wanted.may_grow:
-        wanted.check(await engine.read(engine.store.session, wanted.at.id, wanted.at.space), engine)
+        wanted.check(
+            await services.store.read(
+                services.store.backend.session, wanted.at.id, wanted.at.space
+            ),
+            services,
+        )
 
 
-def touch(engine: Engine, at: At, row: SessionRow | None) -> None:
+def touch(services: ExecutionServices, at: At, row: SessionRow | None) -> None:
     """Extend the expiry of a session after a read.
 
     The read does not wait for this, and does not fail with it.
     """
     if row is None or row.expires is None:
         return
-    if at.ttl is None or row.expires - engine.store.now() < TOUCH_BELOW * at.ttl:
-        engine.writer.enqueue(ExtendSession(at.id, at.ttl, at.space), _touched)
+    if at.ttl is None or row.expires - services.store.now() < TOUCH_BELOW * at.ttl:
+        services.store.enqueue(ExtendSession(at.id, at.ttl, at.space), _touched)
 
 
 def _touched(command: Any, outcome: Any) -> None:
@@ -236,7 +241,7 @@ def _launch(
         _follow(execution, call_site, work), loop=execution.host, name=call_site.key
     )
     execution.steps.follow(task)
-    execution.engine.track_task(task)
+    execution.services.background.track_task(task)
 
 
 async def _follow(
@@ -252,22 +257,22 @@ async def _follow(
     except StoreError as error:
         execution.stop(EndReason.write_failed(error))
     except Exception as error:
-        text = encode_error(error, execution.engine.settings.error_text_max)
+        text = encode_error(error, execution.services.settings.error_text_max)
         execution.record("session", call_site.key, call_site.args, error=text)
 
 
 async def _look(execution: RunExecution, call_site: CallSite, asked: Look[Any]) -> None:
-    engine = execution.engine
-    row, text = await engine.read(asked.find, engine.store)
-    engine.check_size(text, f"what was read of {asked.at}")
+    services = execution.services
+    row, text = await services.store.read(asked.find, services.store.backend)
+    services.check_size(text, f"what was read of {asked.at}")
     asked.decode(text)
     if asked.touches:
-        touch(engine, asked.at, row)
+        touch(services, asked.at, row)
     execution.record("session", call_site.key, call_site.args, value=text)
 
 
 async def _change(execution: RunExecution, call_site: CallSite, wanted: Change) -> None:
-    await _check(execution.engine, wanted)
+    await _check(execution.services, wanted)
     execution.record("session", call_site.key, call_site.args, within=wanted.command)
 
 

@@ -250,7 +250,7 @@ class StepExecution:
                 log.error(
                     "on_drain of step %s failed",
                     self.key,
-                    exc_info=self.execution.engine.redact_exception(error),
+                    exc_info=self.execution.services.redact(error),
                     extra=self.execution.log_fields(self.key, self.attempt),
                 )
 
@@ -293,7 +293,7 @@ class StepExecution:
         else:
             self.how = end
             self.error_text = error
-        self.execution.engine.meters.step(
+        self.execution.services.metrics.step(
             self.execution.workflow.name, self.name, self.kind, end, seconds
         )
 
@@ -322,9 +322,9 @@ class StepExecution:
         Attempts of a step within a step are only logged: they are part of the outer attempt.
         """
         execution = self.execution
-        self.attempt_failed(format_error(error, execution.engine.log_values), delay)
+        self.attempt_failed(format_error(error, execution.services.log_values), delay)
         if self.task is not None:
-            self.error_text = encode_error(error, execution.engine.settings.error_text_max)
+            self.error_text = encode_error(error, execution.services.settings.error_text_max)
             execution.record(
                 "attempt",
                 self.key,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from contextvars import copy_context
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -69,9 +68,9 @@ async def _perform(
     execution = body.execution
     body.state = StepState.EXECUTING
     body.started = perf_counter()
-    text_max = execution.engine.settings.error_text_max
-    if execution.engine.observe is not None:
-        execution.engine.observe(execution.id, call_site.key)
+    text_max = execution.services.settings.error_text_max
+    if execution.services.steps.on_start is not None:
+        execution.services.steps.on_start(execution.id, call_site.key)
     text = error = None
     try:
         earlier = execution.journal.attempts.pop(call_site.key, None)
@@ -95,7 +94,7 @@ async def _perform(
     except Evicted:
         return
     except Draining as refused:
-        if execution.engine.shutdown.begun:
+        if execution.services.shutdown.begun:
             # A draining process refused the call. The next execution makes it.
             return
         error = encode_error(refused, text_max)
@@ -127,7 +126,7 @@ def _record(
 ) -> None:
     """Record the step's outcome and update metrics."""
     execution = body.execution
-    if execution.engine.log_values:
+    if execution.services.log_values:
         say_values(body, call_site.args or "", text, error)
     seconds = perf_counter() - body.started
     cost = None if body.cost is None else body.take_cost()
@@ -145,7 +144,7 @@ def _record(
     if error is None:
         took = execution.host.time() - body.since
         if step.is_measured:
-            execution.engine.durations.add(execution.workflow.name, body.name, took)
+            execution.services.steps.durations.add(execution.workflow.name, body.name, took)
         if recorded:
             body.ended("done", took)
     elif recorded:
@@ -160,7 +159,7 @@ async def attempt(
     Return the result as recorded text and as the value that every execution decodes from it. Raise
     the last error if no attempt succeeds. The body owns the arguments.
     """
-    codec, engine, given = step.signature.returns(), body.execution.engine, (args, kwargs)
+    codec, services, given = step.signature.returns(), body.execution.services, (args, kwargs)
     while True:
         thread: list[asyncio.Future[Any]] = []
         if body.attempt <= step.retries:
@@ -172,12 +171,12 @@ async def attempt(
         body.since = body.execution.host.time()
         try:
             if step.is_async and step.timeout is None:
-                value = await engine.step_overrides.get(step, step.fn)(*args, **kwargs)
+                value = await services.steps.overrides.get(step, step.fn)(*args, **kwargs)
             else:
                 value = await _bounded(body, step, args, kwargs, thread)
             text, value = codec.round_trip(value)
-            if len(text) > engine.settings.value_size_max:
-                engine.check_size(text, f"the result of step {step.name}")
+            if len(text) > services.settings.value_size_max:
+                services.check_size(text, f"the result of step {step.name}")
         except Unrecordable as error:
             raise Unrecordable(f"step {step.name}: {error}") from error.__cause__
         except LimitExceeded:
@@ -185,7 +184,7 @@ async def attempt(
         except Exception as error:
             if body.attempt > step.retries or not isinstance(error, step.retry_on):
                 raise
-            if body.outer.is_cut or (engine.shutdown.begun and isinstance(error, Draining)):
+            if body.outer.is_cut or (services.shutdown.begun and isinstance(error, Draining)):
                 # The drain caused the error. It does not use up an attempt.
                 raise
             delay = delay_before(step, body.attempt)
@@ -228,19 +227,19 @@ async def _pause(body: StepExecution, seconds: float) -> None:
 
     During a drain, another execution makes that attempt, unless a unit must end first.
     """
-    engine = body.execution.engine
-    until = engine.loop.time() + seconds
+    services = body.execution.services
+    until = services.host.time() + seconds
     body.state = StepState.IDLE
     if body.outer is body:
         body.execution.settled()
         await asyncio.sleep(seconds)
         if not body.execution.may_start(UNIT.get()):
             # The wait is cancelled when the run is released.
-            await engine.loop.create_future()
+            await services.host.create_future()
     elif seconds > 0:
-        await asyncio.wait([engine.shutdown.announced], timeout=seconds)
-        engine.shutdown.check_nested(UNIT.get())
-        await asyncio.sleep(until - engine.loop.time())
+        await asyncio.wait([services.shutdown.announced], timeout=seconds)
+        services.shutdown.check_nested(UNIT.get())
+        await asyncio.sleep(until - services.host.time())
     body.state = StepState.EXECUTING
 
 
@@ -255,14 +254,12 @@ async def _bounded(
 
     Raise StepTimeout if it takes longer.
     """
-    fn = body.execution.engine.step_overrides.get(step, step.fn)
+    fn = body.execution.services.steps.overrides.get(step, step.fn)
     try:
         async with asyncio.timeout(step.timeout) as limit:
             if step.is_async:
                 return await fn(*args, **kwargs)
-            future = body.execution.engine.pool.run(
-                asyncio.get_running_loop(), copy_context(), fn, *args, **kwargs
-            )
+            future = body.execution.services.steps.in_thread(fn, *args, **kwargs)
             thread.append(future)
             body.execution.steps.watch_thread(future, body.execution.settled)
             body.outer.threads += 1
@@ -292,7 +289,7 @@ def _abandoned_thread_ended(outer: StepExecution, _: asyncio.Future[Any]) -> Non
 
 def say_values(body: StepExecution, args: str, text: str | None, error: str | None) -> None:
     """Log a step's arguments and its outcome, cut to the length that the settings allow."""
-    execution, characters = body.execution, body.execution.engine.log_values
+    execution, characters = body.execution, body.execution.services.log_values
     came = (
         f"raised {format_recorded(error, characters)}"
         if error is not None
@@ -323,7 +320,7 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
     """
     execution = body.execution
     execution.check_active()
-    execution.engine.shutdown.check_nested(UNIT.get(), stopping=body.outer.leaving is not None)
+    execution.services.shutdown.check_nested(UNIT.get(), stopping=body.outer.leaving is not None)
     fingerprint = step.signature.fingerprint(args, kwargs)
     call = f"{step.name}({fingerprint})"
     body.calls[call] = body.calls.get(call, 0) + 1
@@ -331,7 +328,7 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
     recorded = execution.journal.inner.get(key)
     known = body.results.get(key) or (recorded.value if recorded is not None else None)
     if known is not None:
-        execution.engine.meters.replayed(execution.workflow.name)
+        execution.services.metrics.replayed(execution.workflow.name)
         return step.signature.returns().decode(known)
     args, kwargs = step.signature.copied(args, kwargs)
     within = StepExecution(execution, key, step.name, body.results, body)

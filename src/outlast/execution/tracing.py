@@ -174,12 +174,11 @@ class ExecutionSpan:
     def _parent_of(spans: Spans, execution: RunExecution) -> list[Any]:
         """Return a link from a child run's execution to its parent's trace.
 
-        During the first execution the parent executes here. For later ones its row was read.
+        The engine knows the parent's row if the parent executes here, or has read it.
         """
         from opentelemetry.trace import Link
 
-        here = execution.engine.executions.get(execution.row.parent or "")
-        parent = execution.trace.parent if here is None else here.row
+        parent = execution.trace.parent
         return [] if parent is None else [Link(spans.root(parent.seed, parent.workflow))]
 
     def enter(self) -> None:

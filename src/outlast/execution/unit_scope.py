@@ -31,13 +31,6 @@ UNIT: ContextVar[UnitScope | None] = ContextVar("outlast_unit", default=None)
 """The unit that the current code is in."""
 
 
-class Units:
-    """Counts of the units that ended in this process."""
-
-    def __init__(self) -> None:
-        self.committed = self.rolled_back = 0
-
-
 def units_around(effect: EffectDefinition, *, needs_compensation: bool = True) -> list[UnitScope]:
     """Return the units around the current code, innermost first.
 

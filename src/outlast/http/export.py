@@ -24,6 +24,7 @@ def samples(
     engine: Engine, store_stats: StoreStatsPoller, drain: ReportBuilder, *, ready: bool
 ) -> Iterator[Sample]:
     """Yield every metric of an open Outlast."""
+    totals = engine.services.totals
     yield gauge(names.STARTED, engine.meters.started)
     yield gauge(names.READY, float(ready))
     yield gauge(names.DRAINING, float(engine.shutdown.begun))
@@ -37,10 +38,10 @@ def samples(
     yield from _of_writer(engine.writer.commits)
     yield from _counts(
         names.UNITS,
-        [(("committed",), engine.units.committed), (("rolled_back",), engine.units.rolled_back)],
+        [(("committed",), totals.committed), (("rolled_back",), totals.rolled_back)],
     )
     yield from _counts(
-        names.COST_SAVED, [((unit,), float(amount)) for unit, amount in engine.saved]
+        names.COST_SAVED, [((unit,), float(amount)) for unit, amount in totals.saved]
     )
     yield from _of_drain(drain)
     yield from store_stats.samples()

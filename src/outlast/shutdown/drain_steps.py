@@ -222,7 +222,9 @@ class DrainSteps:
         now = self._engine.loop.time()
         for execution, body in executing_steps(self._engine):
             if body.leaving is None and body.can_save:
-                durations = self._engine.durations.of(execution.workflow.name, body.name)
+                durations = self._engine.services.steps.durations.of(
+                    execution.workflow.name, body.name
+                )
                 if completion_probability(durations, now - body.since, left) < 0.5:
                     self._checkpoint(execution, body, "it will not end in the time left")
 
@@ -241,6 +243,8 @@ class DrainSteps:
         }
         if pairs:
             try:
-                engine.durations.learn(await engine.read(engine.store.durations, list(pairs)))
+                engine.services.steps.durations.learn(
+                    await engine.read(engine.store.durations, list(pairs))
+                )
             except StoreError as error:
                 self._report.blocked.append(f"the store did not say how long steps took: {error}")

@@ -105,8 +105,8 @@ class ReportBuilder:
             if body.leaving is not None and not body.is_effect
         ]
         report.units = {
-            "committed": engine.units.committed,
-            "rolled_back": engine.units.rolled_back,
+            "committed": engine.services.totals.committed,
+            "rolled_back": engine.services.totals.rolled_back,
         }
         report.seconds = self._signal.seconds
         report.began = datetime.fromtimestamp(engine.store.now() - report.seconds, UTC)

@@ -200,7 +200,7 @@ class StreamBase(Generic[C]):
             "closing the stream %s of step %s failed",
             self._request.name,
             self._step,
-            exc_info=execution.engine.redact_exception(failed),
+            exc_info=execution.services.redact(failed),
             extra=execution.log_fields(self._step),
         )
 

@@ -240,7 +240,7 @@ def _settings(what: str) -> Settings:
     if asyncio._get_running_loop() is not None:
         check_may_block()
     if body is not None:
-        return body.execution.engine.settings
+        return body.execution.services.settings
     if thread is not None:
-        return thread._execution.engine.settings
+        return thread._execution.services.settings
     raise not_in_run(what)

@@ -115,8 +115,8 @@ class App(Outlast):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         engine = self._open
-        engine.step_overrides = self._stubs
-        engine.observe = self._observe
+        engine.services.steps.overrides = self._stubs
+        engine.services.steps.on_start = self._observe
         self._known.append(engine.workflows)
         if "outlast_pytest" in sys.modules and not self._is_replay and self not in opened:
             opened.append(self)

@@ -141,7 +141,7 @@ def differences(app: App, workflows: Mapping[str, WorkflowDefinition]) -> list[D
 
     async def main(opened: Outlast) -> list[Difference]:
         engine = opened._open
-        lives = engine.executions = engine.in_flight.executions = _Lives()
+        lives = engine.executions = engine.in_flight.executions = engine.services.running = _Lives()
         found = (
             await _difference(opened, copy, row, workflows[row.workflow], bodies, lives)
             for row in rows

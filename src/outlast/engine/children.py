@@ -1,0 +1,258 @@
+"""Start and follow child runs: the runs that `await other_workflow(...)` starts inside a run.
+
+Each child is a run of its own. Its id consists of its parent's id and its call site there, so every
+execution of the parent finds the same child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from functools import partial
+from shlex import quote
+from typing import TYPE_CHECKING, Any, cast
+
+from outlast.codec.exceptions import CANCELLED, encode_error
+from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
+from outlast.execution import release
+from outlast.execution.call_site import CallSite, child_id
+from outlast.execution.state import EndReason, OutcomeKind, RunOutcome
+from outlast.store.commands import Retry, UndoChild
+from outlast.store.rows import ENDED, RunRow
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+    from outlast.execution.definitions import WorkflowCall
+    from outlast.execution.run_execution import RunExecution
+
+log = logging.getLogger("outlast.replay")
+
+
+class Children:
+    """Start, follow and compensate the child runs of the runs that execute here."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    # -- starting
+
+    def start(self, execution: RunExecution, site: CallSite, call: WorkflowCall) -> None:
+        """Start a child, or find the one that exists. Called on the run loop."""
+        id = self._id(execution, site.key)
+        self._spawn(execution, self._follow(execution, site, call, id))
+        site.stop = partial(self._stop, execution, id)
+
+    def _id(self, execution: RunExecution, key: str) -> str:
+        return child_id(execution.id, key, self._engine.settings.id_length_max)
+
+    def _spawn(self, execution: RunExecution, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task on the host loop, as part of this execution."""
+        task: asyncio.Task[None] = asyncio.Task(work, loop=execution.host)
+        execution.steps.follow(task)
+        self._engine.track_task(task)
+
+    def _stop(self, execution: RunExecution, id: str) -> None:
+        cancelling = self._engine.cancel(id, "its parent cancelled it")
+        self._engine.track_task(asyncio.Task(cancelling, loop=execution.host))
+
+    async def _follow(
+        self, execution: RunExecution, site: CallSite, call: WorkflowCall, id: str
+    ) -> None:
+        """Start the child, wait for its end, and record the end in the parent's journal."""
+        text_max = self._engine.settings.error_text_max
+        try:
+            outcome = await self._end(execution, site, call, id)
+        except asyncio.CancelledError:
+            # This execution of the parent ends. The child is a run of its own.
+            return
+        except Draining:
+            # The child was not started. The parent's next execution starts it.
+            return
+        except StoreError as error:
+            execution.stop(EndReason.write_failed(error))
+            return
+        except Exception as error:
+            text = encode_error(error, text_max)
+            if execution.record("child", site.key, args=site.args, error=text):
+                self._count(execution, call, "failed")
+            return
+        error_text = outcome.error
+        if outcome.kind is OutcomeKind.CANCELLED:
+            cancelled = encode_error(RunCancelled(id, outcome.reason or ""), text_max)
+            error_text = CANCELLED if site.cancelled else cancelled
+        elif outcome.kind is OutcomeKind.DEAD:
+            error_text = encode_error(RunDead(id, outcome.reason or ""), text_max)
+        if execution.record(
+            "child", site.key, site.args, outcome.value, error_text, asked=site.cancelled
+        ):
+            is_plain = outcome.kind in (OutcomeKind.DONE, OutcomeKind.CANCELLED)
+            self._count(execution, call, outcome.kind.value if is_plain else "failed")
+
+    def _count(self, execution: RunExecution, call: WorkflowCall, end: str) -> None:
+        self._engine.meters.step(execution.workflow.name, call.workflow.name, "child", end)
+
+    async def _end(
+        self, execution: RunExecution, site: CallSite, call: WorkflowCall, id: str
+    ) -> RunOutcome:
+        engine = self._engine
+        if await self._is_to_be_retried(execution, site, id):
+            # The store refuses this unless the child has failed too, which is fine.
+            await engine.writer.execute(Retry(id, secrets.token_hex(8)))
+        while True:
+            row = await engine.start(call, id, parent=execution.row)
+            site.child = id
+            if row.parent != execution.id:
+                raise Conflict(id, "a run of its own", f"a child of {execution.id!r}")
+            if site.cancelled:
+                await engine.cancel(id, "its parent cancelled it")
+            try:
+                outcome = await engine.wait_until_ended(id)
+            except Draining:
+                # The child was released. Its parent waits for it and is released too.
+                await execution.host.create_future()
+                raise
+            if outcome.kind is not OutcomeKind.PARKED:
+                return outcome
+            # The parent waits as long as its child is parked.
+            await engine.while_parked(id)
+
+    async def _is_to_be_retried(self, execution: RunExecution, site: CallSite, id: str) -> bool:
+        """Return whether the child must be retried with its parent.
+
+        Either the retry made the child's end void, or the child ended when its parent failed,
+        which no journal records.
+        """
+        retried = execution.journal.retried
+        if site.key in execution.journal.voided or retried is None:
+            return site.key in execution.journal.voided
+        row = await self._engine.read(self._engine.store.run, id)
+        return row is not None and row.ended is not None and row.ended <= retried
+
+    async def has_unfinished(self, run_id: str) -> bool:
+        """Return whether a child of a failed or cancelled run has not ended or has effects."""
+        engine = self._engine
+        async with aclosing(engine.children_of(run_id)) as children:
+            async for row in children:
+                ended = row.status in ENDED and row.undoing is None
+                undone = row.status in ("failed", "cancelled")
+                if not ended or (not undone and await engine.read(engine.store.has_dealt, row.id)):
+                    return True
+        return False
+
+    # -- compensating
+
+    def compensate(self, execution: RunExecution, site: CallSite, of: str | None) -> None:
+        """Compensate a child that is done, or all children. Called on the run loop.
+
+        Without `of`, end the children that have not ended, and compensate those whose end is not
+        recorded.
+        """
+        if of is None:
+            work = partial(self._end_all, execution, site)
+        else:
+            work = partial(self._undo, execution, site, self._id(execution, of))
+        self._spawn(execution, self._record_undone(execution, site, work))
+
+    async def _record_undone(
+        self,
+        execution: RunExecution,
+        site: CallSite,
+        work: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Record that the children are compensated. Park the run if that fails."""
+        try:
+            await work()
+        except (asyncio.CancelledError, Draining):
+            return
+        except StoreError as error:
+            execution.stop(EndReason.write_failed(error))
+            return
+        except Exception as error:
+            log.error(
+                "could not compensate the children of run %s",
+                execution.id,
+                exc_info=self._engine.redact_exception(error),
+                extra=execution.log_fields(site.key),
+            )
+            why = f"something is wrong with its children: {error!r}."
+            release.cannot_tell(execution, site.key, why)
+            await execution.host.create_future()
+        execution.record("child", site.key, site.args, value="null")
+
+    async def _end_all(self, execution: RunExecution, site: CallSite) -> None:
+        known = {self._id(execution, one.place) for one in execution.journal.effect_log}
+        async with aclosing(self._engine.children_of(execution.id)) as children:
+            async for row in children:
+                if row.id not in known:
+                    await self._undo(execution, site, row.id)
+
+    async def _undo(self, execution: RunExecution, site: CallSite, id: str) -> None:
+        """Wait until a child has ended and has nothing left to compensate.
+
+        A child that only needs compensation may execute here, because its workflow's code is not
+        needed.
+        """
+        engine = self._engine
+        site.child = id
+        asked: RunRow | None = None
+        while True:
+            seen = engine.notifier.count
+            row = await engine.read(engine.store.run, id)
+            if row is None:
+                return
+            if row.undoing is None and row != asked:
+                # Ask once per state of the row: asking triggers the notification awaited below.
+                await self._ask(execution, row)
+                asked = await engine.read(engine.store.run, id)
+                continue
+            if row.undoing is None and row.status in ENDED:
+                return
+            if row.status in ("parked", "dead"):
+                why = (
+                    f"its child {id} is {row.status} and cannot be undone: "
+                    f"`outlast retry {quote(id)}`."
+                )
+                release.cannot_tell(execution, site.key, why)
+                await execution.host.create_future()
+            if row.undoing is not None or row.workflow in engine.workflows:
+                engine.takeover.start(
+                    row, engine.workflows.get(row.workflow) or cast("Any", Unneeded(row.workflow))
+                )
+            elif row.worker is not None:
+                await engine.sweeper.sweep()
+            pause = min(engine.settings.poll, 10 * engine.settings.heartbeat)
+            await engine.notifier.wait(pause, seen)
+
+    async def _ask(self, execution: RunExecution, row: RunRow) -> None:
+        """Ask a child to end, and to compensate its effects."""
+        why = f"its parent {execution.id} is undone"
+        if row.status not in ENDED:
+            await self._engine.cancel(row.id, why)
+        unheld = self._is_left_alone(row)
+        await self._engine.writer.execute(UndoChild(row.id, execution.id, why, unheld=unheld))
+
+    def _is_left_alone(self, row: RunRow) -> bool:
+        """Return whether no worker has the child or will take it.
+
+        Either it is a dead letter, or this process is not a worker and lacks its code.
+        """
+        elsewhere = self._engine.claimer is not None or row.workflow in self._engine.workflows
+        return row.status == "dead" or (
+            row.worker is None and row.status not in ENDED and not elsewhere
+        )
+
+
+class Unneeded:
+    """A stand-in for the workflow of a run that is only compensated.
+
+    Its code does not execute and may be missing here.
+    """
+
+    is_async = True
+    timeout = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
