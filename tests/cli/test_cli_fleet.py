@@ -353,15 +353,3 @@ def test_fleet_output_escapes_control_characters(outlast, watched):
         assert answer.out or answer.err
     assert outlast("workers", "--json").json["workers"][0]["host"] == HOSTILE
     assert len(outlast("workers").out.splitlines()) == 2, "and a command leaves no worker behind"
-
-
-def test_what_a_worker_has_on_record_may_be_anything(outlast):
-    import sqlite3
-
-    outlast.enlisted()
-    with sqlite3.connect(outlast.db) as db:
-        db.execute("UPDATE workers SET queues = 'oops', workflows = '[1, null, \"a\"]'")
-    db.close()
-    [worker] = outlast("workers", "--json").json["workers"]
-    assert (worker["queues"], worker["workflows"]) == ([], ["a"])
-    assert outlast("workers").code == outlast("queues").code == 0

@@ -28,9 +28,10 @@ from outlast.store.commands import (
     Sweep,
     UpdateSession,
 )
-from outlast.store.postgres import batch, migrate
+from outlast.store.postgres import migrate
 from outlast.store.postgres import store as store_module
 from outlast.store.postgres.address import parse
+from outlast.store.postgres.outcomes import Answer
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import CommitUnknown
 from support.postgres_schemas import blocked_by, connected, counted, emptied, schema_of_this_process
@@ -213,13 +214,13 @@ def test_bulk_submit_costs_in_proportion_and_its_repeat_has_a_short_answer(
     few, many = min(seconds(1_000), seconds(1_001)), seconds(10_000)
     assert many < 30 * few
     lengths: list[int] = []
-    read = batch.Answer.__init__
+    read = Answer.__init__
 
     def noted(self, text, shape) -> None:
         lengths.append(len(text))
         read(self, text, shape)
 
-    monkeypatch.setattr(batch.Answer, "__init__", noted)
+    monkeypatch.setattr(Answer, "__init__", noted)
     again = SubmitMany(
         tuple(Submit(f"10000-{n}", "f", "[]", "t", "s", "big") for n in range(10_000))
     )

@@ -26,7 +26,7 @@ from outlast.store.commands import (
 )
 from outlast.store.postgres import migrate
 from outlast.store.postgres import store as store_module
-from outlast.store.postgres.batch import record_values
+from outlast.store.postgres.dispatch import record_values
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import BadValue, CommitUnknown
 from outlast.testing import servers

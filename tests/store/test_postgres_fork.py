@@ -46,7 +46,7 @@ def test_forked_child_leaves_the_sessions_of_its_parent_alone(schema) -> None:
 
     def child() -> None:
         assert store._reader._db is None, "it would speak in its parent's session, and end it"
-        assert store._listener._db._db is None
+        assert store._listener._connection._db is None
         with pytest.raises(StoreUnavailable, match="fork"):
             store.run("r")
 

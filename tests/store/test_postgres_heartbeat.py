@@ -41,4 +41,4 @@ def test_heart_may_be_closed_while_its_thread_starts(closed_in_between):
 
 def test_heart_may_be_closed_while_its_helper_starts(closed_in_between):
     closed_in_between._workers = {"w"}
-    closed_in_between._look()
+    closed_in_between._check()

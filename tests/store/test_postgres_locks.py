@@ -65,7 +65,7 @@ def entry(row, seq: int = 1) -> Record:
 def expire(outsider: psycopg.Connection) -> None:
     """The worker's lease ran out long ago, and the store has been in use all the time."""
     outsider.execute(
-        "UPDATE workers SET lease = 1, lease_until = lease_until - 700, renewed = renewed - 700"
+        "UPDATE workers SET lease = 1, lease_until = renewed - 699, renewed = renewed - 700"
     )
     outsider.execute("UPDATE pulse SET awake = awake - 700")
 

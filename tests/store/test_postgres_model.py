@@ -20,7 +20,7 @@ class PostgresMachine(StoreMachine):
     def open(self) -> None:
         emptied(self.address)
         with mock.patch.object(
-            test_model, "EmptyStore", lambda _, clock: PostgresStore.at(self.address, clock=clock)
+            test_model, "EmptyStore", lambda clock: PostgresStore.at(self.address, clock=clock)
         ):
             super().open()
 

@@ -8,7 +8,8 @@ import pytest
 
 from outlast.store.commands import Send, Submit
 from outlast.store.postgres.address import parse
-from outlast.store.postgres.listener import RING_SECONDS, Listener, channel
+from outlast.store.postgres.listener import Listener
+from outlast.store.postgres.notifier import NOTIFY_SECONDS, channel_of
 from outlast.store.postgres.store import PostgresStore
 from support.postgres_schemas import connected, emptied, schema_of_this_process
 from support.waiting import WAIT_SECONDS, wait_until
@@ -51,13 +52,13 @@ def test_many_commits_ring_rarely_and_the_last_is_heard(stores) -> None:
         last = time.monotonic()
         one.commit([Send("r", "n", str(number), "1")])
     wait_until(lambda: heard[-1] >= last)
-    assert len(heard) <= (time.monotonic() - began) / RING_SECONDS + 20
+    assert len(heard) <= (time.monotonic() - began) / NOTIFY_SECONDS + 20
 
 
 def test_store_hears_its_own_commit_once(stores, schema) -> None:
     store, _ = stores
     rings = rings_of(store)
-    own_channel = channel(parse(schema).schema)
+    own_channel = channel_of(parse(schema).schema)
     with connected(schema) as db:
         db.execute(f"LISTEN {own_channel}")
         store.commit([Submit("r", "flow", "[]", "t", "s")])
@@ -77,18 +78,18 @@ def test_commit_of_a_store_without_listeners_is_heard(stores) -> None:
 
 
 def test_channel_name_fits_any_schema_name() -> None:
-    assert len(channel("x" * 63)) < 64
-    assert channel("a") != channel("b")
+    assert len(channel_of("x" * 63)) < 64
+    assert channel_of("a") != channel_of("b")
 
 
 def test_ring_during_a_heartbeat_is_heard(stores, schema, monkeypatch) -> None:
     """psycopg takes what arrives while a statement is under way out of the connection."""
     beat, beating = Listener._beat, threading.Event()
 
-    def slow(self, locked):
+    def slow(self):
         beating.set()
-        self._db.execute("SELECT pg_sleep(0.2)")
-        return beat(self, locked)
+        self._connection.execute("SELECT pg_sleep(0.2)")
+        beat(self)
 
     monkeypatch.setattr(Listener, "_beat", slow)
     rung = threading.Event()
@@ -99,5 +100,5 @@ def test_ring_during_a_heartbeat_is_heard(stores, schema, monkeypatch) -> None:
             beating.clear()
             assert beating.wait(WAIT_SECONDS)
             rung.clear()
-            db.execute("SELECT pg_notify(%s, '')", (channel(parse(schema).schema),))
+            db.execute("SELECT pg_notify(%s, '')", (channel_of(parse(schema).schema),))
             assert rung.wait(WAIT_SECONDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from outlast.store.commands import ITEM
 from outlast.store.protocol import Store
@@ -98,14 +98,10 @@ class Fleet(NamedTuple):
     def struck_off(self) -> tuple[str, ...]:
         """Return the workers that are no longer registered but still hold runs."""
         enlisted = {worker.id for worker in self.workers}
-        # A damaged file may have anything there.
-        return tuple(sorted(map(str, self.dead - enlisted)))
+        return tuple(sorted(self.dead - enlisted))
 
 
 def names_of(text: str) -> list[str]:
-    """Return the names in a JSON list recorded by a worker. A damaged list yields none."""
-    try:
-        names: Any = json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return []
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    """Return the names in a JSON list recorded by a worker."""
+    names: list[str] = json.loads(text)
+    return names

@@ -36,12 +36,14 @@ class Heartbeat:
         ways: Sequence[Callable[[list[str]], bool]],
         call_timeout: float,
     ) -> None:
-        self._address, self._every, self._format = address, every, format
+        self._address = address
+        self.every = every
+        self._format = format
         self._call_timeout = call_timeout
         self._ways = ways
         """Connections that may be free. Each sends a heartbeat, or returns False at once."""
         self._workers: set[str] = set()
-        self._beaten = 0.0
+        self._sent_at = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._helper: threading.Thread | None = None
@@ -53,14 +55,14 @@ class Heartbeat:
         """
         self._workers = workers
         if self._thread is None and not self._stop.is_set():
-            self._beaten = time.monotonic()
+            self._sent_at = time.monotonic()
             self._thread = _started(
-                threading.Thread(target=self._work, name="outlast-heart", daemon=True)
+                threading.Thread(target=self._work, name="outlast-heartbeat", daemon=True)
             )
 
-    def felt(self) -> None:
+    def note_sent(self) -> None:
         """Note that a heartbeat was just sent, or that no worker needs one."""
-        self._beaten = time.monotonic()
+        self._sent_at = time.monotonic()
 
     def close(self) -> None:
         self._stop.set()
@@ -81,25 +83,28 @@ class Heartbeat:
     # -- the thread
 
     def _work(self) -> None:
-        while not self._stop.wait(self._every / 2):
+        while not self._stop.wait(self.every / 2):
             try:
-                self._look()
+                self._check()
             except Exception:
                 # Without this thread a live worker may be taken for dead.
-                log.exception("the heart stumbled")
+                log.exception("a heartbeat failed")
 
-    def _look(self) -> None:
-        if time.monotonic() - self._beaten < self._every:
+    def _check(self) -> None:
+        if time.monotonic() - self._sent_at < self.every:
             if self._spare is not None and not self._is_helped():
                 self._spare.drop()
                 self._spare = None
             return
         workers = sorted(self._workers)
         if not workers or any(way(workers) for way in self._ways):
-            self.felt()
+            self.note_sent()
         elif not self._is_helped():
             helper = threading.Thread(
-                target=self._beat_alone, args=(workers,), name="outlast-heart-helper", daemon=True
+                target=self._beat_alone,
+                args=(workers,),
+                name="outlast-heartbeat-helper",
+                daemon=True,
             )
             self._helper = _started(helper)
 
@@ -111,13 +116,13 @@ class Heartbeat:
             self._address, seconds_max=self._call_timeout
         )
         try:
-            spare.execute(self._format(sql.HEART), (workers, self._every, None))
+            spare.execute(self._format(sql.HEART), (workers, self.every, None))
         except (psycopg.Error, OSError, StoreError) as error:
-            log.debug("the heart cannot beat: %s", words(error, self._address))
+            log.debug("a heartbeat could not be sent: %s", words(error, self._address))
             spare.drop()
-            self._stop.wait(self._every)
+            self._stop.wait(self.every)
         else:
-            self.felt()
+            self.note_sent()
             if self._stop.is_set():
                 spare.drop()
 

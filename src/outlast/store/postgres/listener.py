@@ -1,49 +1,41 @@
-"""Listen for notifications, send them, and show that this process's workers are alive.
+"""Run the thread that receives notifications and keeps this process's workers alive.
 
-One thread with its own connection does all of it. It holds the locks that prove that the workers
-are alive, and sends their heartbeats. While it cannot, the thread in `heartbeat` sends them.
-
-Nothing depends on it: a notification may be lost, and without a lock or a heartbeat the lease
-decides which worker is dead. So the thread never raises; it tries again.
+One thread with its own session does both: see `Notifier` and `Liveness`. Nothing depends on it: a
+notification may be lost, and without a lock or a heartbeat the lease decides which worker is dead.
+So the thread never raises; it tries again.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from hashlib import md5
 from typing import Any
 
 import psycopg
 
 from outlast.errors import StoreError
-from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address
 from outlast.store.postgres.connection import Connection, readable
 from outlast.store.postgres.failures import words
 from outlast.store.postgres.heartbeat import Heartbeat
+from outlast.store.postgres.liveness import Liveness
+from outlast.store.postgres.notifier import Notifier
 
 log = logging.getLogger("outlast.store")
 
-RING_SECONDS = 0.01
-"""Seconds between two notifications of one process: NOTIFY takes a lock on the whole database."""
-AGAIN_SECONDS = (0.05, 2.0)
+RECONNECT_SECONDS = (0.05, 2.0)
 """Seconds before reconnecting: the first pause, and the longest."""
-HOLD_SECONDS_MAX = 1.0
+IDLE_SECONDS = 60.0
 CLOSE_SECONDS_MAX = 2.0
 
 
-def channel(schema: str) -> str:
-    """Return the name of the notification channel. It is valid whatever the schema is called."""
-    return "outlast_" + md5(schema.encode(), usedforsecurity=False).hexdigest()[:16]
-
-
 class Listener:
+    """Own the listening session and its thread, which starts when first needed."""
+
     def __init__(
         self,
         address: Address,
@@ -52,70 +44,28 @@ class Listener:
         ways: Sequence[Callable[[list[str]], bool]],
         call_timeout: float,
     ) -> None:
-        self._address, self._heartbeat = address, heartbeat
-        self._format = format
-        self._heartbeat_thread = Heartbeat(address, heartbeat, format, ways, call_timeout)
-        self._db = Connection(address, seconds_max=call_timeout)
-        self._channel = channel(address.schema)
-        self._listeners: list[Callable[[], None]] = []
-        self._workers: set[str] = set()
-        """The workers whose lock the thread should hold."""
-        self._ring = False
-        self._rung = 0.0
-        self._own = 0
-        """The server's process id of this session, which also receives its own notifications."""
-        self._heard = False
-        """Another process has sent a notification that the listeners have not received yet."""
+        """`ways` are other connections that can send a heartbeat: see `Heartbeat`."""
+        self._address = address
+        self._beat_seconds = heartbeat
+        self._connection = Connection(address, seconds_max=call_timeout)
+        self.notifier = Notifier(address.schema, self._start, self._wake)
+        self.liveness = Liveness(
+            Heartbeat(address, heartbeat, format, ways, call_timeout),
+            format,
+            self._start,
+            self._wake,
+            has_session=not address.pooler,
+        )
         self._stop = False
-        self._farewells = True
+        self._farewell = True
         self._thread: threading.Thread | None = None
-        self._wake_read = self._wake_write = -1
         self._starting = threading.Lock()
-        self._changed = threading.Condition()
-        self._locked: frozenset[str] = frozenset()
-        """The workers whose lock the session holds now."""
-        self._alone = bool(address.pooler)
-        """Whether a pooler is in between. Then no session belongs to this process, and there is
-        nothing to lock or to listen for.
-        """
-        self.learn: Callable[[float], None] = lambda _: None
-        """Called with the server's time after each heartbeat."""
+        self._wake_read = -1
+        self._wake_write = -1
 
     @property
-    def is_awake(self) -> bool:
+    def is_running(self) -> bool:
         return self._thread is not None
-
-    # -- called by the store, from any thread
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        self._listeners.append(listener)
-        self._start()
-
-    def acquire_liveness(self, worker: str) -> None:
-        """Hold the worker's lock from now on. Wait HOLD_SECONDS_MAX for the server at most.
-
-        If the server does not answer by then, the thread takes the lock as soon as it does.
-        """
-        self._workers.add(worker)
-        self._start()
-        if not self._address.pooler:
-            self._heartbeat_thread.start(self._workers)
-        with self._changed:
-            self._changed.wait_for(lambda: worker in self._locked or self._alone, HOLD_SECONDS_MAX)
-
-    def release_liveness(self, worker: str) -> None:
-        self._workers.discard(worker)
-        self._wake()
-
-    def notify_local(self) -> None:
-        for listener in list(self._listeners):
-            listener()
-
-    def notify(self) -> None:
-        """Send one notification soon, for all callers that ask until then."""
-        first, self._ring = not self._ring, True
-        if first:
-            self._wake()
 
     def close(self, *, farewell: bool = True) -> None:
         """End the thread and its session.
@@ -123,12 +73,11 @@ class Listener:
         With `farewell`, first release the locks and send a pending notification. Without, the
         session ends as when the process dies.
         """
-        self._farewells = farewell
+        self._farewell = farewell
         if farewell:
-            self._listeners.clear()
-            self._workers.clear()
+            self.notifier.close()
         self._stop = True
-        self._heartbeat_thread.close()
+        self.liveness.close(release=farewell)
         thread = self._thread
         if thread is None:
             return
@@ -142,10 +91,9 @@ class Listener:
 
     def forget_in_child(self) -> None:
         """Drop the parent's thread and session in a forked child."""
-        self._listeners.clear()
-        self._workers.clear()
-        self._db.forget_in_child()
-        self._heartbeat_thread.forget_in_child()
+        self.notifier.forget_in_child()
+        self.liveness.forget_in_child()
+        self._connection.forget_in_child()
         if self._thread is not None:
             self._thread = None
             os.close(self._wake_read)
@@ -157,7 +105,9 @@ class Listener:
                 self._wake_read, self._wake_write = os.pipe()
                 os.set_blocking(self._wake_read, False)
                 os.set_blocking(self._wake_write, False)
-                self._thread = threading.Thread(target=self._work, name="outlast-ear", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work, name="outlast-listener", daemon=True
+                )
                 self._thread.start()
         self._wake()
 
@@ -170,20 +120,20 @@ class Listener:
     # -- the thread
 
     def _work(self) -> None:
-        first, longest = AGAIN_SECONDS
+        first, longest = RECONNECT_SECONDS
         pause = first
         while not self._stop:
             began = time.monotonic()
             try:
                 self._session()
             except (psycopg.Error, OSError, StoreError) as error:
-                log.debug("the ear lost its connection: %s", words(error, self._address))
+                log.debug("the listener lost its connection: %s", words(error, self._address))
                 pause = first if time.monotonic() - began > longest else min(pause * 2, longest)
-                self._db.drop()
-                self._rest(pause)
-        self._db.drop()
+                self._connection.drop()
+                self._wait_to_reconnect(pause)
+        self._connection.drop()
 
-    def _rest(self, seconds: float) -> None:
+    def _wait_to_reconnect(self, seconds: float) -> None:
         """Wait before reconnecting. Stop early if the listener closes."""
         until = time.monotonic() + seconds
         while not self._stop and (left := until - time.monotonic()) > 0:
@@ -191,86 +141,36 @@ class Listener:
 
     def _session(self) -> None:
         """Serve one connection for as long as it lasts. Raise psycopg.Error when it is lost."""
-        db = self._db.db()
-        locked: set[str] = set()
-        self._say(locked, alone=self._db.pooler)
-        if not self._alone:
-            self._own = db.info.backend_pid
-            db.add_notify_handler(self._note)
-            db.execute(f"LISTEN {self._channel}")
-        pid: int | None = None
+        db = self._connection.db()
+        liveness = self.liveness
+        notifier = self.notifier
+        liveness.begin_session(has_session=not self._connection.pooler)
+        if liveness.has_session:
+            notifier.subscribe(db)
         next_beat = 0.0
         # Notifications may have been missed while there was no connection.
-        self._tell()
+        notifier.wake_listeners()
         while not self._stop:
-            now = time.monotonic()
-            if not self._alone and (now >= next_beat or locked != self._workers):
-                seen = self._beat(locked)
-                if seen is not None and pid is not None and seen != pid:
-                    log.warning(
-                        "%s is behind a pooler: locks and LISTEN are of no use. Say ?pooler=yes.",
-                        self._address.place,
-                    )
-                    self._say(set(), alone=True)
-                pid = seen if seen is not None else pid
-                next_beat = time.monotonic() + self._heartbeat
-            if self._ring and time.monotonic() - self._rung >= RING_SECONDS:
-                self._send_notify()
-            self._hear(db)
-            rest = next_beat - time.monotonic() if locked and not self._alone else 60.0
-            if self._ring:
-                rest = min(rest, RING_SECONDS)
-            self._sleep(max(rest, 0.0), db)
-        self._farewell(locked)
+            due = time.monotonic() >= next_beat or not liveness.is_settled
+            if liveness.has_session and due:
+                self._beat()
+                next_beat = time.monotonic() + self._beat_seconds
+            if notifier.seconds_until_send() == 0.0:
+                notifier.send_pending(self._connection)
+            notifier.receive(db)
+            beats = liveness.has_session and liveness.holds_any
+            rest = max(0.0, next_beat - time.monotonic()) if beats else IDLE_SECONDS
+            send_in = notifier.seconds_until_send()
+            self._sleep(rest if send_in is None else min(rest, send_in), db)
+        self._end_session()
 
-    def _beat(self, locked: set[str]) -> int | None:
-        for worker in locked - self._workers:
-            self._db.execute(self._format(sql.QUIET), (worker, True))
-            locked.discard(worker)
-        wanted = set(self._workers)
-        if not wanted:
-            return None
-        answer = self._db.execute(
-            self._format(sql.HEART), (sorted(wanted), self._heartbeat, sorted(wanted - locked))
-        )
-        locked |= wanted
-        self._heartbeat_thread.felt()
-        self._say(locked, alone=False)
-        pid, now = json.loads(answer[0][0])
-        self.learn(now)
-        return int(pid)
-
-    def _say(self, locked: set[str], *, alone: bool) -> None:
-        with self._changed:
-            self._locked, self._alone = frozenset(locked), alone
-            self._changed.notify_all()
-
-    def _send_notify(self) -> None:
-        self._ring, self._rung = False, time.monotonic()
-        self._db.execute(sql.NOTIFY, (self._channel,))
-
-    def _note(self, heard: psycopg.Notify) -> None:
-        """Note a notification that arrives during a statement, such as a heartbeat.
-
-        psycopg takes those off the connection and passes them only to this handler.
-        """
-        self._heard = self._heard or heard.pid != self._own
-
-    def _hear(self, db: psycopg.Connection[Any]) -> None:
-        pgconn = db.pgconn
-        pgconn.consume_input()
-        while (heard := pgconn.notifies()) is not None:
-            self._heard = self._heard or heard.be_pid != self._own
-        if self._heard:
-            self._heard = False
-            self._tell()
-
-    def _tell(self) -> None:
-        try:
-            self.notify_local()
-        except Exception:
-            # Without this thread the heartbeats would stop.
-            log.exception("a listener failed")
+    def _beat(self) -> None:
+        if not self.liveness.beat(self._connection):
+            log.warning(
+                "%s is behind a pooler, where locks and LISTEN have no effect. "
+                "Add ?pooler=yes to its address.",
+                self._address.place,
+            )
 
     def _sleep(self, seconds: float, db: psycopg.Connection[Any] | None) -> None:
         files = [self._wake_read] if db is None else [self._wake_read, db.fileno()]
@@ -278,10 +178,8 @@ class Listener:
             with suppress(BlockingIOError):
                 os.read(self._wake_read, 65536)
 
-    def _farewell(self, locked: set[str]) -> None:
-        if self._farewells:
-            if self._ring:
-                self._send_notify()
-            for worker in locked:
-                self._db.execute(self._format(sql.QUIET), (worker, False))
-        self._db.drop()
+    def _end_session(self) -> None:
+        if self._farewell:
+            self.notifier.send_pending(self._connection)
+            self.liveness.end_session(self._connection)
+        self._connection.drop()

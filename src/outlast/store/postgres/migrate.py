@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from psycopg import errors
 
 from outlast.errors import StoreTooNew, StoreUnavailable
-from outlast.store.commands import DAMAGED_SECONDS, DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
+from outlast.store.commands import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
 from outlast.store.postgres import schema_owner
 from outlast.store.postgres.statements import PLANS
 from outlast.store.rows import (
@@ -119,7 +119,6 @@ def functions(schema: str) -> str:
         "FLEET_SECONDS_MIN": str(FLEET_SECONDS_MIN),
         "ATTEMPTS_FACTOR_MAX": str(ATTEMPTS_FACTOR_MAX),
         "GRACE": str(GRACE_SECONDS),
-        "DAMAGED_SECONDS": str(DAMAGED_SECONDS),
     }
     return re.sub(
         r"\b([A-Za-z_]+)__v\b", lambda found: words.get(found[1], f"{found[1]}_{version()}"), text

@@ -27,6 +27,26 @@ use until they are analyzed, so it must use an index and its order. A bitmap sca
 every entry before it returns the first few.
 """
 
+
+class StatementNames:
+    """Fill the names of a schema and its version into statements. Each is formatted once."""
+
+    __slots__ = ("_formatted", "_names")
+
+    def __init__(self, schema: str, version: int) -> None:
+        self._names = {"s": schema, "v": str(version)}
+        self._formatted: dict[str, str] = {}
+
+    def __call__(self, statement: str, **words: str) -> str:
+        """Return the statement with `{s}`, `{v}` and these words filled in."""
+        if words:
+            return statement.format(**self._names, **words)
+        found = self._formatted.get(statement)
+        if found is None:
+            found = self._formatted[statement] = statement.format(**self._names)
+        return found
+
+
 COMMIT = "SELECT {s}.commit_{v}($1, $2, $3, $4, $5, $6, $7)"
 RECORD = f"""
 INSERT INTO {{s}}.entries ({", ".join(Record._fields)})

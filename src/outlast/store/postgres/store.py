@@ -7,9 +7,7 @@ server-side function, so no transaction stays open while a client computes: see
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 import random
 import threading
 import time
@@ -25,7 +23,6 @@ from outlast.store import fork
 from outlast.store.commands import (
     LOUD,
     LOUD_AT_HOME,
-    SESSION,
     Command,
     Drain,
     Prune,
@@ -37,25 +34,20 @@ from outlast.store.deadline import CALL_SECONDS, acquired, time_left
 from outlast.store.postgres import migrate
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address, parse
-from outlast.store.postgres.batch import Answer, Call, call, record_values
 from outlast.store.postgres.connection import CALL, RECORD, Connection
+from outlast.store.postgres.dispatch import Call, call, record_values
 from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, at_opening, translate, words
-from outlast.store.postgres.listener import Listener, channel
+from outlast.store.postgres.listener import Listener
+from outlast.store.postgres.locked_rows import blocked_message, locked_subjects
+from outlast.store.postgres.outcomes import Answer
+from outlast.store.postgres.pruning import PruneParts
+from outlast.store.postgres.reads import Reads
 from outlast.store.postgres.scan_cursors import ScanCursorCache
-from outlast.store.protocol import BadValue, Blocked, CommitUnknown, claimable_of, left_as_it_is
+from outlast.store.postgres.statements import StatementNames
+from outlast.store.protocol import BadValue, Blocked, CommitUnknown, left_as_it_is
 from outlast.store.rows import (
-    DELAYED,
-    Claimable,
-    DrainRow,
-    Entry,
-    Message,
     QueueRow,
-    RunQuery,
     RunRow,
-    SessionQuery,
-    SessionRow,
-    WorkerRow,
-    sessions_of,
 )
 
 log = logging.getLogger("outlast.store")
@@ -73,10 +65,6 @@ LONG_CALLS = 2.5
 """The bound, in multiples of `call_timeout`, on a batch that deletes or submits thousands of rows.
 It exceeds the server's bound on every statement (SERVER_SHARE), so the server answers first.
 """
-PRUNE_PART = 50
-"""Runs or sessions that one call deletes. A larger Prune takes several calls to keep each one
-short.
-"""
 LISTING_SECONDS = 60.0
 """The bound on listing the queues, a query that reads every run."""
 MIGRATION_SECONDS = 600.0
@@ -87,7 +75,7 @@ RECOVER_SECONDS_MAX = 5
 """How long `recover` waits for a lost call that still executes in the server."""
 
 
-class PostgresStore:
+class PostgresStore(Reads):
     migrates = True
     call_timeout = CALL_SECONDS
 
@@ -98,9 +86,9 @@ class PostgresStore:
         self.place = address.place
         self._clock = clock
         self._heartbeat = heartbeat
-        self._names = {"s": migrate.quoted(address.schema), "v": str(migrate.version())}
-        self._statements: dict[str, str] = {}
-        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._named = StatementNames(migrate.quoted(address.schema), migrate.version())
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
         self._listing = threading.Lock()
         self._opened = False
         self._ahead = 0.0
@@ -124,15 +112,17 @@ class PostgresStore:
         calls = {CALL: self._named(sql.COMMIT), RECORD: self._named(sql.RECORD)}
         self._writer = Connection(self.address, calls, self.call_timeout)
         self._reader = Connection(self.address, seconds_max=self.call_timeout)
-        self._id, self._epoch = uuid4().hex, 0
+        self._id = uuid4().hex
+        self._epoch = 0
         self._scan_cursors = ScanCursorCache()
         ways = (self._beat_reading, self._beat_writing)
         self._listener = Listener(
             self.address, self._heartbeat, self._named, ways, self.call_timeout
         )
-        self._place: tuple[Any, Any] = (None, None)
-        self._prune_part = PRUNE_PART
-        self._listener.learn = self._learn
+        self._notifier = self._listener.notifier
+        self._liveness = self._listener.liveness
+        self._liveness.on_time = self._learn
+        self._prunes = PruneParts()
         try:
             if self.address.migrate and self.migrates:
                 if not migrate.check(self._writer):
@@ -228,11 +218,9 @@ class PostgresStore:
             db.forget_in_child()
         self._listener.forget_in_child()
         if not at_rest:
-            self._writing, self._reading, self._listing = (
-                threading.Lock(),
-                threading.Lock(),
-                threading.Lock(),
-            )
+            self._writing = threading.Lock()
+            self._reading = threading.Lock()
+            self._listing = threading.Lock()
 
     # -- writing
 
@@ -283,7 +271,7 @@ class PostgresStore:
             _has_news(outcome) for outcome in outcomes if kinds & {Sweep, Drain}
         )
         if rings or not kinds.isdisjoint(LOUD):
-            self._ring(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
+            self._notify(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
         return outcomes
 
     def _finish_prunes(self, commands: Sequence[Command], outcomes: list[int]) -> None:
@@ -296,7 +284,7 @@ class PostgresStore:
             if type(command) is not Prune:
                 continue
             more, count = command, outcomes[number]
-            while count == self._part(more).limit and outcomes[number] < command.limit:
+            while count == self._prunes.part(more).limit and outcomes[number] < command.limit:
                 if time.monotonic() > deadline:
                     return
                 more = command._replace(limit=command.limit - outcomes[number])
@@ -317,16 +305,6 @@ class PostgresStore:
         assert answer is not None
         count: int = answer.outcomes[0]
         return count
-
-    def _part(self, command: Command) -> Any:
-        """Return the command, limited to what one call may delete.
-
-        Prunes of items stay whole because items have no journals, and prunes by id because they are
-        handled at once.
-        """
-        if type(command) is not Prune or command.items or command.ids:
-            return command
-        return command._replace(limit=min(command.limit, self._prune_part))
 
     def _whole(self, answer: Answer) -> list[Any]:
         """Return the outcomes, with the rows that were too long for the answer.
@@ -368,7 +346,7 @@ class PostgresStore:
         stopped the call: nothing was written. Raise Blocked if another program keeps a row locked.
         """
         scan_cursors = self._scan_cursors.now()
-        sent = call([self._part(command) for command in commands], scan_cursors, self._place_of)
+        sent = self._encode(commands, scan_cursors)
         lock_waits = iter(self._lock_waits() if seconds is None else [LOCK_WAIT_HERE])
         lock_wait = next(lock_waits)
         long = seconds is None and not {Prune, SubmitMany}.isdisjoint(map(type, commands))
@@ -385,21 +363,16 @@ class PostgresStore:
                     time.sleep(random.uniform(0.0, 0.001 * 2**turn))  # noqa: S311
                     turn += 1
                     continue
-                if long and self._prune_part > 1 and (not definite or error.sqlstate == CANCELLED):
-                    # The journals may be long.
-                    self._prune_part = 1
-                    if definite:
-                        sent = call(
-                            [self._part(command) for command in commands],
-                            scan_cursors,
-                            self._place_of,
-                        )
-                        continue
+                too_long = long and (not definite or error.sqlstate == CANCELLED)
+                if too_long and self._prunes.shrink() and definite:
+                    sent = self._encode(commands, scan_cursors)
+                    continue
                 if definite and error.sqlstate in (LOCKED, CANCELLED):
                     locked = self._locked(commands)
                     longer = next(lock_waits, None) if len(commands) > 1 else None
                     if locked or longer is None:
-                        raise Blocked(_blocked(self.place, error, self.address), locked) from error
+                        message = blocked_message(self.place, error, self.address)
+                        raise Blocked(message, locked) from error
                     lock_wait = longer
                     continue
                 if definite and error.sqlstate == SHUT_OUT and turn < AGAIN_MAX:
@@ -415,12 +388,19 @@ class PostgresStore:
         for command, place in zip(
             (command for command in commands if type(command) is Prune), answer.places, strict=True
         ):
-            self._place = (command._replace(limit=0), place)
+            self._prunes.stopped(command, place)
         return answer
 
-    def _place_of(self, command: Prune) -> Any:
-        """Return where the last Prune like this one stopped. The next one continues there."""
-        return self._place[1] if self._place[0] == command._replace(limit=0) else None
+    def _encode(self, commands: Sequence[Command], scan_cursors: Any) -> Call:
+        parts = [self._prunes.part(command) for command in commands]
+        return call(parts, scan_cursors, self._prunes.position_of)
+
+    def _locked(self, commands: Sequence[Command]) -> frozenset[tuple[str, Any]]:
+        try:
+            return locked_subjects(self._writer, self._named, commands)
+        except psycopg.Error as error:
+            usable = self._writer.is_usable
+            raise translate(error, self.address, sent=False, usable=usable) from error
 
     def _lock_waits(self) -> list[float]:
         """Return how long each attempt waits for a row lock. The server gives up before the client
@@ -428,38 +408,6 @@ class PostgresStore:
         """
         most = time_left(self.call_timeout) / 2
         return [wait for wait in LOCK_WAITS if wait <= most] or [most]
-
-    def _locked(self, commands: Sequence[Any]) -> frozenset[tuple[str, Any]]:
-        """Return the runs and sessions of these commands that another transaction keeps locked.
-
-        They have the form that `Blocked` takes.
-        """
-        records = [getattr(command, "record", None) or command for command in commands]
-        runs = [command.run for command in records if hasattr(command, "run")]
-        ids = [command.id for command in records if hasattr(command, "id")]
-        sessions = [
-            (command.space, command.session) for command in commands if hasattr(command, "session")
-        ]
-        try:
-            rows = self._writer.execute(self._named(sql.LOCKED), (runs, ids))
-            held = self._locked_sessions(sessions) if sessions else set()
-        except psycopg.Error as error:
-            raise translate(
-                error, self.address, sent=False, usable=self._writer.is_usable
-            ) from error
-        locked = {subject for pk, id in rows for subject in (("run", pk), ("id", id))}
-        for command in commands:
-            if hasattr(command, "session") and (command.space, command.session) in held:
-                record = getattr(command, "record", None)
-                locked.add(("session", command.session) if record is None else ("run", record.run))
-        return frozenset(locked)
-
-    def _locked_sessions(self, sessions: list[tuple[str, str]]) -> set[tuple[str, str]]:
-        spaces, ids = map(list, zip(*sessions, strict=True))
-        rows = self._writer.execute(
-            self._named(sql.LOCKED_SESSIONS), {"spaces": spaces, "ids": ids}
-        )
-        return {(space, id) for space, id in rows}
 
     def _call(self, sent: Call, lock_wait: float, seconds: float | None) -> Answer:
         try:
@@ -518,15 +466,6 @@ class PostgresStore:
 
     # -- reading
 
-    def _named(self, statement: str, **words: str) -> str:
-        """Return the statement with the names of this schema filled in."""
-        if words:
-            return statement.format(**self._names, **words)
-        found = self._statements.get(statement)
-        if found is None:
-            found = self._statements[statement] = statement.format(**self._names)
-        return found
-
     def _read(self, statement: str, values: Any = None, **words: str) -> list[Any]:
         named = self._named(statement, **words)
         with acquired(self._reading, self.call_timeout, self.place):
@@ -543,101 +482,6 @@ class PostgresStore:
                         error, self.address, sent=False, usable=self._reader.is_usable
                     ) from error
         raise AssertionError("the second turn returns or raises")
-
-    def run(self, id: str) -> RunRow | None:
-        rows = self._read(sql.RUN_BY_ID, (id,))
-        return RunRow(*rows[0]) if rows else None
-
-    def runs(self, query: RunQuery) -> list[RunRow]:
-        values = query._asdict() | {"statuses": list(query.statuses) or None, "now": self._at()}
-        parts = [text for name, text in sql.RUNS_WHERE.items() if values[name] is not None]
-        if DELAYED in query.statuses:
-            # The condition on the statuses comes first.
-            parts[0] = f"({parts[0]} OR {self._named(sql.IS_DELAYED)})"
-        return [
-            RunRow(*row)
-            for row in self._read(sql.RUNS, values, where=" AND ".join(parts) or "true")
-        ]
-
-    def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
-        return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]
-
-    def last_seq(self, run: int) -> int:
-        return int(self._read(sql.LAST_SEQ, (run,))[0][0])
-
-    def has_dealt(self, id: str) -> bool:
-        rows = self._read(sql.HAS_DEALT, (id,))
-        return bool(rows and rows[0][0])
-
-    def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
-        return dict(self._read(sql.DONE, (run, list(keys))))
-
-    def done_count(self, run: int) -> int:
-        return int(self._read(sql.DONE_COUNT, (run,))[0][0])
-
-    def history(self, run: int) -> list[Entry]:
-        return [Entry(*row) for row in self._read(sql.HISTORY, (run,))]
-
-    def messages(self, run: int, after: int = 0) -> list[Message]:
-        return [Message(*row) for row in self._read(sql.MESSAGES, (run, after))]
-
-    def progress(self, run: int) -> dict[str, str]:
-        return dict(self._read(sql.PROGRESS, (run,)))
-
-    def workers(self) -> list[WorkerRow]:
-        return [WorkerRow(*row) for row in self._read(sql.WORKERS)]
-
-    def asked(self, worker: str) -> str | None:
-        rows = self._read(sql.ASKED, (worker,))
-        return rows[0][0] if rows else None
-
-    def drains(self, limit: int = 20) -> list[DrainRow]:
-        rows = self._read(sql.DRAINS, (limit,))
-        seconds: dict[str, list[float]] = {row[0]: [] for row in rows}
-        for drain, took in self._read(sql.RECOVERIES, (list(seconds),)):
-            seconds[drain].append(took)
-        return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
-
-    def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
-        found: dict[tuple[str, str], list[float]] = {
-            (workflow, step): [] for workflow, step in pairs
-        }
-        if found:
-            workflows, steps = zip(*found, strict=True)
-            for workflow, step, seconds in self._read(
-                sql.DURATIONS, (list(workflows), list(steps))
-            ):
-                found[workflow, step].append(seconds)
-        return found
-
-    def measured(self) -> list[tuple[str, str]]:
-        return self._read(sql.MEASURED_PAIRS)
-
-    def dead_workers(self) -> list[str]:
-        return [worker for (worker,) in self._read(sql.DYING, (self._at(),))]
-
-    def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
-        if not queues:
-            return Claimable(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
-        scan_cursors = self._scan_cursors.text()
-        text = self._read(
-            sql.LOOK, (json.dumps(queues, ensure_ascii=False), scan_cursors, self._at())
-        )[0][0]
-        now, due, firsts, suspects, seconds, walked = json.loads(text)
-        # Otherwise the next claim has more to make ready than the cache remembers.
-        if due is None or due > now:
-            self._scan_cursors.learn(seconds, walked, firsts, now, floored=scan_cursors is not None)
-        found = claimable_of(
-            {first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows
-        )
-        if scan_cursors is None or found.ready:
-            return found
-        # Runs before the remembered positions are found once those are forgotten, and no further
-        # notification announces them.
-        again = now + self._scan_cursors.left()
-        return found._replace(
-            next_due=again if found.next_due is None else min(found.next_due, again)
-        )
 
     def queues(self) -> list[QueueRow]:
         """Return a row per queue.
@@ -656,56 +500,29 @@ class PostgresStore:
             finally:
                 db.drop()
 
-    def depth(self, queue: str) -> int:
-        return int(self._read(sql.DEPTH, {"queue": queue, "now": self._at()})[0][0])
-
-    def held(self, worker: str) -> list[tuple[int, int, str]]:
-        return self._read(sql.HOLDS, (worker,))
-
-    def cancels(self, worker: str) -> list[tuple[str, str]]:
-        return self._read(sql.CANCELS, (worker,))
-
-    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        found = sessions_of(self._read(sql.SESSION, (space, id, self._at())))
-        return found[0] if found else None
-
-    def items(
-        self, session: str, field: str, last: int | None = None, space: str = SESSION
-    ) -> list[str]:
-        values = {
-            "session": session,
-            "field": field,
-            "last": last,
-            "space": space,
-            "now": self._at(),
-        }
-        return [value for (value,) in reversed(self._read(sql.ITEMS, values))]
-
-    def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        updated, id = query.before or (math.inf, "")
-        values = {**query._asdict(), "before": updated, "before_id": id, "now": self._at()}
-        return sessions_of(self._read(sql.SESSIONS, values))
-
     # -- liveness and notification
 
-    def listen(self, on_change: Callable[[], None]) -> None:
-        self._listener.listen(on_change)
+    def dead_workers(self) -> list[str]:
+        return [worker for (worker,) in self._read(sql.DYING, (self._at(),))]
 
-    def _ring(self, *, here: bool) -> None:
+    def listen(self, on_change: Callable[[], None]) -> None:
+        self._notifier.listen(on_change)
+
+    def _notify(self, *, here: bool) -> None:
         if here:
-            self._listener.notify_local()
-        if self._listener.is_awake:
-            self._listener.notify()
+            self._notifier.notify_local()
+        if self._listener.is_running:
+            self._notifier.notify()
             return
         # The commit stands. A lost notification is no failure.
         with suppress(StoreUnavailable):
-            self._read(sql.NOTIFY, (channel(self.address.schema),))
+            self._read(sql.NOTIFY, (self._notifier.channel,))
 
     def acquire_liveness(self, worker: str) -> None:
-        self._listener.acquire_liveness(worker)
+        self._liveness.acquire(worker)
 
     def release_liveness(self, worker: str) -> None:
-        self._listener.release_liveness(worker)
+        self._liveness.release(worker)
 
     def _beat_reading(self, workers: list[str]) -> bool:
         return self._beat(self._reading, self._reader, workers)
@@ -722,18 +539,11 @@ class PostgresStore:
                 return False
             db.execute(self._named(sql.HEART), (workers, self._heartbeat, None))
         except (psycopg.Error, OSError) as error:
-            log.debug("the heart beats elsewhere: %s", words(error, self.address))
+            log.debug("a heartbeat goes over another connection: %s", words(error, self.address))
             return False
         finally:
             lock.release()
         return True
-
-
-def _blocked(place: str, error: Exception, address: Address) -> str:
-    return (
-        f"{place}: another program keeps a row locked. Nothing was written. Look for open transactions in "
-        f"pg_stat_activity. ({words(error, address)})"
-    )
 
 
 def _has_news(outcome: Any) -> bool:

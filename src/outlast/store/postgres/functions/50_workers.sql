@@ -77,13 +77,6 @@ BEGIN
     RETURN since;
 END $$;
 
--- Whether the numbers of a worker are such as a store writes. Of a NaN no comparison with anything smaller is true.
-CREATE FUNCTION whole__v(lease double precision, until double precision, renewed double precision, now double precision) RETURNS boolean
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    RETURN lease >= 0 AND lease < 1e12 AND abs(renewed) < 1e12 AND until > -1e12 AND until <= now + lease + DAMAGED_SECONDS__v;
-END $$;
-
 -- Who seems dead, and why. A lease that ran out is no proof: see `sweep`. Two signs say that a worker died: nobody has its lock, and its
 -- heart has not beaten for three intervals, on the server that it last beat on. No beat on record says nothing. `seen`, and by what: the last sign of life.
 CREATE FUNCTION dying__v(now double precision)
@@ -109,9 +102,9 @@ BEGIN
                least(now, CASE WHEN w.id = ANY(silent) THEN greatest(w.renewed, now - seconds__v() + (
                    SELECT p.beat FROM presence p WHERE p.worker = w.id)) ELSE w.renewed END),
                CASE WHEN w.id = ANY(silent) THEN 'lock' ELSE 'lease' END
-        FROM workers w WHERE w.id = ANY(silent) OR w.lease_until <= now OR NOT whole__v(w.lease, w.lease_until, w.renewed, now)
+        FROM workers w WHERE w.id = ANY(silent) OR w.lease_until <= now
         UNION ALL
-        SELECT h.worker, NULL, false, 'its worker was struck off', now, 'sweep' FROM holders__v() h
+        SELECT h.worker, NULL, false, 'its worker is no longer registered', now, 'sweep' FROM holders__v() h
         WHERE NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = h.worker);
 END $$;
 
@@ -139,8 +132,6 @@ DECLARE
     dead text[] := '{}';
     buried text[] := '{}';
 BEGIN
-    UPDATE workers SET lease = DAMAGED_SECONDS__v, lease_until = now + DAMAGED_SECONDS__v, renewed = now WHERE id IN (
-        SELECT id FROM workers WHERE NOT whole__v(lease, lease_until, renewed, now) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
     FOR w IN SELECT d.* FROM dying__v(now) d ORDER BY d.worker LOOP
         IF w.why = 'its worker''s lease ran out' THEN
             IF awake + w.lease > now THEN

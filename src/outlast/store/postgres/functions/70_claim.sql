@@ -268,14 +268,6 @@ BEGIN
     END IF;
 END $$;
 
--- Whether a list of a worker's has a name in it. One that is damaged has none.
-CREATE FUNCTION has__v(list text, name text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    RETURN list::jsonb ? name;
-EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
-    RETURN false;
-END $$;
-
 -- Undo a run that nobody took for too long, if somebody was there who could have: a worker that is alive and has claimed from the run's queue, and
 -- for its workflow, since the run is due.
 CREATE FUNCTION abandon__v(r runs, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -288,7 +280,7 @@ DECLARE
 BEGIN
     IF since + r.abandon_after >= now OR NOT EXISTS (
         SELECT 1 FROM workers w
-        WHERE w.draining = 0 AND w.started <= r.due AND has__v(w.queues, r.queue) AND (w.workflows = '[]' OR has__v(w.workflows, r.workflow))
+        WHERE w.draining = 0 AND w.started <= r.due AND w.queues::jsonb ? r.queue AND (w.workflows = '[]' OR w.workflows::jsonb ? r.workflow)
           AND w.id NOT IN (SELECT d.worker FROM dying__v(now) d)) THEN
         RETURN;
     END IF;

@@ -178,7 +178,7 @@ end
 -- Why a worker seems dead, nil if it does not. A lease that ran out is no proof: see Sweep.
 function S.death(worker, it)
     if not it.started then
-        return 'its worker was struck off'
+        return 'its worker is no longer registered'
     end
     if not is_whole(it) then
         return RAN_OUT

@@ -1,24 +1,19 @@
-"""Encode a batch of commands as one call, and decode the answer into outcomes.
+"""Encode a batch of commands as one call of the commit function.
 
-`functions/10_commit.sql` documents what the server-side functions take and return.
+`functions/10_commit.sql` documents what the server-side functions take.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from math import isfinite
 from typing import Any, NamedTuple, cast
 
 from outlast.store import commands
-from outlast.store.commands import Command, Refused, Submitted, Swept
+from outlast.store.commands import Command
 from outlast.store.protocol import BadValue
-from outlast.store.rows import RunRow
-
-FIELDS = len(RunRow._fields)
-BRIEF = 9
-"""Number of fields in a row as the function `brief` sends it."""
 
 
 class Call(NamedTuple):
@@ -285,120 +280,3 @@ def _with_token(command: commands.Decide) -> commands.Decide:
         )
     except (ValueError, TypeError) as error:
         raise BadValue(f"a decision must be a JSON object: {error}") from None
-
-
-# -- the answer
-
-
-class Answer:
-    def __init__(self, text: bytes, shape: Sequence[tuple[type, Sequence[Command]]]) -> None:
-        self.now: float
-        self.rings: bool
-        self.now, self.rings, groups = json.loads(text)
-        self.scans: list[tuple[float, int, Any]] = []
-        """For each claim: the seconds its scan took, the entries it walked over, and the first runs
-        it found.
-        """
-        self.places: list[Any] = []
-        """Where each Prune stopped. None means at the end."""
-        self.late: dict[int, int] = {}
-        """The fences of the runs whose rows are still to be read, by run number."""
-        self.outcomes: list[Any] = []
-        for (kind, some), group in zip(shape, groups, strict=True):
-            if group is None:
-                self.outcomes += [None] * len(some)
-            elif group is True:
-                self.outcomes += [Submitted(None, new=True)] * len(some)
-            else:
-                self.outcomes += [
-                    self._outcome(kind, each, command)
-                    for each, command in zip(group, some, strict=True)
-                ]
-
-    def _outcome(self, kind: type, said: Any, command: Command) -> Any:
-        if type(said) is dict:
-            return Refused(*said["!"])
-        if type(command) is commands.SubmitMany and said is True:
-            return [Submitted(None, new=True)] * len(command.runs)
-        if type(command) is commands.Claim:
-            return self._claimed(said, command)
-        read = _READ.get(kind)
-        return said if read is None else read(self, said)
-
-    def _row(self, said: Any) -> RunRow | None:
-        if said is None:
-            return None
-        if len(said) == FIELDS:
-            return RunRow._make(said)
-        self.late[said[0]] = said[1]
-        return _LATE._replace(pk=said[0], fence=said[1])
-
-    def _submitted(self, said: Any) -> Submitted:
-        return Submitted(self._row(said[0]), said[1])
-
-    def _all_submitted(self, said: Any) -> list[Submitted]:
-        return [self._submitted(each) for each in said]
-
-    def _claimed(self, said: Any, command: commands.Claim) -> list[RunRow | None]:
-        rows, scan = said
-        if scan is not None:
-            self.scans.append(tuple(scan))
-        return [_begun(row, command) if len(row) == BRIEF else self._row(row) for row in rows]
-
-    def _pruned(self, said: Any) -> Any:
-        self.places.append(said[1])
-        return said[0]
-
-    def fill(self, rows: Sequence[RunRow]) -> bool:
-        """Fill in the rows that were too long for the answer.
-
-        A claimed run whose fence has changed since was not claimed, and is left out. Return False
-        if a joined run is gone.
-        """
-        there = {row.pk: row for row in rows}
-
-        def filled(outcome: Any) -> Any:
-            if isinstance(outcome, Submitted) and outcome.row is not None and outcome.row.id == "":
-                return outcome._replace(row=there.get(outcome.row.pk, outcome.row))
-            if isinstance(outcome, list):
-                return [one for one in map(filled, outcome) if one is not None]
-            if isinstance(outcome, RunRow) and outcome.id == "":
-                row = there.get(outcome.pk)
-                return row if row is not None and row.fence == outcome.fence else None
-            return outcome
-
-        self.outcomes = [filled(outcome) for outcome in self.outcomes]
-        return not any(
-            outcome.row is not None and outcome.row.id == "" for outcome in _joined(self.outcomes)
-        )
-
-
-def _joined(outcomes: Sequence[Any]) -> Iterator[Submitted]:
-    for outcome in outcomes:
-        if isinstance(outcome, Submitted):
-            yield outcome
-        elif isinstance(outcome, list):
-            yield from _joined(outcome)
-
-
-def _begun(said: list[Any], command: commands.Claim) -> RunRow:
-    """Return the row of a run that starts for the first time. Nothing happened to it before this
-    claim.
-    """
-    pk, fence, priority, created, started, due, attempts_max, interruptions_max, texts = said
-    id, workflow, args, queue, seed = texts
-    return RunRow(
-        pk, id, workflow, args, queue, priority, "running", fence, command.worker, command.token, seed, None, created, started, due,
-        None, None, None, None, 0, 0, "", None, None, None, None, None, 1, 0, 0, 0, 0, 0, attempts_max, interruptions_max, None, None,
-    )  # fmt: skip
-
-
-_LATE = RunRow._make([0, "", *[None] * (FIELDS - 2)])
-
-_READ: dict[type, Callable[[Answer, Any], Any]] = {
-    commands.Submit: Answer._submitted,
-    commands.SubmitMany: Answer._all_submitted,
-    commands.Prune: Answer._pruned,
-    commands.Sweep: lambda _, said: Swept(*map(tuple, said)),
-    commands.Drain: lambda _, said: tuple(said),
-}

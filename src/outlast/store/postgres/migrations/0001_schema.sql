@@ -1,16 +1,16 @@
--- Names are compared byte by byte (COLLATE "C"): the same order everywhere, whatever the database's language.
+-- Names are compared byte by byte (COLLATE "C"), so their order does not depend on the database.
 CREATE SEQUENCE fences AS bigint CACHE 1;
-CREATE SEQUENCE numbers AS bigint CACHE 1;                     -- of runs: never used again, even after pruning
-CREATE SEQUENCE epochs AS bigint CACHE 1;                      -- of writers: a call of one that is over never counts again
+CREATE SEQUENCE numbers AS bigint CACHE 1;                     -- of runs; never used again, even after pruning
+CREATE SEQUENCE epochs AS bigint CACHE 1;                      -- of writers; a call of an old epoch is refused
 
-CREATE TABLE writers (                                         -- who may commit: see `commit`
+CREATE TABLE writers (                                         -- the writers that may commit: see `commit`
     id    text        COLLATE "C" PRIMARY KEY,
     epoch bigint      NOT NULL,
     since timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- A run is written three times, when it comes, is claimed and ends, and each time it is a new version of its row. In a page that has room for as many
--- versions as rows they stay in it: less is logged, and the next one takes the room of the last but one.
+-- A run is written three times: submitted, claimed and ended. Each time PostgreSQL writes a new
+-- version of the row. A half-empty page has room for it, so less is logged and space is reused.
 CREATE TABLE runs (
     pk                     bigint           PRIMARY KEY,
     id                     text             COLLATE "C" NOT NULL UNIQUE,
@@ -18,11 +18,12 @@ CREATE TABLE runs (
     args                   text             NOT NULL,
     queue                  text             COLLATE "C" NOT NULL,
     priority               bigint           NOT NULL,
-    status                 text             COLLATE "C" NOT NULL,
-    fence                  bigint           NOT NULL,          -- negative: void, nobody holds it
+    status                 text             COLLATE "C" NOT NULL CHECK (status IN (
+        'queued', 'running', 'waiting', 'parked', 'done', 'failed', 'cancelled', 'dead')),
+    fence                  bigint           NOT NULL,          -- negative: void, no execution holds it
     worker                 text             COLLATE "C",
-    token                  text             COLLATE "C",       -- of the submission or claim that made this fence
-    seed                   text             NOT NULL,          -- where the run's uuid() and random() come from
+    token                  text             COLLATE "C",       -- of the submission or claim that made the fence
+    seed                   text             NOT NULL,          -- the source of the run's uuid() and random()
     parent                 text             COLLATE "C",
     created                double precision NOT NULL,
     started                double precision,                   -- the first claim
@@ -36,31 +37,34 @@ CREATE TABLE runs (
     waits                  text             NOT NULL DEFAULT '',
     cancel                 text,
     reason                 text,
-    failed_at              bigint,                             -- the entry that ended it, from which a retry starts
+    failed_at              bigint,                             -- the entry from which a retry starts
     value                  text,
     error                  text,
     lives                  bigint           NOT NULL DEFAULT 0,
-    ready                  smallint         NOT NULL DEFAULT 0, -- 1: claimable; 2: claimable, and a suspect
+    ready                  smallint         NOT NULL DEFAULT 0 CHECK (ready IN (0, 1, 2)),  -- see RunRow.ready
     mark                   bigint           NOT NULL DEFAULT 0, -- seq of the last death or interruption
     deaths_in_a_row        bigint           NOT NULL DEFAULT 0,
     interruptions_in_a_row bigint           NOT NULL DEFAULT 0,
     failures               bigint           NOT NULL DEFAULT 0,
     attempts_max           bigint           NOT NULL,
     interruptions_max      bigint           NOT NULL,
-    undoing                text,                               -- how it ends once it is undone, as JSON; NULL: it is not being undone
-    abandon_after          double precision,                   -- seconds for which it may be claimable and not taken
-    left_by                text             COLLATE "C",       -- the draining worker that was interrupted at it
+    undoing                text,                               -- how it ends after its compensation, as JSON
+    abandon_after          double precision,                   -- seconds; see RunRow.abandon_after
+    left_by                text             COLLATE "C",       -- the draining worker that released it
     left_at                double precision                    -- both until it is claimed again
 ) WITH (fillfactor = 50);
 
--- The order of claims, in one direction and without NULL, so that a scan can begin at a remembered place: see `ready`.
+-- The order of claims, in one direction and without NULL, so that a scan can begin at a remembered
+-- position: see `ready`.
 CREATE INDEX runs_ready ON runs
     (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority), coalesce(interrupted, 1e12), due, pk)
     WHERE ready > 0;
 CREATE INDEX runs_ready_children ON runs
     (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority), coalesce(interrupted, 1e12), due, pk)
-    WHERE ready + 0 > 0 AND coalesce(parent, '') <> '';        -- so written, no plan for it can be by runs_ready, nor by runs_parent
+    WHERE ready + 0 > 0 AND coalesce(parent, '') <> '';        -- written so that no plan uses runs_ready or runs_parent
 CREATE INDEX runs_later ON runs (due, pk) WHERE ready = 0 AND status IN ('queued', 'waiting');
+-- Counting delayed runs is frequent, and must cost nothing for runs that are ready or wait.
+CREATE INDEX runs_delayed ON runs (queue, due) WHERE ready = 0 AND status = 'queued';
 CREATE INDEX runs_queued ON runs (queue) WHERE status = 'queued';
 CREATE INDEX runs_running ON runs (queue) WHERE status = 'running' AND parent IS NULL;
 CREATE INDEX runs_held ON runs (worker, token) WHERE worker IS NOT NULL;
@@ -81,8 +85,8 @@ CREATE TABLE entries (
     seconds double precision,
     attempt bigint,
     asked   boolean,
-    cost    text,                                              -- what it has cost: a JSON object of numbers
-    token   text             COLLATE "C",                      -- of the request that made it
+    cost    text,                                              -- a JSON object of numbers
+    token   text             COLLATE "C",                      -- of the request that wrote it
     PRIMARY KEY (run, seq)
 );
 CREATE INDEX entries_done ON entries (run, key) WHERE kind = 'done';
@@ -110,25 +114,34 @@ CREATE TABLE progress (
 );
 
 CREATE TABLE workers (
-    id          text             COLLATE "C" PRIMARY KEY,
-    host        text             NOT NULL,
-    pid         bigint           NOT NULL,
-    started     double precision NOT NULL,
-    lease_until double precision NOT NULL,
-    draining    smallint         NOT NULL DEFAULT 0,
-    lease       double precision NOT NULL,
-    renewed     double precision NOT NULL,
-    queues      text             NOT NULL DEFAULT '[]',
-    workflows   text             NOT NULL DEFAULT '[]',
-    concurrency bigint           NOT NULL DEFAULT 0,
-    asked       text                                           -- why somebody wants it to drain
+    id           text             COLLATE "C" PRIMARY KEY,
+    host         text             NOT NULL,
+    pid          bigint           NOT NULL,
+    started      double precision NOT NULL,
+    lease        double precision NOT NULL CHECK (lease >= 0 AND lease <= 1e12),
+    renewed      double precision NOT NULL CHECK (abs(renewed) <= 1e12),
+    lease_until  double precision NOT NULL,
+    draining     smallint         NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)),
+    asked        text,                                -- the reason of a request that it drain
+    queues       text             NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(queues::jsonb) = 'array'),
+    workflows    text             NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(workflows::jsonb) = 'array'),
+    concurrency  bigint           NOT NULL DEFAULT 0,
+    partly_swept boolean          NOT NULL DEFAULT false,  -- some of its runs were locked when it was swept
+    CHECK (lease_until <= renewed + lease + 1)        -- no lease outlives its length; 1 is for rounding
 );
 
-CREATE UNLOGGED TABLE presence (                               -- empty after a crash of the server: then it says nothing of anybody
+CREATE TABLE worker_deaths (                          -- the newest ones, one row per charged run
+    at     double precision NOT NULL,
+    worker text             COLLATE "C" NOT NULL,
+    run    bigint           NOT NULL,                 -- died without progress; 0: no run did
+    PRIMARY KEY (at, worker, run)
+);
+
+CREATE UNLOGGED TABLE presence (                               -- empty after a crash of the server
     worker text             COLLATE "C" PRIMARY KEY,
     beat   double precision NOT NULL,                          -- by the server's clock
     every  double precision NOT NULL,                          -- seconds between beats
-    server timestamptz      NOT NULL                           -- since when the server runs that the worker's lock is in
+    server timestamptz      NOT NULL                           -- when the server with the worker's lock started
 );
 
 CREATE TABLE pulse (
@@ -139,15 +152,15 @@ INSERT INTO pulse (beat, awake) VALUES (0, 0);
 
 CREATE TABLE queues (
     name            text             COLLATE "C" PRIMARY KEY,
-    listed          boolean          NOT NULL DEFAULT false,   -- it has had something in it, or limits
+    listed          boolean          NOT NULL DEFAULT false,   -- it had a run, or it has limits
     depth_max       bigint,
     concurrency_max bigint,
-    depth           bigint           NOT NULL DEFAULT 0,       -- when it was last counted, for a limit too great to count each time
+    depth           bigint           NOT NULL DEFAULT 0,       -- as last counted; a large limit is not counted each time
     counted         double precision NOT NULL DEFAULT -1e12,
     count_seconds   double precision NOT NULL DEFAULT 0
 );
 
-CREATE TABLE lines (                                           -- which workflows a queue has ever had
+CREATE TABLE lines (                                           -- the workflows that a queue ever had
     queue    text COLLATE "C" NOT NULL,
     workflow text COLLATE "C" NOT NULL,
     PRIMARY KEY (queue, workflow)
@@ -161,15 +174,15 @@ CREATE TABLE drains (
     reason text             NOT NULL,
     began  double precision NOT NULL,
     ended  double precision,
-    held   bigint           NOT NULL,                          -- when it began, after what had not begun was given back
+    held   bigint           NOT NULL,                          -- at the start; see DrainRow.held
     report text,
-    swept  boolean          NOT NULL DEFAULT false             -- closed by a sweep: the worker's own report came too late
+    swept  boolean          NOT NULL DEFAULT false             -- closed by a sweep
 );
 
 CREATE TABLE recoveries (
     drain   text             COLLATE "C" NOT NULL,
     run     bigint           NOT NULL,
-    seconds double precision NOT NULL,                         -- from being left to being claimed
+    seconds double precision NOT NULL,                         -- from its release to its next claim
     by      text             NOT NULL,
     PRIMARY KEY (drain, run)
 );
@@ -186,10 +199,10 @@ CREATE TABLE sessions (
     pk      bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     space   text             COLLATE "C" NOT NULL,
     id      text             COLLATE "C" NOT NULL,
-    version bigint           NOT NULL,                         -- 0: one that was forgotten, or is being made
+    version bigint           NOT NULL,                         -- 0: it was deleted, or is being created
     updated double precision NOT NULL,
     expires double precision,
-    tokens  jsonb            NOT NULL,                         -- of the last changes, newest last: [token, the version it made]
+    tokens  jsonb            NOT NULL,                         -- of the last changes, newest last: [token, version]
     UNIQUE (space, id)
 );
 CREATE INDEX sessions_updated ON sessions (space, updated, id);

@@ -1,0 +1,164 @@
+"""Read rows. Each read is one query on a connection that never writes, except `queues`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from outlast.store.commands import SESSION
+from outlast.store.postgres import statements as sql
+from outlast.store.postgres.scan_cursors import ScanCursorCache
+from outlast.store.postgres.statements import StatementNames
+from outlast.store.protocol import claimable_of
+from outlast.store.rows import (
+    DELAYED,
+    Claimable,
+    DrainRow,
+    Entry,
+    Message,
+    RunQuery,
+    RunRow,
+    SessionQuery,
+    SessionRow,
+    WorkerRow,
+    sessions_of,
+)
+
+
+class Reads:
+    """The reads of a PostgreSQL store. A subclass has the connection and the clock."""
+
+    _named: StatementNames
+    _scan_cursors: ScanCursorCache
+
+    def _at(self) -> float | None:
+        """Return the time to send with a call. None means the server's own time."""
+        raise NotImplementedError
+
+    def _read(self, statement: str, values: Any = None, **words: str) -> list[Any]:
+        """Return the rows of a query. Raise a StoreError."""
+        raise NotImplementedError
+
+    def run(self, id: str) -> RunRow | None:
+        rows = self._read(sql.RUN_BY_ID, (id,))
+        return RunRow(*rows[0]) if rows else None
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        values = query._asdict() | {"statuses": list(query.statuses) or None, "now": self._at()}
+        parts = [text for name, text in sql.RUNS_WHERE.items() if values[name] is not None]
+        if DELAYED in query.statuses:
+            # The condition on the statuses comes first.
+            parts[0] = f"({parts[0]} OR {self._named(sql.IS_DELAYED)})"
+        return [
+            RunRow(*row)
+            for row in self._read(sql.RUNS, values, where=" AND ".join(parts) or "true")
+        ]
+
+    def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
+        return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]
+
+    def last_seq(self, run: int) -> int:
+        return int(self._read(sql.LAST_SEQ, (run,))[0][0])
+
+    def has_dealt(self, id: str) -> bool:
+        rows = self._read(sql.HAS_DEALT, (id,))
+        return bool(rows and rows[0][0])
+
+    def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
+        return dict(self._read(sql.DONE, (run, list(keys))))
+
+    def done_count(self, run: int) -> int:
+        return int(self._read(sql.DONE_COUNT, (run,))[0][0])
+
+    def history(self, run: int) -> list[Entry]:
+        return [Entry(*row) for row in self._read(sql.HISTORY, (run,))]
+
+    def messages(self, run: int, after: int = 0) -> list[Message]:
+        return [Message(*row) for row in self._read(sql.MESSAGES, (run, after))]
+
+    def progress(self, run: int) -> dict[str, str]:
+        return dict(self._read(sql.PROGRESS, (run,)))
+
+    def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in self._read(sql.WORKERS)]
+
+    def asked(self, worker: str) -> str | None:
+        rows = self._read(sql.ASKED, (worker,))
+        return rows[0][0] if rows else None
+
+    def drains(self, limit: int = 20) -> list[DrainRow]:
+        rows = self._read(sql.DRAINS, (limit,))
+        seconds: dict[str, list[float]] = {row[0]: [] for row in rows}
+        for drain, took in self._read(sql.RECOVERIES, (list(seconds),)):
+            seconds[drain].append(took)
+        return [DrainRow._make((*row, tuple(seconds[row[0]]))) for row in rows]
+
+    def durations(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[float]]:
+        found: dict[tuple[str, str], list[float]] = {
+            (workflow, step): [] for workflow, step in pairs
+        }
+        if found:
+            workflows, steps = zip(*found, strict=True)
+            for workflow, step, seconds in self._read(
+                sql.DURATIONS, (list(workflows), list(steps))
+            ):
+                found[workflow, step].append(seconds)
+        return found
+
+    def measured(self) -> list[tuple[str, str]]:
+        return self._read(sql.MEASURED_PAIRS)
+
+    def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
+        if not queues:
+            return Claimable(ready=False, suspect=False, next_due=None, overdue=False, unknown=())
+        scan_cursors = self._scan_cursors.text()
+        text = self._read(
+            sql.LOOK, (json.dumps(queues, ensure_ascii=False), scan_cursors, self._at())
+        )[0][0]
+        now, due, firsts, suspects, seconds, walked = json.loads(text)
+        # Otherwise the next claim has more to make ready than the cache remembers.
+        if due is None or due > now:
+            self._scan_cursors.learn(seconds, walked, firsts, now, floored=scan_cursors is not None)
+        found = claimable_of(
+            {first[1] for first in firsts or ()}, set(suspects or ()), due, now, workflows
+        )
+        if scan_cursors is None or found.ready:
+            return found
+        # Runs before the remembered positions are found once those are forgotten, and no further
+        # notification announces them.
+        again = now + self._scan_cursors.left()
+        return found._replace(
+            next_due=again if found.next_due is None else min(found.next_due, again)
+        )
+
+    def depth(self, queue: str) -> int:
+        return int(self._read(sql.DEPTH, {"queue": queue, "now": self._at()})[0][0])
+
+    def held(self, worker: str) -> list[tuple[int, int, str]]:
+        return self._read(sql.HOLDS, (worker,))
+
+    def cancels(self, worker: str) -> list[tuple[str, str]]:
+        return self._read(sql.CANCELS, (worker,))
+
+    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
+        found = sessions_of(self._read(sql.SESSION, (space, id, self._at())))
+        return found[0] if found else None
+
+    def items(
+        self, session: str, field: str, last: int | None = None, space: str = SESSION
+    ) -> list[str]:
+        values = {
+            "session": session,
+            "field": field,
+            "last": last,
+            "space": space,
+            "now": self._at(),
+        }
+        return [value for (value,) in reversed(self._read(sql.ITEMS, values))]
+
+    def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        updated, id = query.before or (math.inf, "")
+        values = {**query._asdict(), "before": updated, "before_id": id, "now": self._at()}
+        return sessions_of(self._read(sql.SESSIONS, values))
