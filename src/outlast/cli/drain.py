@@ -160,7 +160,8 @@ def _opened(address: str | None) -> Store:
 
 
 def _choose(store: Store, worker: str | None, *, every: bool, address: str | None) -> Choice:
-    fleet, host = Fleet.of(store), socket.gethostname()
+    fleet = Fleet.of(store)
+    host = socket.gethostname()
     if worker is not None:
         return _named(store, fleet, worker)
     here = [row for row in fleet.workers if row.host == host and fleet.state(row) != "dead"]

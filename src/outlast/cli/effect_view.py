@@ -37,7 +37,8 @@ STATES = {
 }
 RESULT_LENGTH = 40
 PLACE_LENGTH = 60
-BAD, HISTORY = "red", "yellow"
+BAD = "red"
+HISTORY = "yellow"
 
 
 # -- the timeline
@@ -269,7 +270,8 @@ def still_open(history: History, now: float) -> Iterator[str]:
 
     The margin is this environment's. A worker may have another.
     """
-    row, effect_log = history.row, history.effect_log
+    row = history.row
+    effect_log = history.effect_log
     if effect_log is None or row.ended is not None or row.status == "parked":
         return
     margin = Settings.load({}).effect_margin
@@ -295,7 +297,8 @@ def still_open(history: History, now: float) -> Iterator[str]:
 
 def standing(history: History) -> Iterator[str]:
     """Yield how far the compensation of a run has come."""
-    row, effect_log = history.row, history.effect_log
+    row = history.row
+    effect_log = history.effect_log
     if row.undoing is None:
         return
     yield f"It is being undone, newest first, to end as {stopped(becomes(row))}"

@@ -62,6 +62,7 @@ def becomes(row: RunRow) -> str:
 
 def verdict(facts: Mapping[str, Any], room: int | None) -> str:
     """Return a verdict as text, from the facts of its entry."""
-    error, reason = facts.get("error"), facts.get("reason")
+    error = facts.get("error")
+    reason = facts.get("reason")
     why = recorded_error(str(error), room) if error else one_line(str(reason)) if reason else ""
     return one_line(str(facts.get("status", "?"))) + (f": {why}" if why else "")

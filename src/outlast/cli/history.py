@@ -23,7 +23,9 @@ class History:
         messages: Sequence[Message],
         done: int | None = None,
     ) -> None:
-        self.row, self.entries, self.messages = row, entries, messages
+        self.row = row
+        self.entries = entries
+        self.messages = messages
         self.done = done
         """The done items of an `each` or `map`: their entries are counted, not read."""
         self.total: int | None = None

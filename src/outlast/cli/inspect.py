@@ -93,7 +93,8 @@ def runs(
                 "undone.",
                 param_hint="--status",
             )
-        status, undoing = None, True
+        status = None
+        undoing = True
     with answering(as_json), reading(store) as opened:
         now = opened.now()
         query = RunQuery(

@@ -231,7 +231,8 @@ def _refuse_parked(row: RunRow, store: str | None) -> None:
 
 def _pruned(store: Store, command: Prune) -> int:
     """Prune in batches until nothing is left, and return how many rows were deleted."""
-    deleted, count = 0, 1
+    deleted = 0
+    count = 1
     while count:
         (count,) = patiently(store, lambda: store.commit([command]))
         deleted += count
@@ -240,7 +241,8 @@ def _pruned(store: Store, command: Prune) -> int:
 
 def _dead_letters(store: Store, before: float) -> int | None:
     """Return how many dead letters ended before this time, or None if a damaged row hides it."""
-    query, count = RunQuery(statuses=("dead",), limit=1_000), 0
+    query = RunQuery(statuses=("dead",), limit=1_000)
+    count = 0
     try:
         while rows := store.runs(query):
             count += sum(row.ended is not None and row.ended < before for row in rows)
@@ -258,7 +260,8 @@ def _kept(count: int, store: str | None, *, forgetting: bool) -> str:
             f"{there} What they did is not undone yet: {command('retry', 'ID', store=store)} "
             "goes on with that."
         )
-    cancel, retry = command("cancel", "ID", store=store), command("retry", "ID", store=store)
+    cancel = command("cancel", "ID", store=store)
+    retry = command("retry", "ID", store=store)
     return f"{there} {cancel} undoes what one did, {retry} tries again, and --dead forgets them."
 
 

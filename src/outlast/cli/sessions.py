@@ -91,7 +91,8 @@ def sessions(
 
 def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
     with reading(store) as opened, legible("the store"):
-        now, rows = opened.now(), opened.sessions(query._replace(limit=query.limit + 1))
+        now = opened.now()
+        rows = opened.sessions(query._replace(limit=query.limit + 1))
     rows, more = rows[: query.limit], len(rows) > query.limit
     if as_json:
         document({f"{query.space}s": each_document(rows, _document, "id"), "more": more})

@@ -77,7 +77,8 @@ def reading(address: str | None, *, patient: bool = False) -> Iterator[Store]:
     With `patient`, wait for a store that is unavailable.
     """
     store = existing(address)
-    warnings, saying = logging.getLogger("outlast.store"), _Saying(logging.WARNING)
+    warnings = logging.getLogger("outlast.store")
+    saying = _Saying(logging.WARNING)
     warnings.addHandler(saying)
     try:
         if patient:
@@ -98,7 +99,9 @@ def patiently(store: Store, action: Callable[[], T]) -> T:
     The action must be safe to repeat.
     """
     patience = load({}).settings.store_patience
-    deadline, told, unknown = time.monotonic() + patience, False, False
+    deadline = time.monotonic() + patience
+    told = False
+    unknown = False
     while True:
         try:
             if unknown:

@@ -38,7 +38,8 @@ def print_timeline(
     store: str | None,
     full: bool,
 ) -> None:
-    out, row = console(), history.row
+    out = console()
+    row = history.row
     room = None if full else max(SHORT_MIN, out.width - 20) if out.is_terminal else SHORT
     title = Text(safe(row.id), "bold")
     title.append("  ")
@@ -66,7 +67,8 @@ def print_timeline(
 
 
 def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[str, str]]:
-    row, now = history.row, fleet.now
+    row = history.row
+    now = fleet.now
     if history.done is not None:
         args = value_of(row.args)
         yield "form", safe(str(args.get("form", "each")) if isinstance(args, dict) else "each")

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WATCH_SECONDS = 1.0
-HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+HOME = "\x1b[H"
+REST_OF_LINE = "\x1b[K"
+REST_OF_SCREEN = "\x1b[J"
 
 T = TypeVar("T")
 

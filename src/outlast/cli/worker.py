@@ -113,7 +113,8 @@ async def _drain_or_loss(app: Outlast) -> None:
 
     A supervisor then restarts the worker on the store that exists now.
     """
-    drain, lost = asyncio.ensure_future(app.wait_drain()), app._open.sweeper.lost
+    drain = asyncio.ensure_future(app.wait_drain())
+    lost = app._open.sweeper.lost
     try:
         await asyncio.wait((drain, lost), return_when=asyncio.FIRST_COMPLETED)
     finally:

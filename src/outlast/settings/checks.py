@@ -175,7 +175,9 @@ def _check_signs_of_life(settings: Settings) -> None:
 
 
 def _check_grace(settings: Settings) -> None:
-    grace, checkpoint, leave = settings.grace, settings.checkpoint_reserve, settings.exit_reserve
+    grace = settings.grace
+    checkpoint = settings.checkpoint_reserve
+    leave = settings.exit_reserve
     if grace < GRACE_MIN:
         raise InvalidSettings(
             f"grace={grace} must be at least {GRACE_MIN:g} second: in less, no step could end or "

@@ -25,7 +25,8 @@ def parse(address: str) -> tuple[str, int]:
     parts = _ADDRESS.fullmatch(address.strip())
     if parts is None:
         raise SettingsError(f"http={address!r} is not an address. {HOW_TO_WRITE}")
-    host, port = parts["six"] or parts["host"] or LOOPBACK, int(parts["port"])
+    host = parts["six"] or parts["host"] or LOOPBACK
+    port = int(parts["port"])
     if port > 65535:
         raise SettingsError(
             f"http={address!r}: there is no port {port}, only 0 to 65535. {HOW_TO_WRITE}"

@@ -42,7 +42,8 @@ RESERVES = ("checkpoint_reserve", "exit_reserve")
 _FOREIGN = {"store": third_party_env.store_of, "grace": third_party_env.grace_of}
 SWITCHES = frozenset({"signals", "metrics"})
 """Settings that are on (1) or off (0)."""
-_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off")
 
 
 class Loaded(NamedTuple):
@@ -95,7 +96,8 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> 
     store_error: SettingsError | None = None
     for name, field in known.items():
         if name in given:
-            values[name], origins[name] = _given(name, given[name]), KEYWORD
+            values[name] = _given(name, given[name])
+            origins[name] = KEYWORD
             continue
         variable = f"{PREFIX}{name.upper()}"
         said = _first(set_here.get(variable), in_file.get(variable), in_files.get(name))
@@ -105,7 +107,8 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> 
             except SettingsError as error:
                 store_error = error
         if said is not None:
-            values[name], origins[name] = _parse(field, said), said.origin
+            values[name] = _parse(field, said)
+            origins[name] = said.origin
     if isinstance(values.get("store"), str):
         values["store"] = third_party_env.plain_address(values["store"])
         if origins["store"].kind is Kind.ENV_FILE and not names_env_file(set_here):
@@ -152,7 +155,8 @@ def _first(*sources: RawValue | None) -> RawValue | None:
 
 
 def _parse(field: Field[Any], said: RawValue) -> Any:
-    kind, text = str(field.type), said.text.strip()
+    kind = str(field.type)
+    text = said.text.strip()
     if kind == "str":
         return text
     if field.name in SWITCHES and text.lower() in (*_YES, *_NO):

@@ -144,7 +144,8 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, RawValue]:
     variables = dotenv_values(stream=StringIO(text), interpolate=False)
     found: dict[str, RawValue] = {}
     for given in sorted(variables):
-        name, value = given.upper(), variables[given]
+        name = given.upper()
+        value = variables[given]
         if not name.startswith(PREFIX) or name in found or name.startswith(_TESTS):
             continue
         if name == ENV_FILE:

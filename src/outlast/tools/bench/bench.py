@@ -25,7 +25,8 @@ def bench(loaded: Loaded, seconds: float) -> Figures:
     The bench deletes its runs however it ends. After a kill -9, the next bench deletes them. The
     parts open the store one after another, because a file: store allows one process at a time.
     """
-    address, settings = loaded.address(), loaded.settings
+    address = loaded.address()
+    settings = loaded.settings
     began = time.monotonic()
 
     def store() -> Store:

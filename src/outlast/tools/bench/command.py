@@ -114,7 +114,8 @@ def _table(figures: Figures) -> list[Text]:
         ("a lone run", figures.lone),
         (f"{figures.hundred.runs} runs at once", figures.hundred),
     ):
-        spread, each = steps.latency, ms(steps.cpu_each)
+        spread = steps.latency
+        each = ms(steps.cpu_each)
         rows.append(
             [
                 name,

@@ -50,7 +50,8 @@ class OneAtATime(StoreUnavailable):
 class Guest:
     def __init__(self, store: Store, settings: Settings) -> None:
         """Use a store that is already open."""
-        self.store, self._settings = store, settings
+        self.store = store
+        self._settings = settings
         self.worker = secrets.token_hex(8)
 
     def write(self, commands: Sequence[Command]) -> list[Any]:
@@ -68,7 +69,8 @@ class Guest:
         self.write([self._registration()])
 
     def _registration(self) -> RegisterWorker:
-        host, pid = socket.gethostname(), os.getpid()
+        host = socket.gethostname()
+        pid = os.getpid()
         return RegisterWorker(self.worker, host, pid, LEASE, (QUEUE,), tuple(sorted(WORKFLOWS)))
 
     def be_alone(self) -> None:

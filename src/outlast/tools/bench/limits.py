@@ -28,7 +28,8 @@ def limits(address: str, commit: Spread, lone: Steps, hundred: Steps) -> tuple[L
 
 
 def _of_lone(kind: str, address: str, commit: Spread, lone: Steps) -> Limit:
-    step, share = ms(lone.latency.p50), "more runs at once, which share commits"
+    step = ms(lone.latency.p50)
+    share = "more runs at once, which share commits"
     if commit.p50 >= MOSTLY * lone.latency.p50 and kind != "memory":
         # Commits and steps are measured one after another, so the store may have sped up between
         # them.

@@ -110,18 +110,21 @@ async def _at_once(
     runs: int,
     seconds: float,
 ) -> Steps:
-    name, pulse = f"{runs}", Pulse()
+    name = f"{runs}"
+    pulse = Pulse()
     pulses[name] = pulse
     lanes = [asyncio.create_task(_lane(app, flow, name, pulse, lane)) for lane in range(runs)]
     tasks = [*lanes, asyncio.create_task(_heed(app))]
     try:
         await _while_they_go(tasks, WARM_UP_SECONDS)
-        pulse.counts, begin = True, _now(app, pulse)
+        pulse.counts = True
+        begin = _now(app, pulse)
         await _while_they_go(tasks, seconds)
         until = begin.time + seconds + PATIENCE_SECONDS
         while len(pulse.gaps) < GAPS_MIN and time.perf_counter() < until:
             await _while_they_go(tasks, TICK)
-        pulse.counts, end = False, _now(app, pulse)
+        pulse.counts = False
+        end = _now(app, pulse)
         pulse.going = False
         while not all(lane.done() for lane in lanes):
             await _while_they_go(tasks, TICK)

@@ -156,7 +156,8 @@ def _ended(
     row: RunRow,
     audit: JournalAudit,
 ) -> None:
-    ended, stuck = found["ended"], found["dead letters and parked"]
+    ended = found["ended"]
+    stuck = found["dead letters and parked"]
     ended.looked_at += 1
     stuck.looked_at += 1
     if row.status in ("dead", "parked"):
@@ -230,7 +231,8 @@ def _undone(store: Store, found: Findings, row: RunRow, audit: JournalAudit) -> 
 
 def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalAudit) -> None:
     """Check that the journal and the ledger agree on what happened."""
-    lost, stuck = found["none lost"], found["compensated"]
+    lost = found["none lost"]
+    stuck = found["compensated"]
     acted = summary.of_run.get(row.id, set())
     if row.workflow == ITEM:
         if row.status == "done" and not acted:
@@ -338,12 +340,10 @@ def _lost(found: Findings, wanted: set[str] | None) -> None:
 
 
 def _outside(scope: Scope, found: Findings) -> None:
-    twice, stale, redone, summary = (
-        found["no action twice"],
-        found["no stale fence"],
-        found["redone"],
-        scope.summary,
-    )
+    twice = found["no action twice"]
+    stale = found["no stale fence"]
+    redone = found["redone"]
+    summary = scope.summary
     if summary is None:
         twice.is_unknown("what was really done outside, because there is no ledger")
         stale.is_unknown("whether a step acted outside under an old fence, without a ledger")
@@ -368,10 +368,8 @@ def _outside(scope: Scope, found: Findings) -> None:
 
 
 def _recovery(scope: Scope, found: Findings) -> None:
-    recovery, all_of_them = (
-        found["recovery"],
-        [one for some in found.recoveries.values() for one in some],
-    )
+    recovery = found["recovery"]
+    all_of_them = [one for some in found.recoveries.values() for one in some]
     recovery.looked_at = len(all_of_them)
     recovery.facts |= {
         "objective": scope.objective,

@@ -46,7 +46,8 @@ class Claims:
         journals, is ahead of this host's clock, which stamps logs and faults.
         """
         self._members = {member.number: member for member in members}
-        self._ahead, self._lease = ahead, lease
+        self._ahead = ahead
+        self._lease = lease
         found: dict[str, list[Claim]] = defaultdict(list)
         self.overtaken = 0
         """Run executions whose write the store refused."""
@@ -77,7 +78,8 @@ class Claims:
         number = bisect_right([claim.fence for claim in claims], end.fence)
         if not end.fence or number == len(claims):
             return None
-        last, following = claims[number - 1] if number else None, claims[number]
+        last = claims[number - 1] if number else None
+        following = claims[number]
         if following_end is not None and following.fence > following_end.fence:
             return None
         if last is not None and last.fence != end.fence:

@@ -115,7 +115,10 @@ class Experiment:
 
         `folder` must exist; it receives the workers' logs and the ledger.
         """
-        self._options, self._work, self._folder, self._view = options, work, folder, view
+        self._options = options
+        self._work = work
+        self._folder = folder
+        self._view = view
         self._ledgers: subprocess.Popen[bytes] | None = None
         """The ledger's process, while it exists."""
 
@@ -165,14 +168,16 @@ class Experiment:
         fleet: Fleet,
         faults: FaultInjector,
     ) -> Outcome:
-        options, began = self._options, time.time()
+        options = self._options
+        began = time.time()
         try:
             if not where.exclusive:
                 load.start()
             fleet.start_all()
             self._until_up(fleet, load, faults)
             self._view.phase = "storm"
-            fleet.began, began = time.monotonic(), time.time()
+            fleet.began = time.monotonic()
+            began = time.time()
             fleet.spans.clear()
             for member in fleet.there():
                 member.since = fleet.began
@@ -485,7 +490,9 @@ def own_checks(
     verdict: Verdict, options: Options, fleet: Fleet, faults: FaultInjector, load: LoadGenerator
 ) -> None:
     """Add the checks that need the submissions and the faults."""
-    drains, ended, redone = verdict["drains"], verdict["ended"], verdict["redone"]
+    drains = verdict["drains"]
+    ended = verdict["ended"]
+    redone = verdict["redone"]
     drains.looked_at = len(faults.drains) + len(faults.too_late)
     drains.facts = {"grace": options.grace, "seconds": percentiles(faults.drains)}
     for text in faults.too_late:

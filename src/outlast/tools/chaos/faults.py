@@ -59,12 +59,10 @@ class FaultInjector:
         `keeps_everybody_out` returns whether a stopped process holds a lock that blocks every other
         worker.
         """
-        self.fleet, self.grace, self._server, self._server_signal = (
-            fleet,
-            grace,
-            server,
-            server_signal,
-        )
+        self.fleet = fleet
+        self.grace = grace
+        self._server = server
+        self._server_signal = server_signal
         self._keeps_everybody_out = keeps_everybody_out
         self._under_way: list[Iterator[None]] = []
         self.injected: list[InjectedFault] = []
@@ -94,7 +92,8 @@ class FaultInjector:
         now = time.monotonic()
         self._stalled += max(0.0, now - self._looked - STALL_SECONDS)
         self._looked = now
-        before, self._under_way = self._under_way, []
+        before = self._under_way
+        self._under_way = []
         left = [one for one in before if next(one, self) is None]
         # A fault may have started others.
         self._under_way = left + self._under_way
@@ -227,7 +226,8 @@ class FaultInjector:
         if member.state == "starting":
             self.fleet.kill(member)
             return
-        began, stalled = time.monotonic(), self._stalled
+        began = time.monotonic()
+        stalled = self._stalled
         self.fleet.term(member, kind=kind)
         while not member.gone:
             yield

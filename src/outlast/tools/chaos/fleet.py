@@ -171,7 +171,8 @@ class Fleet:
         self.spans.append(
             Span(member.lane, member.state, member.since - self.began, now - self.began)
         )
-        member.state, member.since = state, now
+        member.state = state
+        member.since = now
 
     # -- signals
 

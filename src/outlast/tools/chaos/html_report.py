@@ -12,9 +12,13 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-WIDTH, LEFT, RIGHT = 1000, 70, 16
-LANE, TOP = 22, 30
-BARS, BARS_HEIGHT = 30, 160
+WIDTH = 1000
+LEFT = 70
+RIGHT = 16
+LANE = 22
+TOP = 30
+BARS = 30
+BARS_HEIGHT = 160
 LETTERS = {"term": "T", "kill": "K", "stop": "S", "rolling": "R", "fleet": "F", "server": "D"}
 """Marks on the timeline."""
 
@@ -85,7 +89,9 @@ def command(report: dict[str, Any]) -> str:
 
 
 def _numbers(report: dict[str, Any]) -> str:
-    faults, work, recovery = report["blows"], report["work"], _fact(report, "recovery")
+    faults = report["blows"]
+    work = report["work"]
+    recovery = _fact(report, "recovery")
     redone = _fact(report, "redone")
     shown = {
         "blows": faults["struck"],
@@ -124,7 +130,8 @@ def _fact(report: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _timeline(report: dict[str, Any]) -> str:
-    lanes, end = report["workers"]["lanes"], max(report["seconds"], 0.001)
+    lanes = report["workers"]["lanes"]
+    end = max(report["seconds"], 0.001)
     height = TOP + lanes * LANE + LANE + 28
 
     def x(seconds: float) -> float:
@@ -147,7 +154,8 @@ def _timeline(report: dict[str, Any]) -> str:
             'var(--line)"/>'
         )
     for lane, state, begin, until in report["workers"]["spans"]:
-        y, left = TOP + (lane - 1) * LANE, x(begin)
+        y = TOP + (lane - 1) * LANE
+        left = x(begin)
         wide = max(0.8, x(until) - left)
         parts.append(
             f'<rect x="{left:.1f}" y="{y + 2}" width="{wide:.1f}" height="14" rx="2" style="fill: '
@@ -181,7 +189,8 @@ def _timeline(report: dict[str, Any]) -> str:
 
 
 def _fault(fault: dict[str, Any], x: Any, lanes: int) -> str:
-    at, letter = x(fault["at"]), LETTERS.get(fault["kind"], "?")
+    at = x(fault["at"])
+    letter = LETTERS.get(fault["kind"], "?")
     said = f"<title>{fault['at']:.1f} s {_e(fault['kind'])}: {_e(fault['said'])}</title>"
     if fault["kind"] in ("server", "fleet", "rolling"):
         foot = TOP + lanes * LANE
@@ -210,7 +219,8 @@ def _histogram(seconds: Sequence[float], objective: float) -> str:
     counts = [0] * (int(top / step) + 1)
     for one in seconds:
         counts[int(one / step)] += 1
-    height, inner = BARS_HEIGHT + 50, WIDTH - LEFT - RIGHT
+    height = BARS_HEIGHT + 50
+    inner = WIDTH - LEFT - RIGHT
     wide = inner / len(counts)
     parts = [
         (

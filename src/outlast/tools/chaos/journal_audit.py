@@ -37,7 +37,8 @@ class FenceAudit:
                 f"entry {entry.seq} ({entry.kind}) has fence {fence}, which was void by then"
             )
         if fence > self._fence:
-            self._fence, self._void = fence, False
+            self._fence = fence
+            self._void = False
         if entry.fence < 0 or entry.kind in VOIDING:
             self._void = True
 

@@ -58,13 +58,15 @@ class Ledger:
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Carry out a request and return the answer. None means: cut the connection."""
-        do, key = request["do"], request["key"]
+        do = request["do"]
+        key = request["key"]
         fault = request.get("fault", "") if key not in self._faulted else ""
         self._faulted.add(key)
         await asyncio.sleep(request.get("delay", 0.0))
         if fault == "refuse":
             return {"refused": True}
-        run, fence = request["run"], request["fence"]
+        run = request["run"]
+        fence = request["fence"]
         newest = self._newest.get(run, 0)
         if do != BEGAN and fence < newest:
             await self._write(request, what="refused", newest=newest)
@@ -107,8 +109,10 @@ class Ledger:
 
     def _sync(self) -> None:
         assert self._synced is not None
-        lines, self._unsynced = self._unsynced, []
-        synced, self._synced = self._synced, None
+        lines = self._unsynced
+        self._unsynced = []
+        synced = self._synced
+        self._synced = None
         self._file.write(b"".join(lines))
         os.fsync(self._file.fileno())
         synced.set_result(None)

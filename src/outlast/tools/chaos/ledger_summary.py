@@ -34,7 +34,10 @@ class LedgerSummary:
             self.add(line)
 
     def add(self, line: dict[str, Any]) -> None:
-        what, key, run, fence = line["what"], line["key"], line["run"], line["fence"]
+        what = line["what"]
+        key = line["key"]
+        run = line["run"]
+        fence = line["fence"]
         self.counts[what] += 1
         self.signs[run].setdefault(fence, line.get("at", 0.0))
         if what in ("act", "undo"):

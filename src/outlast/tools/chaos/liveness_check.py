@@ -29,7 +29,8 @@ class LiveWorkers(NamedTuple):
 
 
 def live_workers(store: Store, scope: Scope) -> LiveWorkers:
-    now, workers = store.now(), store.workers()
+    now = store.now()
+    workers = store.workers()
     late = frozenset(
         worker.id
         for worker in workers
@@ -61,7 +62,8 @@ def under_way(store: Store, scope: Scope, found: Findings, there: LiveWorkers, r
     if row.status == "running":
         _held(store, scope, found, there, row)
         return
-    now, due = store.now(), max(row.due, row.created)
+    now = store.now()
+    due = max(row.due, row.created)
     if due >= NEVER or now - due <= scope.objective:
         return
     returned = row.status == "queued" and (row.interrupted is not None or row.deaths_in_a_row > 0)

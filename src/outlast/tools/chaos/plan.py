@@ -86,11 +86,13 @@ def _drawn(dice: random.Random, kinds: Sequence[Kind]) -> Kind:
 
 
 def _fault(dice: random.Random, at: float, kind: Kind, lease: float) -> Fault:
-    pick, chance = dice.random(), dice.random()
+    pick = dice.random()
+    chance = dice.random()
     seconds = 0.0
     # Most stops outlast the lease: the resumed worker is overtaken and still tries to write.
     if kind == "stop":
-        within, beyond = dice.uniform(0.1, 0.6) * lease, dice.uniform(1.5, 4.0) * lease
+        within = dice.uniform(0.1, 0.6) * lease
+        beyond = dice.uniform(1.5, 4.0) * lease
         seconds = within if chance < 0.25 else beyond
     elif kind == "server":
         seconds = dice.uniform(*OUTAGE_SECONDS)

@@ -22,7 +22,10 @@ def document(outcome: Outcome) -> dict[str, Any]:
 
     Times are seconds since the first fault could fall, unless they are written as dates.
     """
-    options, fleet, faults, load = outcome.options, outcome.fleet, outcome.faults, outcome.load
+    options = outcome.options
+    fleet = outcome.fleet
+    faults = outcome.faults
+    load = outcome.load
     given = asdict(options) | {"store": masked(options.store) if options.store else None}
     return {
         "version": VERSION,

@@ -50,7 +50,8 @@ class Lines(View):
     def __init__(self, file: Any = None) -> None:
         super().__init__()
         self._file = sys.stdout if file is None else file
-        self._told, self._due = 0, 0.0
+        self._told = 0
+        self._due = 0.0
 
     def show(self, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
         for fault in faults.injected[self._told :]:
@@ -87,10 +88,8 @@ class Screen(View):
         from rich.console import Group
         from rich.text import Text
 
-        text, last = (
-            Text(no_wrap=True, overflow="ellipsis"),
-            Text(no_wrap=True, overflow="ellipsis"),
-        )
+        text = Text(no_wrap=True, overflow="ellipsis")
+        last = Text(no_wrap=True, overflow="ellipsis")
         clock = "" if self.phase == "starting" else f"  {time.monotonic() - fleet.began:.0f} s"
         text.append(f"outlast chaos  {self.phase}{clock}\n\n", style="bold")
         for member in fleet.there():
@@ -111,7 +110,8 @@ class Screen(View):
 
 
 def _stand(phase: str, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> str:
-    seen, kinds = load.seen, Counter(fault.kind for fault in faults.injected)
+    seen = load.seen
+    kinds = Counter(fault.kind for fault in faults.injected)
     away = "  the store is away" if load.away else ""
     struck = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
     return (

@@ -33,7 +33,8 @@ class Work:
 
     def __init__(self, seed: int, calls: Sequence[tuple[Workflow[..., Any], Any]]) -> None:
         """Generate `calls` in turn: workflows with their arguments, a list or an object."""
-        self.seed, self._calls = seed, calls
+        self.seed = seed
+        self._calls = calls
         self.queue = f"chaos-{seed}"
         self.items: str | None = None
         """The queue of items, if there are any."""

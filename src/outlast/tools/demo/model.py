@@ -35,7 +35,8 @@ class Gate:
     """Hold the first caller until the gate is opened."""
 
     def __init__(self) -> None:
-        self.reached, self.opened = threading.Event(), threading.Event()
+        self.reached = threading.Event()
+        self.opened = threading.Event()
 
     def hold(self) -> None:
         if not self.reached.is_set():

@@ -13,7 +13,9 @@ import outlast
 from outlast.tools.demo.state import Event
 from outlast.tools.demo.view import WIDTH, Frame, Line, event_line, plain
 
-ROW, COLUMN, EDGE = 18, 8.43, 16
+ROW = 18
+COLUMN = 8.43
+EDGE = 16
 FRAME_SECONDS_MAX = 1.6
 """Longest time one frame is shown. Longer waits are cut."""
 END_SECONDS = 14.0
@@ -42,7 +44,8 @@ def picture(frames: Sequence[Frame], end: Sequence[Line], date: str) -> str:
     """
     shown = _chosen(frames)
     rows = max(len(lines) for lines in (*(frame.lines for frame in shown), end))
-    width, height = round(WIDTH * COLUMN + 2 * EDGE), rows * ROW + 2 * EDGE
+    width = round(WIDTH * COLUMN + 2 * EDGE)
+    height = rows * ROW + 2 * EDGE
     seconds = [min(after.at - one.at, FRAME_SECONDS_MAX) for one, after in pairwise(shown)]
     seconds += [FRAME_SECONDS_MAX, END_SECONDS] if shown else [END_SECONDS]
     groups = [_group(frame.lines, number) for number, frame in enumerate(shown)]
@@ -103,9 +106,12 @@ def _colours() -> str:
 
 def _motion(seconds: Sequence[float]) -> str:
     """Return the CSS that shows each frame in its own part of the animation."""
-    whole, begin, rules = sum(seconds), 0.0, []
+    whole = sum(seconds)
+    begin = 0.0
+    rules = []
     for number, length in enumerate(seconds):
-        here, then = 100 * begin / whole, 100 * (begin + length) / whole
+        here = 100 * begin / whole
+        then = 100 * (begin + length) / whole
         before = "0% { visibility: hidden } " if number else ""
         after = "" if number == len(seconds) - 1 else f"{then:.2f}%, 100% {{ visibility: hidden }} "
         rules.append(

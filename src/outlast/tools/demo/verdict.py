@@ -44,7 +44,9 @@ def _ended(facts: Facts) -> Iterator[str]:
 
 
 def _stopped(facts: Facts) -> Iterator[str]:
-    call, drain, run = facts.tool_call, facts.drains.get("A"), facts.runs.get(STOPPED)
+    call = facts.tool_call
+    drain = facts.drains.get("A")
+    run = facts.runs.get(STOPPED)
     if run is None or (run.row.interruptions, run.row.deaths) != (1, 0):
         yield f"{STOPPED} was not interrupted once"
     term = facts.result.signals.term

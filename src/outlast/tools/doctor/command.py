@@ -163,7 +163,8 @@ _STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level
 def _show(findings: list[Finding]) -> None:
     from rich.text import Text
 
-    out, width = console(), max((len(one.check) for one in findings), default=0)
+    out = console()
+    width = max((len(one.check) for one in findings), default=0)
     for one in findings:
         what = Text(one_line(one.what))
         if one.where:

@@ -71,7 +71,8 @@ def shell_in(words: Sequence[str]) -> Shell | None:
         return None
     if name_of(words[start]) not in SHELLS:
         return Shell(None, words[start]) if words[start].endswith(".sh") else None
-    name, rest = name_of(words[start]), iter(words[start + 1 :])
+    name = name_of(words[start])
+    rest = iter(words[start + 1 :])
     for word in rest:
         if _WITH_WORD.fullmatch(word):
             next(rest, None)
@@ -99,7 +100,8 @@ def _commands(line: str) -> list[_Simple]:
         tokens = line.split()
     found: list[_Simple] = []
     words: list[str] = []
-    before, comment = "", False
+    before = ""
+    comment = False
     for token in [*tokens, "\n"]:
         if not set(token) <= set(_SEPARATORS):
             comment = comment or token.startswith("#")
@@ -116,7 +118,9 @@ def _commands(line: str) -> list[_Simple]:
 
 def _tokens(line: str) -> list[str]:
     lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    lexer.whitespace = " \t\r"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
     return list(lexer)
 
 
@@ -246,7 +250,8 @@ def _seconds(words: Sequence[str]) -> float | None:
         words = words[1:]
     if not words or name_of(words[0]) in SHORT:
         return 0.0
-    name, rest = name_of(words[0]), [word for word in words[1:] if not word.startswith("-")]
+    name = name_of(words[0])
+    rest = [word for word in words[1:] if not word.startswith("-")]
     if name == "sleep":
         lengths = [seconds_of(word) for word in rest]
         return (

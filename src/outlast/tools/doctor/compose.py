@@ -56,7 +56,8 @@ def _whole(services: dict[str, dict[str, Any]], name: str) -> tuple[dict[str, An
 
     The second value says whether a part of that is in another file.
     """
-    said, seen = services[name], {name}
+    said = services[name]
+    seen = {name}
     while (base := said.get("extends")) is not None:
         other = text_of(base) or text_of(table(base).get("service"))
         if table(base).get("file") is not None or other not in services or other in seen:

@@ -27,10 +27,12 @@ class _Stage:
 
 def dockerfile(path: str, text: str) -> Workload:
     stages: dict[str, _Stage] = {}
-    stage, name = _Stage(), ""
+    stage = _Stage()
+    name = ""
     for line in re.sub(r"\\[ \t]*\n(?:\s*#.*\n)*", " ", text).splitlines():
         word, _, rest = line.strip().replace("\t", " ").partition(" ")
-        word, rest = word.upper(), rest.strip()
+        word = word.upper()
+        rest = rest.strip()
         if word == "FROM":
             stages[name] = stage
             of, name = _from(rest)

@@ -91,10 +91,8 @@ def runs(facts: Facts) -> Iterator[Finding]:
                 where,
             )
     if not trouble:
-        ready, delayed = (
-            sum(one.ready for one in found.queues),
-            sum(one.delayed for one in found.queues),
-        )
+        ready = sum(one.ready for one in found.queues)
+        delayed = sum(one.delayed for one in found.queues)
         yield ok("runs", f"no run is parked, dead or stuck; {ready} queued, {delayed} delayed.")
 
 

@@ -47,7 +47,8 @@ def steps(facts: Facts) -> Iterator[Finding]:
     if facts.store is None:
         return
     has = step_seconds(facts.loaded.settings)
-    never, mostly = [], []
+    never = []
+    mostly = []
     measured = {
         pair: found for pair, found in facts.store.durations.items() if len(found) >= SAMPLES_MIN
     }

@@ -74,7 +74,8 @@ def mount_of(path: Path, table: Path = Path("/proc/self/mountinfo")) -> Mount | 
     best: Mount | None = None
     for line in lines:
         before, mark, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
+        fields = before.split()
+        kind = after.split()
         if not mark or len(fields) < 5 or len(kind) < 2:
             continue
         point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])

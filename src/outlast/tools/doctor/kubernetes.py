@@ -151,7 +151,8 @@ def _env(container: dict[str, Any], maps: Mapping[str, dict[str, Any]]) -> dict[
     """
     found, elsewhere = _env_from(container, maps)
     for one in map(table, listed(container.get("env"))):
-        name, value = text_of(one.get("name")), one.get("value")
+        name = text_of(one.get("name"))
+        value = one.get("value")
         if one.get("valueFrom"):
             value = _value_from(table(one["valueFrom"]), maps)
         # The value refers to another variable of the pod.
@@ -202,7 +203,8 @@ def _pre_stop(stop: dict[str, Any]) -> float | None:
 def _probe(probe: Any) -> tuple[str | None, float | None]:
     said = table(probe)
     path = table(said.get("httpGet")).get("path")
-    every, times = seconds_of(said.get("periodSeconds")), seconds_of(said.get("failureThreshold"))
+    every = seconds_of(said.get("periodSeconds"))
+    times = seconds_of(said.get("failureThreshold"))
     patience = (
         (10.0 if every is None else every) * (3.0 if times is None else times) if said else None
     )

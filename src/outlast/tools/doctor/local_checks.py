@@ -37,7 +37,9 @@ Any FUSE file system counts too, except those in LOCAL_FUSE.
 """
 LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs"}
 PASSING = {"overlay", "aufs", "fuse.fuse-overlayfs", "tmpfs", "ramfs"}
-FREE_ERROR, FREE_WARNING, FREE_SHARE = 100_000_000, 1_000_000_000, 0.05
+FREE_ERROR = 100_000_000
+FREE_WARNING = 1_000_000_000
+FREE_SHARE = 0.05
 SECRET_CHARACTERS_MIN = 16
 
 

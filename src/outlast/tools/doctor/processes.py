@@ -44,7 +44,8 @@ def signals(facts: Facts) -> Iterator[Finding]:
 
 
 def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
-    own, last = chain[0], chain[-1]
+    own = chain[0]
+    last = chain[-1]
     where = f"worker {worker}, pid {own.pid}"
     if own.ignores_term:
         return error(
@@ -87,7 +88,8 @@ def _waits_in_front(chain: tuple[Process, ...]) -> bool:
 
     A person's interactive shell has neither.
     """
-    between, first = chain[1:-1], chain[-1]
+    between = chain[1:-1]
+    first = chain[-1]
     if not between or first.pid != 1 or first.name in TELL_ALL:
         return False
     return all(

@@ -67,7 +67,8 @@ def postgres(facts: Facts) -> Iterator[Finding]:
     if facts.scheme != "postgresql" or not facts.server:
         yield from _silent("postgresql", facts)
         return
-    said, found = facts.server, False
+    said = facts.server
+    found = False
     for name, what, fix in _DURABLE:
         if said.get(name) == "off":
             found = True
@@ -102,7 +103,8 @@ def postgres(facts: Facts) -> Iterator[Finding]:
             "Give workers a direct address (or session pooling), or lower poll and lease; "
             "?pooler=yes saves finding out.",
         )
-    most, used = int(said.get("max_connections", 0)), int(said.get("used", 0))
+    most = int(said.get("max_connections", 0))
+    used = int(said.get("used", 0))
     if most and used > most * 0.8:
         found = True
         yield warning(
@@ -128,7 +130,8 @@ def _silent(scheme: str, facts: Facts) -> Iterator[Finding]:
 
 
 def _skew(check: str, facts: Facts) -> Iterator[Finding]:
-    skew, trip = float(facts.server.get("skew", 0.0)), float(facts.server.get("trip", 0.0))
+    skew = float(facts.server.get("skew", 0.0))
+    trip = float(facts.server.get("trip", 0.0))
     if abs(skew) > SKEW_SECONDS + trip:
         yield warning(
             check,

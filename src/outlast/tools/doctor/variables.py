@@ -19,7 +19,8 @@ def filled(text: str, known: Mapping[str, str] = {}) -> str:
     def value(found: re.Match[str]) -> str:
         if found["escaped"]:
             return "$"
-        name, mark = found["bare"] or found["name"], found["mark"] or ""
+        name = found["bare"] or found["name"]
+        mark = found["mark"] or ""
         if name in known:
             return known[name]
         return found["rest"] if mark.endswith("-") else ELSEWHERE
