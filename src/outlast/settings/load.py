@@ -2,6 +2,10 @@
 
 In order of precedence: keywords, OUTLAST_… variables, .env, files of secrets, variables of other
 tools, defaults.
+
+pydantic-settings would read the first four. It is not used because its import takes 100 ms, three
+times as long as opening an app, and because it reports neither the source of a value nor unknown
+variables. python-dotenv, which comes with it, parses .env files that name a setting.
 """
 
 from __future__ import annotations

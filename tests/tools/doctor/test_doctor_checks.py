@@ -12,9 +12,10 @@ from outlast.shutdown.report import DrainReport
 from outlast.store.fleet import Stall
 from outlast.store.rows import QueueRow, WorkerRow
 from outlast.tools.doctor import fleet, grace, local_checks, processes, servers
-from outlast.tools.doctor.facts import Facts, Folder, InStore
+from outlast.tools.doctor.facts import Facts, InStore
 from outlast.tools.doctor.finding import Level
 from outlast.tools.doctor.host import Mount, Process
+from outlast.tools.doctor.store_folder import Folder
 
 NOW = 1_000_000.0
 QUEUE = QueueRow("default", 3, 1, 0, 0, 0, NOW - 5, 0, 0, None, None)

@@ -122,13 +122,13 @@ def test_a_folder_that_cannot_be_written():
     folder.chmod(0o555)
     code = f"""
 import os
-from outlast.tools.doctor import facts
+from outlast.tools.doctor.store_folder import store_folder
 from outlast.store.address import store_at
 store, under = store_at("sqlite:///{folder}/x.db"), store_at("sqlite:///{folder}/shut/in/x.db")  # everything is imported: the libraries may be root's alone
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
-print(facts._folder(store).writable, facts._folder(under).writable)
+print(store_folder(store).writable, store_folder(under).writable)
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -144,13 +144,13 @@ print(facts._folder(store).writable, facts._folder(under).writable)
 
 def test_a_link_leads_to_where_the_store_is(tmp_path, monkeypatch):
     from outlast.store.address import store_at
-    from outlast.tools.doctor import facts
+    from outlast.tools.doctor import store_folder
     from outlast.tools.doctor.host import Mount
 
-    monkeypatch.setattr(facts, "mount_of", lambda path: Mount(str(path), "ext4", "x"))
+    monkeypatch.setattr(store_folder, "mount_of", lambda path: Mount(str(path), "ext4", "x"))
     (tmp_path / "away").mkdir()
     (tmp_path / "x.db").symlink_to(tmp_path / "away" / "x.db")
-    found = facts._folder(store_at(f"sqlite:///{tmp_path}/x.db"))
+    found = store_folder.store_folder(store_at(f"sqlite:///{tmp_path}/x.db"))
     assert found.mount.point == str((tmp_path / "away").resolve())
 
 

@@ -5,12 +5,9 @@ Each part may be missing. The reason is recorded instead.
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
-import stat
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -26,7 +23,9 @@ from outlast.store.private_files import lock
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow, WorkerRow
 from outlast.store.tolerant_rows import legible
-from outlast.tools.doctor.host import Mount, Process, ancestry, folder_of, mount_of
+from outlast.tools.doctor.host import Process, ancestry
+from outlast.tools.doctor.server_facts import server_facts
+from outlast.tools.doctor.store_folder import Folder, store_folder
 from outlast.tools.doctor.workload import Workload
 
 DRAINS = 50
@@ -34,30 +33,6 @@ DRAINS = 50
 STEPS_MAX = 2_000
 COPY_BYTES_MAX = 200_000_000
 """Largest file store that the doctor copies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The location of a store that is a file."""
-
-    path: Path
-    exists: bool
-    writable: bool
-    """Whether this user may write the store, its folder and the files beside it."""
-    free: int
-    size: int
-    mount: Mount | None
-    """None where the system does not report it."""
-    open_to_others: tuple[str, ...] = ()
-    """Paths that every user of this machine may read or write.
-
-    These are the database, the files and folders beside it, or the folder of a file store.
-    """
-    read_only: bool = False
-    """Whether this user may read but not write the store itself.
-
-    It belongs to another user, or the mount is read-only.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +85,12 @@ def gather(loaded: Loaded, *, proc: Path = Path("/proc")) -> Facts:
     facts: dict[str, Any] = {
         "loaded": loaded,
         "scheme": scheme,
-        "folder": _folder(store) if scheme in ("sqlite", "file") else None,
+        "folder": store_folder(store) if scheme in ("sqlite", "file") else None,
         "has_proc": (proc / "self").exists(),
     }
     try:
         there, known = store.versions()
-        facts |= _server(scheme, address)
+        facts |= server_facts(scheme, address)
         facts["read_only"] = _is_read_only(facts)
         if (why := _unopened(scheme, there, known)) is not None:
             return Facts(**facts, store_error=why)
@@ -222,140 +197,3 @@ def _in_store(store: Store) -> InStore:
         drains=tuple(map(DrainReport.of, store.drains(DRAINS))),
         durations=store.durations(pairs) if pairs else {},
     )
-
-
-def _folder(store: Any) -> Folder:
-    path = Path(getattr(store, "path", None) or store.folder).absolute()
-    # A link may lead to another file system.
-    real = Path(os.path.realpath(path))
-    try:
-        there = folder_of(real)
-        room = os.statvfs(there) if hasattr(os, "statvfs") else None
-        exists = path.exists()
-    # A parent folder is closed to this user.
-    except OSError:
-        return Folder(path, exists=False, writable=False, free=-1, size=-1, mount=mount_of(real))
-    read_only = exists and os.access(real, os.R_OK) and not os.access(real, os.W_OK)
-    return Folder(
-        path,
-        exists,
-        _is_writable(real, there),
-        room.f_bavail * room.f_frsize if room else -1,
-        room.f_blocks * room.f_frsize if room else -1,
-        mount_of(there),
-        _open_to_others(real),
-        read_only,
-    )
-
-
-def _open_to_others(path: Path) -> tuple[str, ...]:
-    """Return the store's paths whose modes let other users in. Missing files will be private."""
-    if not hasattr(os, "geteuid"):
-        return ()
-    rights = {one: one.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) for one in _files_of(path)}
-    return tuple(str(one) for one, others in rights.items() if others)
-
-
-def _is_writable(path: Path, there: Path) -> bool:
-    """Return whether this user may write the store, its folder and what lies beside a database.
-
-    The first user of the database created -wal, -shm and the lock folder. That may be another user.
-    """
-    return os.access(there, os.W_OK | os.X_OK) and all(
-        os.access(one, os.W_OK) for one in _files_of(path)
-    )
-
-
-def _files_of(path: Path) -> list[Path]:
-    """Return the existing paths of a store.
-
-    These are the file or folder itself, and what lies beside a database.
-    """
-    named = (path.with_name(f"{path.name}{end}") for end in ("", "-wal", "-shm", ".d"))
-    return [one for one in named if one.exists()]
-
-
-def _server(scheme: str, address: str) -> dict[str, Any]:
-    """Return the server's report on itself, or the error.
-
-    Return nothing for stores without a server.
-
-    A failure here must not hide what the store reports.
-    """
-    asks = {"postgresql": _postgres, "redis": _redis}.get(scheme)
-    if asks is None:
-        return {}
-    from outlast.store.redis.connection import Lost
-
-    try:
-        return {"server": asks(address)}
-    except (OutlastError, Lost) as error:
-        return {"server_error": str(error)}
-
-
-def _postgres(address: str) -> Mapping[str, Any]:
-    import psycopg
-
-    from outlast.store.postgres.address import parse
-    from outlast.store.postgres.connection import Connection
-    from outlast.store.postgres.failures import translate
-
-    parsed = parse(address)
-    db = Connection(parsed)
-    try:
-        asked = time.time()
-        ((now,),) = db.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
-        answered = time.time()
-        names = (
-            "server_version",
-            "fsync",
-            "synchronous_commit",
-            "full_page_writes",
-            "max_connections",
-            "transaction_read_only",
-        )
-        values = {name: db.execute("SELECT current_setting(%s)", (name,))[0][0] for name in names}
-        ((used,),) = db.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-        )
-        ((replica,),) = db.execute("SELECT pg_is_in_recovery()")
-        rights = db.execute(
-            "SELECT has_table_privilege(c.oid, 'INSERT, UPDATE') FROM pg_class c "
-            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = "
-            "'runs'",
-            (parsed.schema,),
-        )
-    except (psycopg.Error, OSError) as error:
-        raise translate(error, parsed, sent=False, usable=False) from error
-    finally:
-        db.drop()
-    return {
-        **values,
-        "used": used,
-        "replica": replica,
-        "pooler": db.pooler,
-        "may_write": rights[0][0] if rights else None,
-        "skew": now - (asked + answered) / 2,
-        "trip": answered - asked,
-    }
-
-
-def _redis(address: str) -> Mapping[str, Any]:
-    from outlast.store.redis.connection import RedisConnection, parse
-    from outlast.store.redis.server_warnings import dangers, info, setting
-
-    line = RedisConnection(parse(address))
-    line.connect()
-    try:
-        asked = time.time()
-        seconds, micros = line.call("TIME")
-        answered = time.time()
-        return {
-            "dangers": dangers(line),
-            "version": info(line, "server").get("redis_version", ""),
-            "appendfsync": setting(line, "appendfsync"),
-            "skew": int(seconds) + int(micros) / 1e6 - (asked + answered) / 2,
-            "trip": answered - asked,
-        }
-    finally:
-        line.drop()
