@@ -5,7 +5,8 @@
 
 A mutant is one small change in a function: a comparison, a constant, a condition, a call left out. The
 script collects the tests once. For each mutant it forks, replaces the code of the function in memory, and
-runs tests that execute the changed line (at most TESTS_MAX of them, spread evenly) until one fails. A mutant
+runs tests that execute the changed line until one fails. It runs at most TESTS_MAX of them. Half are those
+that also execute the rarest lines nearby, since few tests enter an unusual branch. A mutant
 that fails no test survives: either nothing checks that line, or the change makes no difference. A mutant
 whose tests do not end in time counts as killed. A mutant that could not be put in place is an error and
 counts as neither.
@@ -38,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/outlast"
 TARGETS = ("api", "engine", "execution", "shutdown", "store")
 TESTS_MAX = 60
+NEAR_LINES = 6
 MUTANT_SECONDS = 120.0
 
 PASSED, FAILED, BROKEN = 0, 1, 2
@@ -175,20 +177,33 @@ class Reach:
         self._data.read()
         self._lines: dict[str, dict[int, set[str]]] = {}
 
-    def tests(self, mutant: Mutant) -> set[str]:
+    def tests(self, mutant: Mutant) -> list[str]:
+        """Return the tests that execute the line, those of rare lines nearby first."""
         if mutant.path not in self._lines:
             found = self._data.contexts_by_lineno(str(ROOT / mutant.path))
             self._lines[mutant.path] = {
                 line: {context.rpartition("|")[0] for context in contexts if "|" in context}
                 for line, contexts in found.items()
             }
-        return self._lines[mutant.path].get(mutant.line, set())
+        lines = self._lines[mutant.path]
+        near = [lines.get(line, set()) for line in range(mutant.line - 2, mutant.line + NEAR_LINES)]
+
+        def rarity(test: str) -> int:
+            return min(len(tests) for tests in near if test in tests)
+
+        return sorted(lines.get(mutant.line, set()), key=lambda test: (rarity(test), test))
+
+
+def chosen_of(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return at most TESTS_MAX tests: the first ones, and the rest spread evenly."""
+    first, rest = items[: TESTS_MAX // 2], items[TESTS_MAX // 2 :]
+    return first + rest[:: max(2 * len(rest) // TESTS_MAX, 1)][: TESTS_MAX // 2]
 
 
 class Session:
     """A pytest plugin: in place of the tests it runs the mutants."""
 
-    def __init__(self, sample: list[tuple[Mutant, set[str]]], jobs: int, report: Path) -> None:
+    def __init__(self, sample: list[tuple[Mutant, list[str]]], jobs: int, report: Path) -> None:
         self._sample, self._jobs, self._report = sample, jobs, report
         self.results: list[tuple[str, Mutant]] = []
 
@@ -199,11 +214,11 @@ class Session:
         while waiting or running:
             while waiting and len(running) < self._jobs:
                 mutant, tests = waiting.pop()
-                chosen = [items[test] for test in sorted(tests) if test in items]
-                if not chosen:
+                reaching = [items[test] for test in tests if test in items]
+                if not reaching:
                     self._note("unreached", mutant)
                     continue
-                chosen = chosen[:: max(len(chosen) // TESTS_MAX, 1)][:TESTS_MAX]
+                chosen = chosen_of(reaching)
                 running[self._fork(session, mutant, chosen)] = mutant, time.monotonic()
             self._collect(running)
         return True
