@@ -216,6 +216,22 @@ def test_items_are_put_claimed_acked_and_nacked():
     assert App().do(main) == ([], 2)
 
 
+def test_acked_items_are_forgotten_after_their_time():
+    """Also the last ones, after which nothing is acked any more."""
+
+    async def main(app):
+        queue = app.queue("q")
+        for id in ("one", "two"):
+            await queue.put(id, id=id)
+            await (await queue.claim()).ack()
+        await asyncio.sleep(50)
+        assert len(await app.runs(items=True)) == 2
+        await asyncio.sleep(20)
+        return await app.runs(items=True)
+
+    assert App(item_memory=60.0, poll=1.0, heartbeat=1.0, lease=1e6).do(main) == []
+
+
 def test_item_that_fails_too_often_is_a_dead_letter_that_can_be_retried():
     dead = []
 

@@ -33,15 +33,18 @@ class Sweeper:
         self._engine = engine
         self._peers = 1
         """Number of workers, including this one."""
-        self._items_acked = False
-        """Whether items were acked here. The store keeps acked items for `item_memory` seconds."""
+        self._acked_at: float | None = None
+        """When an item was last acked here, by the store's clock. None if all of them are pruned.
+
+        The store keeps acked items for `item_memory` seconds.
+        """
         self._log_backoff = LogBackoff(engine.loop.time)
         self.lost: asyncio.Future[StoreBroken] = engine.loop.create_future()
         """Done, with the error, when this process has lost its store for good."""
 
     def item_acked(self) -> None:
         """Note that there will be acked items to prune."""
-        self._items_acked = True
+        self._acked_at = self._engine.store.now()
 
     async def work(self) -> None:
         """Sweep until the engine closes. Log failures and continue."""
@@ -133,10 +136,11 @@ class Sweeper:
     async def _forget_acked(self) -> None:
         """Prune acked items that are older than `item_memory`, if any were acked here."""
         engine = self._engine
-        if not self._items_acked:
+        if self._acked_at is None:
             return
-        self._items_acked = False
         before = engine.store.now() - engine.settings.item_memory
-        pruned = PRUNE_BATCH
-        while pruned == PRUNE_BATCH:
-            pruned = await engine.writer.execute(Prune(before, PRUNE_BATCH, items=True))
+        if before > self._acked_at:
+            self._acked_at = None
+        # A short batch may only mean that time ran out.
+        while await engine.writer.execute(Prune(before, PRUNE_BATCH, items=True)):
+            pass
