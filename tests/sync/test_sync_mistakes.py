@@ -187,6 +187,33 @@ def test_the_app_cannot_be_used_in_a_workflows_own_code(app):
             app.start(call).result()
 
 
+@pytest.mark.parametrize("what", ["each", "map"])
+def test_sync_code_of_a_workflow_cannot_iterate_with_the_app(app, what):
+    use = {
+        "each": lambda: list(app.each([1, 2], id="each", key=str)),
+        "map": lambda: app.map(double.fn, [1, 2], id="map", key=str),
+    }[what]
+
+    @workflow
+    def mistaken() -> None:
+        use()
+
+    with pytest.raises(NotInStep, match=f"outlast.{what}"):
+        app.start(mistaken()).result()
+
+
+def test_the_app_can_iterate_in_a_steps_body(app):
+    @step
+    def elsewhere() -> list[int]:
+        return [item * 2 for item in app.each([1, 2], id="each", key=str)]
+
+    @workflow
+    def delegating() -> list[int]:
+        return elsewhere()
+
+    assert app.start(delegating()).result() == [2, 4]
+
+
 def test_the_app_can_be_used_in_a_steps_body(app):
     @step
     def elsewhere() -> int:
