@@ -12,7 +12,7 @@ import redis
 from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
 from outlast.store.commands import DeregisterWorker, RegisterWorker, Send, Submit, Sweep
-from outlast.store.redis.listener import MISSED_SECONDS_MIN
+from outlast.store.redis.liveness import MISSED_SECONDS_MIN
 from outlast.testing.store_hooks import kill
 from support.processes import Program, is_running, kill_quietly
 from support.waiting import WAIT_SECONDS, wait_until
@@ -187,7 +187,7 @@ def test_commit_rings_only_for_what_others_may_wait_for(store, place, client):
     store.acquire_liveness("w")
     other = store_at(place)
     other.open()
-    bell = f"{store._address.prefix}bell:0"
+    bell = f"{store._address.prefix}notify:0"
     wait_until(lambda: subscribers(client, bell) == [1])
     for number in range(3):
         rung.clear()
@@ -220,7 +220,7 @@ def test_ear_that_lost_its_connection_while_busy_subscribes_to_everything_again(
 
     store.listen(listener)
     store.acquire_liveness("w0")
-    wait_until(lambda: subscribers(client, f"{prefix}bell:0") == [1])
+    wait_until(lambda: subscribers(client, f"{prefix}notify:0") == [1])
     block.set()
     other = store_at(place)
     other.open()
@@ -234,7 +234,7 @@ def test_ear_that_lost_its_connection_while_busy_subscribes_to_everything_again(
         hold.start()
     block.clear()
     resume.set()
-    channels = [f"{prefix}bell:0", *(f"{prefix}alive:0:w{n}" for n in range(3))]
+    channels = [f"{prefix}notify:0", *(f"{prefix}alive:0:w{n}" for n in range(3))]
     wait_until(lambda: subscribers(client, *channels) == [1, 1, 1, 1])
     for hold in holds:
         hold.join()
@@ -254,7 +254,7 @@ def test_failing_listener_does_not_stop_other_listeners(store, place, client):
     store.listen(rung.set)
     store.acquire_liveness("w")
     prefix = store._address.prefix
-    wait_until(lambda: subscribers(client, f"{prefix}bell:0", f"{prefix}alive:0:w") == [1, 1])
+    wait_until(lambda: subscribers(client, f"{prefix}notify:0", f"{prefix}alive:0:w") == [1, 1])
     rung.clear()
     other = store_at(place)
     other.open()
@@ -276,7 +276,7 @@ def test_only_an_enlisted_worker_is_known_to_be_connected(store, client):
     killed = store._listener._connection
     client.client_kill_filter(_type="pubsub")
     wait_until(lambda: store._listener._connection not in (None, killed))
-    wait_until(lambda: store._listener._wanted["w"].is_set() and subscribers(client, alive) == [1])
+    wait_until(lambda: store._liveness._wanted["w"].is_set() and subscribers(client, alive) == [1])
     assert client.smembers(present) == set()
 
 
@@ -298,7 +298,7 @@ def test_prefixes_and_databases_do_not_hear_each_other(redis_server, client):
         each.open()
     one.listen(rung.set)
     one.acquire_liveness("w")
-    wait_until(lambda: subscribers(client, f"{one._address.prefix}bell:0") == [1])
+    wait_until(lambda: subscribers(client, f"{one._address.prefix}notify:0") == [1])
     assert rung.wait(WAIT_SECONDS)
     rung.clear()
     for each in (two, three):

@@ -104,7 +104,7 @@ def test_listeners_and_presence_come_back_after_a_restart(server, store, client)
     store.listen(rung.set)
     server.stop()
     server.start()
-    channels = ["{outlast}:alive:0:w", "{outlast}:bell:0"]
+    channels = ["{outlast}:alive:0:w", "{outlast}:notify:0"]
     wait_until(lambda: [count for _, count in client.pubsub_numsub(*channels)] == [1, 1])
     rung.clear()
     with opened(server.url) as other:

@@ -4,9 +4,20 @@ import math
 from uuid import uuid4
 
 import pytest
+import redis
 
+from outlast.errors import StoreBroken
 from outlast.store.address import store_at
-from outlast.store.commands import Claim, Record, RegisterWorker, Renew, Submit, SubmitMany
+from outlast.store.commands import (
+    Claim,
+    DeregisterWorker,
+    Record,
+    RegisterWorker,
+    Renew,
+    Submit,
+    SubmitMany,
+    Sweep,
+)
 from outlast.store.protocol import BadValue
 
 ODD = "\ud800"
@@ -18,6 +29,12 @@ def store(redis_server):
     store.open()
     yield store
     store.close()
+
+
+@pytest.fixture
+def client(redis_server):
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield client
 
 
 @pytest.mark.parametrize(
@@ -54,11 +71,36 @@ def test_extreme_priorities_keep_their_order(store):
     assert [row.priority for row in rows] == [2**52, 1, 0, -1, -(2**52)]
 
 
+@pytest.mark.parametrize("row", ["run:1", "worker:w"])
+def test_damaged_number_is_one_error_that_names_the_row(store, client, row):
+    """Redis has no schema that would keep it out."""
+    store.commit(
+        [
+            RegisterWorker("w", "host", 1, 30.0),
+            Submit("run", "flow", "[]", "t", "00" * 16, worker="w"),
+        ]
+    )
+    fields = ("interruptions", "created") if row == "run:1" else ("lease", "started")
+    name = "run" if row == "run:1" else "'w'"
+    for field in fields:
+        before = client.hget(f"{store._address.prefix}{row}", field)
+        client.hset(f"{store._address.prefix}{row}", field, "none")
+        with pytest.raises(StoreBroken, match=name):
+            store.run("run") if row == "run:1" else store.workers()
+        if before is None:
+            client.hdel(f"{store._address.prefix}{row}", field)
+        else:
+            client.hset(f"{store._address.prefix}{row}", field, before)
+    client.hset(f"{store._address.prefix}{row}", fields[0], "none")
+    with pytest.raises(StoreBroken, match=f"{row.replace(':', ' ')}: {fields[0]} is not a number"):
+        store.commit([DeregisterWorker("w") if row == "run:1" else Sweep()])
+
+
 def test_worker_with_an_invalid_name_does_not_break_the_listeners(store):
     store.acquire_liveness("w")
     with pytest.raises(BadValue):
         store.acquire_liveness(ODD)
-    assert store._listener.held == {"w"}
+    assert store._liveness.held == {"w"}
 
 
 def test_bad_value_is_refused_after_good_values_of_its_type(store):

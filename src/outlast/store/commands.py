@@ -436,19 +436,13 @@ class DeregisterWorker(NamedTuple):
     worker: str
 
 
-DAMAGED_SECONDS = 3600.0
-
-
 class Sweep(NamedTuple):
     """Take the runs of dead workers away and void their fences. Result: `Swept`.
 
     **Dead workers.** A worker is dead if its lock is free and its heartbeat is old, or if its lease
     ran out while the store was awake. The store is awake if signs of life (RegisterWorker, Renew or
     Sweep, of any worker) came for as long as the worker's lease, without a gap of more than half
-    the shortest lease. After an outage or a clock jump, every worker has a whole lease to renew. A
-    worker whose numbers no Outlast can have written gets a lease of DAMAGED_SECONDS instead: a live
-    worker renews by then and so corrects them. Such numbers are a lease, its end or its last
-    renewal that is not a number, or an end that exceeds the lease by more than DAMAGED_SECONDS.
+    the shortest lease. After an outage or a clock jump, every worker has a whole lease to renew.
 
     **Runs.** Each run of a dead worker gets a `death` entry and is released. It goes ahead of new
     work if it has recorded anything of its own under its fence (a step, an attempt, an inner step,

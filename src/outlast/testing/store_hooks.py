@@ -104,7 +104,7 @@ def _kill_redis(store: RedisStore) -> None:
 
 def _reopen_redis(store: RedisStore, id: str, undoing: str | None) -> None:
     from outlast.store.redis import scripts
-    from outlast.store.redis.encode import alone
+    from outlast.store.redis.dispatch import alone
 
     lua = (resources.files("outlast.testing") / "reopen.lua").read_text(encoding="utf-8")
     command = {"id": id} if undoing is None else {"id": id, "undoing": undoing}

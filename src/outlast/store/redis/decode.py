@@ -1,4 +1,4 @@
-"""Decode what the scripts return into rows and outcomes.
+"""Decode the rows that the scripts return.
 
 Numbers arrive as texts, because Redis would truncate them to integers.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from outlast.store import commands
-from outlast.store.commands import Refused, Submitted, Swept
+from outlast.errors import StoreBroken
 from outlast.store.rows import DrainRow, Entry, Message, QueueRow, RunRow, SessionRow, WorkerRow
 
 
@@ -26,48 +25,20 @@ def _int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _as(kind: Callable[[str], Any], text: str | None) -> Any:
-    try:
-        return kind(text or "")
-    except ValueError:
-        return text
+def _damaged(kind: str, name: str, error: ValueError) -> StoreBroken:
+    return StoreBroken(
+        f"{kind} {name!r}: a number in it is damaged ({error}). Nothing was changed. "
+        "Restore a copy of the data, or correct the row."
+    )
 
 
 def run_row(text: str) -> RunRow:
-    """Decode a run.
-
-    A bad number counts as missing, as it does in the scripts, so that one damaged run does not hide
-    others.
-    """
+    """Decode a run. Raise StoreBroken, with its id, if a number in it is none."""
     fields = _pairs(json.loads(text))
     try:
         return _run_row(fields)
-    except ValueError:
-        return _run_row({name: text for name, text in fields.items() if _fits(name, text)})
-
-
-_TEXTS = {
-    "id", "workflow", "args", "queue", "status", "worker", "token", "seed", "parent", "waits", "cancel", "reason", "value", "error",
-    "undoing",
-}  # fmt: skip
-_TIMES = {
-    "created",
-    "started",
-    "due",
-    "timeout",
-    "deadline",
-    "ended",
-    "interrupted",
-    "abandon_after",
-}
-
-
-def _fits(name: str, text: str) -> bool:
-    try:
-        name in _TEXTS or (float if name in _TIMES else int)(text)
-    except ValueError:
-        return False
-    return True
+    except ValueError as error:
+        raise _damaged("run", fields.get("id", ""), error) from None
 
 
 def _run_row(fields: dict[str, Any]) -> RunRow:
@@ -107,41 +78,75 @@ def progress(flat: Sequence[str]) -> dict[str, str]:
 
 
 def worker_row(flat: Sequence[str]) -> WorkerRow:
-    """Decode a worker.
-
-    A bad number stays text: it is reported for this worker and does not hide others.
-    """
+    """Decode a worker. Raise StoreBroken, with its id, if a number in it is none."""
     got = _pairs(flat).get
+    try:
+        return _worker_row(got)
+    except ValueError as error:
+        raise _damaged("worker", got("id", ""), error) from None
+
+
+def _worker_row(got: Callable[..., Any]) -> WorkerRow:
     return WorkerRow(
-        got("id", ""), got("host", ""), _as(int, got("pid")), _as(float, got("started")), _as(float, got("lease_until")),
-        _as(int, got("draining")), _as(float, got("lease")), _as(float, got("renewed")), got("queues", ""), got("workflows", ""),
-        _as(int, got("concurrency")), got("asked"), int(got("held", 0)),
+        got("id", ""), got("host", ""), int(got("pid", "")), float(got("started", "")), float(got("lease_until", "")),
+        int(got("draining", "")), float(got("lease", "")), float(got("renewed", "")), got("queues", ""), got("workflows", ""),
+        int(got("concurrency", "")), got("asked"), int(got("held", 0)),
     )  # fmt: skip
 
 
 def drain_row(found: Sequence[Any]) -> DrainRow:
-    """Decode a drain. A bad number stays text, as in `worker_row`."""
-    worker, flat, seconds = found
+    """Decode a drain. Raise StoreBroken, with its worker, if a number in it is none."""
+    try:
+        return _drain_row(*found)
+    except ValueError as error:
+        raise _damaged("the drain of worker", found[0], error) from None
+
+
+def _drain_row(worker: str, flat: Sequence[str], seconds: Sequence[str]) -> DrainRow:
     got = _pairs(flat).get
-    ended = got("ended")
     return DrainRow(
-        worker, got("host", ""), _as(int, got("pid")), got("reason", ""), _as(float, got("began")),
-        None if ended is None else _as(float, ended), _as(int, got("held")), got("report"),
-        tuple(sorted(took for took in (_as(float, text) for text in seconds) if isinstance(took, float))),
+        worker, got("host", ""), int(got("pid", "")), got("reason", ""), float(got("began", "")),
+        _float(got("ended")), int(got("held", "")), got("report"),
+        tuple(sorted(map(float, seconds))),
     )  # fmt: skip
 
 
 def queue_row(found: Sequence[Any]) -> QueueRow:
-    name, flat, oldest, submitted, ended, (returned, since, undoing, stuck), delayed = found
-    it = _pairs(flat)
-    counts = (
-        _as(int, it.get(status, "0"))
-        for status in ("queued", "running", "waiting", "parked", "dead")
-    )
-    limits = (_as(int, it.get("depth_max")), _as(int, it.get("concurrency_max")))
-    apart = (int(returned), _float(since), int(undoing), int(stuck), _as(int, delayed))
+    """Decode a queue. Raise StoreBroken, with its name, if a number in it is none."""
+    try:
+        return _queue_row(*found)
+    except ValueError as error:
+        raise _damaged("queue", found[0], error) from None
+
+
+def _queue_row(
+    name: str,
+    flat: Sequence[str],
+    oldest: str | None,
+    submitted: str,
+    ended: str,
+    apart: Sequence[Any],
+    delayed: str,
+) -> QueueRow:
+    fields = _pairs(flat)
+    statuses = ("queued", "running", "waiting", "parked", "dead")
+    counts = (int(fields.get(status, "0")) for status in statuses)
+    limits = (_int(fields.get("depth_max")), _int(fields.get("concurrency_max")))
+    returned, since, undoing, stuck = apart
     return QueueRow._make(
-        (name, *counts, _float(oldest), int(submitted), int(ended), *limits, *apart)
+        (
+            name,
+            *counts,
+            _float(oldest),
+            int(submitted),
+            int(ended),
+            *limits,
+            int(returned),
+            _float(since),
+            int(undoing),
+            int(stuck),
+            int(delayed),
+        )
     )
 
 
@@ -156,51 +161,3 @@ def session_row(found: Sequence[Any]) -> SessionRow:
         dict(sorted(_pairs(fields).items())),
         counts,
     )
-
-
-# -- outcomes
-
-
-def outcomes(batch: Sequence[commands.Command], answers: Sequence[Any] | int) -> list[Any]:
-    """Decode the answers to a batch. A plain number stands for that many outcomes of None."""
-    if isinstance(answers, int):
-        return [None] * answers
-    return [
-        None if answer is None else _outcome(type(command), answer)
-        for command, answer in zip(batch, answers, strict=True)
-    ]
-
-
-def _outcome(kind: type, answer: Any) -> Any:
-    if isinstance(answer, list) and answer and answer[0] == "!":
-        return Refused(answer[1], answer[2])
-    return _DECODE.get(kind, str)(answer)
-
-
-class Pruned(NamedTuple):
-    """The result of one call for a Prune."""
-
-    gone: int
-    passed: int
-    """The number of candidates, from the beginning, that the call skipped: they must stay."""
-    more: int
-    """1 if more candidates follow."""
-
-
-def _submitted(answer: Any) -> Submitted:
-    if answer == "1":
-        return Submitted(None, new=True)
-    new, text = answer
-    return Submitted(run_row(text), new == "1")
-
-
-_DECODE: dict[type, Callable[[Any], Any]] = {
-    commands.Submit: _submitted,
-    commands.SubmitMany: lambda answer: [_submitted(one) for one in answer[1:]],
-    commands.Claim: lambda answer: [run_row(text) for text in answer[1:]],
-    commands.Sweep: lambda answer: Swept(*map(tuple, answer)),
-    commands.Drain: lambda answer: tuple(answer[1:]),
-    commands.Prune: lambda answer: Pruned(*map(int, answer)),
-    commands.UpdateSession: int,
-}
-"""Other commands return nothing, or a status."""

@@ -17,9 +17,9 @@ from outlast.store.deadline import CALL_SECONDS, acquired
 from outlast.store.protocol import BadValue, claimable_of
 from outlast.store.redis import decode, scripts
 from outlast.store.redis.connection import Address, Lost, RedisConnection
-from outlast.store.redis.encode import INTEGER_MAX, integers
+from outlast.store.redis.dispatch import INTEGER_MAX, integers
 from outlast.store.redis.failures import away
-from outlast.store.redis.listener import MissedHeartbeats
+from outlast.store.redis.liveness import MissedHeartbeats
 from outlast.store.rows import (
     DELAYED,
     ENDED,
@@ -177,9 +177,7 @@ class Reads:
 
     def workers(self) -> list[WorkerRow]:
         rows = map(decode.worker_row, self._read("workers"))
-        return sorted(
-            rows, key=lambda row: (row.started if isinstance(row.started, float) else 0.0, row.id)
-        )
+        return sorted(rows, key=lambda row: (row.started, row.id))
 
     def asked(self, worker: str) -> str | None:
         why: str | None = self._read("asked", worker)

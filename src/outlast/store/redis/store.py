@@ -22,11 +22,13 @@ from outlast.store import fork
 from outlast.store.commands import LOUD, LOUD_AT_HOME, Claim, Command, Prune, Record, Sweep
 from outlast.store.deadline import acquired, time_left, until
 from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is
-from outlast.store.redis import decode, scripts, server_warnings
+from outlast.store.redis import scripts, server_warnings
 from outlast.store.redis.connection import Address, Late, Lost, RedisConnection, parse
-from outlast.store.redis.encode import encode, more_of
+from outlast.store.redis.dispatch import encode, more_of
 from outlast.store.redis.failures import away, fault, wrong_address
-from outlast.store.redis.listener import Listener, MissedHeartbeats
+from outlast.store.redis.listener import Listener
+from outlast.store.redis.liveness import MissedHeartbeats
+from outlast.store.redis.outcomes import Pruned, decode_outcomes
 from outlast.store.redis.reads import Reads
 
 log = logging.getLogger("outlast.store")
@@ -84,6 +86,8 @@ class RedisStore(Reads):
         under it.
         """
         self._listener = Listener(self._address, self._origin, self._note_present)
+        self._notifier = self._listener.notifier
+        self._liveness = self._listener.liveness
         self._missed = MissedHeartbeats(self._heartbeat)
 
     # -- opening and closing
@@ -164,7 +168,7 @@ class RedisStore(Reads):
         with self._reading:
             pass
         if self._reader.is_open:
-            for worker in self._listener.held:
+            for worker in self._liveness.held:
                 self._note_absent(worker)
         self._drop()
 
@@ -220,7 +224,7 @@ class RedisStore(Reads):
             if Prune in kinds:
                 self._finish_prunes(commands, outcomes)
         if rings or not kinds.isdisjoint(LOUD_AT_HOME):
-            self._listener.notify()
+            self._notifier.notify()
         return outcomes
 
     def _transact(
@@ -283,7 +287,7 @@ class RedisStore(Reads):
             if isinstance(command, Prune):
                 outcomes[number] = self._finish_prune(command, outcomes[number])
 
-    def _finish_prune(self, prune: Prune, done: decode.Pruned) -> int:
+    def _finish_prune(self, prune: Prune, done: Pruned) -> int:
         count, at, more = done.gone, done.passed, bool(done.more)
         of_all = not (prune.items or prune.sessions or prune.ids)
         before = self._prune_from if more and of_all else 0
@@ -303,21 +307,21 @@ class RedisStore(Reads):
             self._prune_from = at if more else 0
         return count
 
-    def _prune_more(self, prune: Prune, count: int, start: int) -> decode.Pruned:
+    def _prune_more(self, prune: Prune, count: int, start: int) -> Pruned:
         try:
             answer = self._send({Prune}, self._commit_header(), more_of(prune, count, start))
             outcomes, _ = self._outcomes([prune], answer)
         except StoreUnavailable as error:
             # The batch is written, and may be committed again.
             raise CommitUnknown(str(error)) from error
-        pruned: decode.Pruned = outcomes[0]
+        pruned: Pruned = outcomes[0]
         return pruned
 
     def _outcomes(self, commands: Sequence[Command], answer: Any) -> tuple[list[Any], bool]:
         match answer:
             case ["done", now, rings, answers]:
                 self._set_clock(now)
-                return decode.outcomes(commands, answers), rings == "1"
+                return decode_outcomes(commands, answers), rings == "1"
             case ["fault", text, _, failed]:
                 raise fault(text, self.place, torn=failed != "0")
             case _:
@@ -389,14 +393,14 @@ class RedisStore(Reads):
 
     def _look_for_missing(self) -> tuple[list[str], list[str]]:
         dead, missing, (server, _) = self._read("dead_workers")
-        self._missed.see(set(missing) - self._listener.held if server == self._server else ())
+        self._missed.see(set(missing) - self._liveness.held if server == self._server else ())
         return dead, missing
 
     def _gone(self) -> list[str]:
-        return [worker for worker in self._missed.gone() if worker not in self._listener.held]
+        return [worker for worker in self._missed.gone() if worker not in self._liveness.held]
 
     def listen(self, on_change: Callable[[], None]) -> None:
-        self._listener.listen(on_change)
+        self._notifier.listen(on_change)
 
     def acquire_liveness(self, worker: str) -> None:
         """Show the server, by a connection, that the worker is alive.
@@ -409,7 +413,7 @@ class RedisStore(Reads):
             worker.encode()
         except UnicodeEncodeError as error:
             raise BadValue(f"a text cannot be stored: {error}") from None
-        self._listener.acquire_liveness(worker)
+        self._liveness.acquire(worker)
 
     def _note_present(self, worker: str) -> None:
         """Note that a registered worker's connection proves that it is alive.
@@ -422,9 +426,9 @@ class RedisStore(Reads):
             self._note_presence("EVAL", PRESENT, 2, *keys, worker)
 
     def release_liveness(self, worker: str) -> None:
-        if worker in self._listener.held:
+        if worker in self._liveness.held:
             self._note_absent(worker)
-            self._listener.release_liveness(worker)
+            self._liveness.release(worker)
 
     def _note_absent(self, worker: str) -> None:
         with until(time.monotonic() + ABSENT_SECONDS):

@@ -66,6 +66,6 @@ if not done then
 end
 S.at_hand('finish')
 if S.rings or S.header.loud then
-    redis.pcall('PUBLISH', P .. 'bell:' .. S.header.db, S.header.origin)
+    redis.pcall('PUBLISH', P .. 'notify:' .. S.header.db, S.header.origin)
 end
 return {'done', S.text(S.now), S.rings and '1' or '0', in_short(outcomes)}

@@ -67,17 +67,11 @@ function S.UndoChild(command)
     return 'queued'
 end
 
--- Of a list that is damaged none.
-local function names(list)
-    local is_list, found = pcall(cjson.decode, list)
-    return is_list and type(found) == 'table' and found or {}
-end
-
 -- A worker that is alive has claimed from the run's queue, and for its workflow, since the run is due.
 local function somebody_could(row)
     for _, worker in ipairs(S.worker_ids()) do
         local it = S.worker(worker)
-        local queues, workflows = names(it.queues), names(it.workflows)
+        local queues, workflows = cjson.decode(it.queues), cjson.decode(it.workflows)
         local function has(list, value)
             for _, other in ipairs(list) do
                 if other == value then
@@ -86,7 +80,7 @@ local function somebody_could(row)
             end
             return false
         end
-        local able = it.draining == '0' and (tonumber(it.started) or S.NEVER) <= row.due and has(queues, row.queue)
+        local able = it.draining == '0' and tonumber(it.started) <= row.due and has(queues, row.queue)
         if able and (it.workflows == '[]' or has(workflows, row.workflow)) and not S.death(worker, it) then
             return true
         end

@@ -4,10 +4,9 @@ local COUNTS = {
     fence = 0, deaths = 0, interruptions = 0, lives = 0, ready = 0, mark = 0, deaths_in_a_row = 0,
     interruptions_in_a_row = 0, failures = 0, last = 0, got = 0, mail = 0,
 }
--- What stands for it where somebody has put something else there; false: nothing.
 local NUMBERS = {
-    priority = 0, created = 0, started = false, due = 0, timeout = false, deadline = false, ended = false,
-    interrupted = false, failed_at = false, attempts_max = 0, interruptions_max = 0, abandon_after = false, left_at = false,
+    priority = true, created = true, started = true, due = true, timeout = true, deadline = true, ended = true,
+    interrupted = true, failed_at = true, attempts_max = true, interruptions_max = true, abandon_after = true, left_at = true,
 }
 
 -- What says in which sorted sets a run is.
@@ -29,21 +28,18 @@ local LIGHT = {'fence', 'last', 'mark', 'got', 'dealt'}
 local text = S.text
 local rows, dirty = {}, {}  -- pk -> {row, raw (the texts that were read), old (of what was changed: the text, or false)}
 
-local function typed(field, value)
-    if COUNTS[field] then
-        return tonumber(value) or 0
+local function typed(row, field, value)
+    if value and (COUNTS[field] or NUMBERS[field]) then
+        return tonumber(value) or error('run ' .. row.pk .. ': ' .. field .. ' is not a number')
     end
     if value == '' and field == 'worker' then  -- nobody: cheaper than to delete the field each time
         return nil
     end
-    if value and NUMBERS[field] ~= nil then
-        return tonumber(value) or NUMBERS[field] or nil
-    end
-    return value
+    return value or COUNTS[field]
 end
 
 local READ = {__index = function(row, field)
-    local value = typed(field, row.it.raw[field])
+    local value = typed(row, field, row.it.raw[field])
     rawset(row, field, value)
     return value
 end}
@@ -155,7 +151,7 @@ local function was(row, field)
     if old == nil then
         return row[field]
     end
-    return typed(field, old or nil)
+    return typed(row, field, old or nil)
 end
 
 local function is(row, field)

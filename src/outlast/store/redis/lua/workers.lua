@@ -166,13 +166,13 @@ local function is_gone(worker, it)
     return known_for >= tonumber(it.lease) and call('PUBSUB', 'NUMSUB', channel(worker))[2] == 0
 end
 
--- Whether its numbers are such as a store writes. Of a NaN no comparison is true.
-local function is_whole(it)
-    local lease, until_, renewed = tonumber(it.lease), tonumber(it.lease_until), tonumber(it.renewed)
-    if not lease or not until_ or not renewed then
-        return false
+-- Raise an error that names the worker if a number of its row is none.
+local function check(worker, it)
+    for _, field in ipairs({'lease', 'lease_until', 'renewed'}) do
+        if not tonumber(it[field]) then
+            error('worker ' .. worker .. ': ' .. field .. ' is not a number')
+        end
     end
-    return lease >= 0 and lease < S.NEVER and math.abs(renewed) < S.NEVER and until_ > -S.NEVER and until_ <= S.now + lease + S.DAMAGED_SECONDS
 end
 
 -- Why a worker seems dead, nil if it does not. A lease that ran out is no proof: see Sweep.
@@ -180,9 +180,7 @@ function S.death(worker, it)
     if not it.started then
         return 'its worker is no longer registered'
     end
-    if not is_whole(it) then
-        return RAN_OUT
-    end
+    check(worker, it)
     if is_gone(worker, it) then
         return 'its worker died'
     end
@@ -302,10 +300,6 @@ function S.Sweep(command)
     local awake = beat()
     for _, worker in ipairs(holders()) do
         local it = S.worker(worker)
-        if it.started and not is_whole(it) then
-            renew(worker, S.DAMAGED_SECONDS)
-            it = S.worker(worker)
-        end
         local why = S.death(worker, it)
         if why and not (why == RAN_OUT and awake + tonumber(it.lease) > S.now) then
             local draining = it.draining == '1'

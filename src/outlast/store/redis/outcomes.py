@@ -1,0 +1,55 @@
+"""Decode the answer of the commit script into one outcome per command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from outlast.store import commands
+from outlast.store.commands import Refused, Submitted, Swept
+from outlast.store.redis.decode import run_row
+
+
+def decode_outcomes(batch: Sequence[commands.Command], answers: Sequence[Any] | int) -> list[Any]:
+    """Decode the answers to a batch. A plain number stands for that many outcomes of None."""
+    if isinstance(answers, int):
+        return [None] * answers
+    return [
+        None if answer is None else _outcome(type(command), answer)
+        for command, answer in zip(batch, answers, strict=True)
+    ]
+
+
+def _outcome(kind: type, answer: Any) -> Any:
+    if isinstance(answer, list) and answer and answer[0] == "!":
+        return Refused(answer[1], answer[2])
+    return _DECODE.get(kind, str)(answer)
+
+
+class Pruned(NamedTuple):
+    """The result of one call for a Prune."""
+
+    gone: int
+    passed: int
+    """The number of candidates, from the beginning, that the call skipped: they must stay."""
+    more: int
+    """1 if more candidates follow."""
+
+
+def _submitted(answer: Any) -> Submitted:
+    if answer == "1":
+        return Submitted(None, new=True)
+    new, text = answer
+    return Submitted(run_row(text), new == "1")
+
+
+_DECODE: dict[type, Callable[[Any], Any]] = {
+    commands.Submit: _submitted,
+    commands.SubmitMany: lambda answer: [_submitted(one) for one in answer[1:]],
+    commands.Claim: lambda answer: [run_row(text) for text in answer[1:]],
+    commands.Sweep: lambda answer: Swept(*map(tuple, answer)),
+    commands.Drain: lambda answer: tuple(answer[1:]),
+    commands.Prune: lambda answer: Pruned(*map(int, answer)),
+    commands.UpdateSession: int,
+}
+"""Other commands return nothing, or a status."""
