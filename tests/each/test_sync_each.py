@@ -125,5 +125,5 @@ def test_unit_is_counted(app):
         assert len(app._app._open.active_scopes) == 1
     with pytest.raises(ValueError), app.unit("order"):
         raise ValueError
-    units = app._app._open.units
+    units = app._app._open.services.totals
     assert (units.committed, units.rolled_back, len(app._app._open.active_scopes)) == (1, 1, 0)

@@ -90,7 +90,7 @@ def test_an_agent_is_not_cancelled_within_a_unit():
         drain = drain_after(app, 5)
         value = await app.run_until_drain(agent(app))
         await drain
-        return value, app._open.units.committed, app._open.units.rolled_back
+        return value, app._open.services.totals.committed, app._open.services.totals.rolled_back
 
     assert App().do(main) == (None, 2, 0)
     assert seen == ["pay 0", "ship 0", "pay 1", "ship 1"]
