@@ -41,12 +41,12 @@ def test_wait_for_another_process_is_logged(world, caplog):
     world.die(paying(), after=0.5)
     world.run(paying())
     [told] = [
-        one for one in caplog.records if "was under way when its process ended" in one.getMessage()
+        one for one in caplog.records if "was in flight when its process ended" in one.getMessage()
     ]
     assert told.levelname == "WARNING"
     assert (
-        f"effect pay#1 of run run was under way when its process ended: in {SPAN - 0.5:.0f} s"
-        in told.getMessage()
+        "effect pay#1 of run run was in flight when its process ended. It may still be in flight; "
+        f"checking in {SPAN - 0.5:.0f} s" in told.getMessage()
     )
 
 
@@ -54,8 +54,14 @@ def test_wait_after_an_error_is_not_logged_as_interrupted(world, caplog):
     bank.comes["rent"] = ["broken", "ok"]
     world.die(paying(), after=4)
     world.run(paying())
-    [told] = [one.getMessage() for one in caplog.records if "it is found out" in one.getMessage()]
-    assert told.startswith("effect pay#1 of run run raised, and may have happened: in ")
+    [told] = [
+        one.getMessage()
+        for one in caplog.records
+        if "It may still be in flight" in one.getMessage()
+    ]
+    assert told.startswith(
+        "effect pay#1 of run run raised. It may still be in flight; checking in "
+    )
 
 
 def test_wait_counts_from_the_intent(world):

@@ -82,10 +82,17 @@ def test_drains_side_by_side_restore_the_switch_interval():
 
 
 def test_an_ended_step_leaves_nothing_for_the_garbage_collector():
+    seen: list[int] = []
+
+    @step
+    async def count() -> None:
+        seen.append(bodies())
+
     @workflow
     async def flow() -> None:
         for _ in range(50):
             await second()
+        await count()
 
     async def main(app):
         await (await app.start(flow(), id="run")).result()
@@ -99,6 +106,7 @@ def test_an_ended_step_leaves_nothing_for_the_garbage_collector():
     try:
         before = bodies()  # other tests may have left some that hang
         assert App().do(main) - before < 25, "of 50"
+        assert seen[0] > before, "the step that counts is found"
     finally:
         gc.enable()
 

@@ -52,7 +52,7 @@ class RequestPoller:
                 elif execution is not None:
                     begun = True
         for execution in list(engine.executions.values()):
-            if execution.waits_for:
+            if execution.mailbox.waiting:
                 self.poll_messages(execution)
         # An execution began meanwhile, and the request may have been for the one before it.
         if begun:

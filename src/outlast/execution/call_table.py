@@ -146,7 +146,7 @@ class CallTable:
         self._blocking_entries.add(seq)
 
     def unblock(self, seq: int) -> bool:
-        """Note a delivered entry. Return whether it was the last one that deferred calls wait for."""
+        """Note a delivered entry. Return True if deferred calls waited only for it."""
         if seq not in self._blocking_entries:
             return False
         self._blocking_entries.discard(seq)

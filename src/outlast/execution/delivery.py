@@ -69,7 +69,7 @@ def deliver_pending(execution: RunExecution) -> None:
         execution.steps.tasks
         or execution.calls.awaited
         or execution.clock.has_timers
-        or execution.waits_for
+        or execution.mailbox.waiting
         or pending
     ):
         raise execution.diverge(
@@ -193,7 +193,7 @@ def _start_deferred(execution: RunExecution) -> None:
     calls.start_deferred(execution)
     execution.clock.arm_all()
     cancellation.watch_deadline(execution)
-    if execution.waits_for:
+    if execution.mailbox.waiting:
         execution.poll_messages()
     execution.advance()
 

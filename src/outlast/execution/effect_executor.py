@@ -104,7 +104,7 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
         raise
     except (Evicted, Diverged):
         log.debug(
-            "effect %s of run %s is another life's",
+            "effect %s of run %s is left to the next execution",
             call_site.key,
             execution.id,
             extra=execution.log_fields(call_site.key),
@@ -248,7 +248,7 @@ class EffectExecutor:
             self.body.error_text = text
             key, redacted = self.call_site.key, self.services.redact(fault)
             log.error(
-                "effect %s of run %s",
+                "effect %s of run %s failed outside of its act",
                 key,
                 self.execution.id,
                 exc_info=redacted,

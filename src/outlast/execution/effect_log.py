@@ -43,6 +43,9 @@ class EffectRecord:
     `happened` is None as long as the outcome is unknown.
     """
 
+    # More than 15 attributes: this is the row that show, decide, retry and compensation print and
+    # compare. Each attribute is one fact that the entries of a call site record.
+
     place: str
     kind: str
     """`intent`, `compensation` (a compensation to execute, whatever it belongs to) or `child`."""

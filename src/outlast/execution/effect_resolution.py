@@ -88,13 +88,14 @@ def _say_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: fl
         # It raised, so no death interrupted it.
         raised = effect_record.retry_at > effect_record.at
         log.warning(
-            "effect %s of run %s %s: in %.0f s it cannot be %sany more, "
-            "then it is found out whether it happened",
-            executor.call_site.key, executor.execution.id,
-            "raised, and may have happened" if raised else "was under way when its process ended",
-            seconds, "under way " if raised else "",
+            "effect %s of run %s %s. It may still be in flight; checking in %.0f s whether it "
+            "happened",
+            executor.call_site.key,
+            executor.execution.id,
+            "raised" if raised else "was in flight when its process ended",
+            seconds,
             extra=executor.execution.log_fields(executor.call_site.key),
-        )  # fmt: skip
+        )
 
 
 async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:

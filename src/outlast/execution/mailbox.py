@@ -8,7 +8,7 @@ the next one.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from outlast.store.rows import Message
@@ -52,8 +52,10 @@ class Mailbox:
         """Messages that are in the journal and not delivered yet, by number."""
         self._unread: dict[str, deque[Message]] = {}
         """Messages that are not in the journal yet, by name, oldest first."""
-        self._wanted: Counter[str] = Counter()
-        self._coming: Counter[str] = Counter()
+        self._wanted: dict[str, int] = {}
+        """How many receives wait for each name."""
+        self._coming: dict[str, int] = {}
+        """How many messages of each name are recorded and not delivered yet."""
         self.last = 0
         """The number of the newest message known here."""
         for message in messages:
@@ -79,7 +81,7 @@ class Mailbox:
     async def take(self, name: str) -> tuple[Message, int]:
         """Wait for the next message of this name. Return it with the number of its entry."""
         box = self._boxes.setdefault(name, asyncio.Queue())
-        self._wanted[name] += 1
+        self._wanted[name] = self._wanted.get(name, 0) + 1
         self._on_waiting()
         try:
             return await box.get()
@@ -98,14 +100,16 @@ class Mailbox:
         """Record the messages that receives wait for: one per receive, oldest first."""
         for name in self.waiting:
             unread, box = self._unread.get(name), self._boxes.get(name)
-            while unread and self._wanted[name] > self._coming[name] + (box.qsize() if box else 0):
+            while unread and self._wanted[name] > self._coming.get(name, 0) + (
+                box.qsize() if box else 0
+            ):
                 message = unread.popleft()
                 self._recorded[message.number] = message
-                self._coming[name] += 1
+                self._coming[name] = self._coming.get(name, 0) + 1
                 self._record(name, str(message.number))
 
     def deliver(self, number: int, seq: int) -> None:
         message = self._recorded.pop(number)
-        if self._coming[message.name]:
+        if self._coming.get(message.name):
             self._coming[message.name] -= 1
         self._boxes.setdefault(message.name, asyncio.Queue()).put_nowait((message, seq))

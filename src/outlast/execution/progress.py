@@ -51,6 +51,8 @@ class Progress(Generic[T]):
     none.
     """
 
+    # 16 attributes: where to save, the value that is not written yet, and the state of the write.
+
     def __init__(
         self,
         body: StepExecution,

@@ -60,7 +60,7 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
         or steps.threads
         or (thread is not None and thread.busy)
         or execution.journal.effect_log.unknown
-        or execution.has_news
+        or execution.mailbox.has_news
     ):
         return None
     called = execution.calls.awaited
@@ -73,9 +73,9 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
         return None
     deadline = NEVER if execution.row.deadline is None else execution.row.deadline
     due = min(execution.clock.next_due(), deadline, *waiting)
-    names = execution.waits_for
+    names = execution.mailbox.waiting
     if due < NEVER or names or children:
-        return IdleState(due, names, children, recorder.seq, execution.last_message)
+        return IdleState(due, names, children, recorder.seq, execution.mailbox.last)
     return None
 
 
@@ -156,5 +156,7 @@ def release(execution: RunExecution, why: str, delay: float) -> None:
 
     Another worker may take it over after `delay` seconds.
     """
-    log.warning("run %s is given back: %s", execution.id, why, extra=execution.log_fields())
+    log.warning(
+        "released run %s for other workers: %s", execution.id, why, extra=execution.log_fields()
+    )
     execution.stop(EndReason.released(why, delay))

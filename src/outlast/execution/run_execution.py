@@ -59,7 +59,6 @@ class RunExecution:
     # 20 attributes: ten parts that own the state of the execution, and what every call reads.
     __slots__ = (
         "_advancing",
-        "_mailbox",
         "calls",
         "cancellation",
         "claimed",
@@ -69,6 +68,7 @@ class RunExecution:
         "host",
         "journal",
         "loop",
+        "mailbox",
         "main",
         "recorder",
         "row",
@@ -129,7 +129,9 @@ class RunExecution:
         self.steps = RunningSteps(saved)
         self.cancellation = Cancellation(row.cancel)
         self.ending = Ending(self.host)
-        self._mailbox = self._make_mailbox(messages) if messages else None
+        self.mailbox = Mailbox(
+            messages, self.journal.taken, self._record_message, self.poll_messages, self._received
+        )
         self.main: RunTask | None = None
         self.sync_thread: SyncWorkflowThread | None = None
         """The thread of a sync workflow."""
@@ -424,33 +426,6 @@ class RunExecution:
 
     # -- messages
 
-    @property
-    def mailbox(self) -> Mailbox:
-        """Return the run's mailbox. Most runs never receive a message, so it is made late."""
-        if self._mailbox is None:
-            self._mailbox = self._make_mailbox(())
-        return self._mailbox
-
-    @property
-    def waits_for(self) -> tuple[str, ...]:
-        """Return the names of the messages that the run waits for."""
-        return () if self._mailbox is None else self._mailbox.waiting
-
-    @property
-    def has_news(self) -> bool:
-        """Return whether a message is here that the run waits for."""
-        return self._mailbox is not None and self._mailbox.has_news
-
-    @property
-    def last_message(self) -> int:
-        """Return the number of the newest message known here."""
-        return 0 if self._mailbox is None else self._mailbox.last
-
-    def _make_mailbox(self, messages: Sequence[Message]) -> Mailbox:
-        return Mailbox(
-            messages, self.journal.taken, self._record_message, self.poll_messages, self._received
-        )
-
     def _record_message(self, name: str, number: str) -> None:
         self.record("message", name, value=number)
 
@@ -480,7 +455,7 @@ class RunExecution:
         except Exception as error:
             # An entry cannot be read. Nothing more may happen to the run.
             log.error(
-                "run %s cannot go on",
+                "run %s is parked: its next entry cannot be read",
                 self.id,
                 exc_info=self.services.redact(error),
                 extra=self.log_fields(),

@@ -68,7 +68,9 @@ class Spans:
                 self._provider, self._tracer = provider, provider.get_tracer("outlast")
         except Exception as error:
             self._given_up = True
-            log.warning("there will be no spans: no tracer can be had (%s)", type(error).__name__)
+            log.warning(
+                "spans are turned off: the provider returned no tracer (%s)", type(error).__name__
+            )
         return self._tracer
 
     def above(self, store: Store, row: RunRow) -> RunRow | None:
@@ -98,7 +100,9 @@ class Spans:
         made = sha256(bytes.fromhex(seed)).digest()
         trace_id, span_id = int.from_bytes(made[:16]) or 1, int.from_bytes(made[16:24]) or 1
         sampler = getattr(self._provider, "sampler", None)
-        wanted = sampler is None or sampler.should_sample(Context(), trace_id, f"run {workflow}").decision.is_sampled()  # fmt: skip
+        wanted = sampler is None or (
+            sampler.should_sample(Context(), trace_id, f"run {workflow}").decision.is_sampled()
+        )
         flags = TraceFlags(TraceFlags.SAMPLED if wanted else TraceFlags.DEFAULT)
         return SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
 
@@ -261,15 +265,20 @@ def _safely(make: Callable[..., T], *args: Any) -> T | None:
     try:
         return make(*args)
     except Exception as error:
-        log.warning("a span was not made or not ended: %s", type(error).__name__)
+        log.warning("could not start or end a span: %s", type(error).__name__)
         return None
 
 
 def _facts(execution: RunExecution, row: RunRow) -> dict[str, Any]:
     facts = {
-        "outlast.run": row.id, "outlast.workflow": execution.workflow.name, "outlast.queue": row.queue, "outlast.life": row.lives,
-        "outlast.fence": row.fence, "outlast.worker": row.worker or "", "outlast.undoing": execution.undoing,
-    }  # fmt: skip
+        "outlast.run": row.id,
+        "outlast.workflow": execution.workflow.name,
+        "outlast.queue": row.queue,
+        "outlast.life": row.lives,
+        "outlast.fence": row.fence,
+        "outlast.worker": row.worker or "",
+        "outlast.undoing": execution.undoing,
+    }
     cause = execution.trace.cause
     return facts if cause is None else {**facts, "outlast.cause": cause}
 
