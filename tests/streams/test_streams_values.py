@@ -184,14 +184,14 @@ def test_writes_are_throttled_however_many_chunks_there_are(world):
     model.words, model.pause = 1000, 0.01
 
     async def main(app):
-        written, put = [], app._open.writer.enqueue
+        written, put = [], app._open.services.store.enqueue
 
         def watched(command, done, **fields):
             if isinstance(command, SaveProgress):
                 written.append(command)
             put(command, done, **fields)
 
-        app._open.writer.enqueue = watched
+        app._open.services.store.enqueue = watched
         await (await app.start(ask("prefill"), id="run")).result()
         return written
 
@@ -203,14 +203,14 @@ def test_writes_are_throttled_however_many_chunks_there_are(world):
 
 def test_provider_that_cannot_go_on_costs_two_writes(world):
     async def main(app):
-        written, put = [], app._open.writer.enqueue
+        written, put = [], app._open.services.store.enqueue
 
         def watched(command, done, **fields):
             if isinstance(command, SaveProgress):
                 written.append(command)
             put(command, done, **fields)
 
-        app._open.writer.enqueue = watched
+        app._open.services.store.enqueue = watched
         await (await app.start(ask("restart"), id="run")).result()
         return written
 
