@@ -109,7 +109,7 @@ def test_a_failed_hook_is_reported_and_the_next_is_called(error, drain, caplog):
         App(lifespan=lifespan), hook("first"), hook("fails", error), hook("last"), drain=drain
     )
     assert done == ["open", "last", "fails", "first", "lifespan"]
-    assert "clean-up fails failed" in caplog.text
+    assert "Clean-up hook fails failed" in caplog.text
     if drain:
         outcomes = {one.name: one.error for one in report.cleanup}
         assert type(error).__name__ in outcomes["fails"]

@@ -23,7 +23,7 @@ from kubelet import (
     passing_grace,
 )
 
-from outlast.shutdown.signals import SAME_SECONDS
+from outlast.shutdown.signal_thread import SAME_SECONDS
 
 
 def outlast_run(node: Node, flow: str = "gated", *arguments: str, **settings: object) -> Pod:

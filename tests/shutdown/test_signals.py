@@ -1,4 +1,4 @@
-"""Signals that are received, passed on, given back and undone, in real processes."""
+"""SignalReceiver that are received, passed on, given back and undone, in real processes."""
 
 import os
 import signal
@@ -8,7 +8,8 @@ import time
 import pytest
 from programs_signals import AS_INIT, LONG, _init, executing  # noqa: F401 - a fixture
 
-from outlast.shutdown.signals import OWED_SECONDS, Signals, _Pair
+from outlast.shutdown.signal_thread import LATE_BYTE_SECONDS, SignalPair
+from outlast.shutdown.signals import SignalReceiver
 
 # --- a signal is received ---
 
@@ -59,8 +60,8 @@ def test_a_second_signal_is_a_second_call(tmp_path, guard):
 
 
 def test_a_signal_that_arrives_both_ways_is_one():
-    for first, second in [("woken", "rung"), ("rung", "woken")]:
-        pair = _Pair()
+    for first, second in [("byte_arrived", "handler_called"), ("handler_called", "byte_arrived")]:
+        pair = SignalPair()
         assert getattr(pair, first)(100.0)
         assert not getattr(pair, second)(100.01)
         assert getattr(pair, first)(101.0)
@@ -68,34 +69,44 @@ def test_a_signal_that_arrives_both_ways_is_one():
 
 
 def test_a_signal_arrives_when_one_way_fails():
-    woken, rung = _Pair(), _Pair()
-    assert [woken.woken(at) for at in (1.0, 1.01, 2.0, 9.0)] == [True, False, True, True]
-    assert [rung.rung(at) for at in (1.0, 1.01, 2.0, 9.0)] == [True, False, True, True]
+    bytes_only, handlers_only = SignalPair(), SignalPair()
+    assert [bytes_only.byte_arrived(at) for at in (1.0, 1.01, 2.0, 9.0)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert [handlers_only.handler_called(at) for at in (1.0, 1.01, 2.0, 9.0)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_one_handler_call_after_several_wake_ups_is_no_signal():
-    pair = _Pair()
-    assert [pair.woken(1.0), pair.woken(2.0)] == [True, True]
-    assert not pair.rung(30.0)
-    assert pair.rung(31.0)
+    pair = SignalPair()
+    assert [pair.byte_arrived(1.0), pair.byte_arrived(2.0)] == [True, True]
+    assert not pair.handler_called(30.0)
+    assert pair.handler_called(31.0)
 
 
 def test_a_guard_that_is_seconds_late_does_not_repeat_a_signal():
-    pair = _Pair()
-    assert pair.rung(1.0)
-    assert not pair.woken(6.0)
+    pair = SignalPair()
+    assert pair.handler_called(1.0)
+    assert not pair.byte_arrived(6.0)
 
 
 def test_a_slow_guard_does_not_repeat_a_signal():
-    pair = _Pair()
-    assert pair.rung(1.0)
-    assert pair.rung(1.2)
-    assert [pair.woken(1.3), pair.woken(1.0 + OWED_SECONDS)] == [False, False]
-    assert pair.woken(1.3 + OWED_SECONDS)
+    pair = SignalPair()
+    assert pair.handler_called(1.0)
+    assert pair.handler_called(1.2)
+    assert [pair.byte_arrived(1.3), pair.byte_arrived(1.0 + LATE_BYTE_SECONDS)] == [False, False]
+    assert pair.byte_arrived(1.3 + LATE_BYTE_SECONDS)
 
 
 def test_only_the_main_thread_can_install(caplog):
-    signals = Signals(lambda number, at: None)
+    signals = SignalReceiver(lambda number, at: None)
     before = signal.getsignal(signal.SIGTERM)
     answers = []
     thread = threading.Thread(target=lambda: answers.append(signals.install()))
@@ -103,8 +114,8 @@ def test_only_the_main_thread_can_install(caplog):
     thread.join()
     assert answers == [False]
     assert len(caplog.records) == 1
-    assert "signals are only received in the main thread" in caplog.text
-    assert "app.drain() still works" in caplog.text
+    assert "Signals are received only in the main thread" in caplog.text
+    assert "Call app.drain() to drain it." in caplog.text
     assert signal.getsignal(signal.SIGTERM) is before
     signals.restore()
 

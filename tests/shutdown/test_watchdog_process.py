@@ -91,7 +91,7 @@ def test_signals_arrive_without_the_guard(tmp_path, how):
         if how == "stopped":
             assert program.word("armed") == "False"
         if how == "no-spawn":
-            assert "no helper process: no more processes" in program.errors
+            assert "No watchdog process could be started: no more processes" in program.errors
 
 
 def test_a_guard_can_be_stopped_after_its_signals(tmp_path):

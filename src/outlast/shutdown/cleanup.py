@@ -10,12 +10,10 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from outlast.execution.threads import Pool
 from outlast.shutdown.report import CleanupResult
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
 
 log = logging.getLogger("outlast.drain")
 
@@ -44,26 +42,27 @@ class CleanupRunner:
         self._calling: asyncio.Task[None] | None = None
 
     def add(self, hook: Hook, timeout: float | None = None) -> None:
+        """Add a hook that may take at most `timeout` seconds."""
         name = getattr(hook, "__qualname__", None) or repr(hook)
-        in_thread = not (
-            iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None))  # noqa: B004
-        )
+        call = getattr(hook, "__call__", None)  # noqa: B004 - an object may have an async __call__
+        in_thread = not (iscoroutinefunction(hook) or iscoroutinefunction(call))
         self._tasks.append(Task(name, hook, timeout, in_thread))
 
-    async def run(self, engine: Engine, seconds: float, before: int = 0) -> list[CleanupResult]:
-        """Call all hooks within `seconds`, and return their results.
+    async def run(self, pool: Pool, seconds: float, before: int = 0) -> list[CleanupResult]:
+        """Call all hooks within `seconds`, and return their results. `pool` has their threads.
 
         Each hook gets an equal part of the time left, or its own timeout if that is shorter.
         `before` parts are reserved for steps that follow.
         """
+        loop = asyncio.get_running_loop()
         tasks, self._tasks = self._tasks[::-1], []
-        clock, outcomes = engine.loop.time, list[CleanupResult]()
-        until = clock() + seconds
+        outcomes: list[CleanupResult] = []
+        until = loop.time() + seconds
         for number, task in enumerate(tasks):
-            share = max(SHARE_MIN, (until - clock()) / (len(tasks) - number + before))
+            share = max(SHARE_MIN, (until - loop.time()) / (len(tasks) - number + before))
             part = share if task.timeout is None else min(share, task.timeout)
-            self._calling = engine.loop.create_task(_call(engine, task))
-            outcomes.append(await _bounded(engine, task.name, _in_time(self._calling, part), part))
+            self._calling = loop.create_task(_call(pool, task))
+            outcomes.append(await _bounded(task.name, _in_time(self._calling, part), part))
         return outcomes
 
     def cut(self) -> None:
@@ -75,33 +74,32 @@ class CleanupRunner:
             self._calling.cancel()
 
 
-async def end(
-    engine: Engine, name: str, hook: Callable[[], Awaitable[Any]], until: float
-) -> CleanupResult:
+async def end(name: str, hook: Callable[[], Awaitable[Any]], until: float) -> CleanupResult:
     """Call a hook that must end in the task it began in, such as a lifespan. Return its result."""
-    part = max(SHARE_MIN, until - engine.loop.time())
-    return await _bounded(engine, name, _here(hook, part), part)
+    part = max(SHARE_MIN, until - asyncio.get_running_loop().time())
+    return await _bounded(name, _here(hook, part), part)
 
 
-async def _bounded(
-    engine: Engine, name: str, ending: Coroutine[Any, Any, bool], seconds: float
-) -> CleanupResult:
+async def _bounded(name: str, ending: Coroutine[Any, Any, bool], seconds: float) -> CleanupResult:
     """Return the result of a hook: whether it ended in time, and its error.
 
     Raise CancelledError if the waiting task was cancelled, not the hook.
     """
-    before, began, error = _cancellations(), engine.loop.time(), None
+    clock = asyncio.get_running_loop().time
+    before = _cancellations()
+    began = clock()
+    error = None
     try:
         if not await ending:
-            log.error("clean-up %s took longer than its %.2f s", name, seconds)
+            log.error("Clean-up hook %s took longer than its %.2f s and was cut.", name, seconds)
             error = f"it took longer than its {seconds:.2f} s"
     except (Exception, asyncio.CancelledError) as raised:
         if isinstance(raised, asyncio.CancelledError) and _cancellations() > before:
             # The waiting task was cancelled, not the hook.
             raise
-        log.exception("clean-up %s failed", name)
+        log.exception("Clean-up hook %s failed. The next one is called all the same.", name)
         error = repr(raised)
-    return CleanupResult(name, round(engine.loop.time() - began, 4), error)
+    return CleanupResult(name, round(clock() - began, 4), error)
 
 
 async def _in_time(calling: asyncio.Task[None], seconds: float) -> bool:
@@ -133,9 +131,9 @@ async def _here(hook: Callable[[], Awaitable[Any]], seconds: float) -> bool:
     return True
 
 
-async def _call(engine: Engine, task: Task) -> None:
+async def _call(pool: Pool, task: Task) -> None:
     if task.in_thread:
-        answer = await engine.pool.run(engine.loop, copy_context(), task.hook)
+        answer = await pool.run(asyncio.get_running_loop(), copy_context(), task.hook)
     else:
         answer = task.hook()
     if isawaitable(answer):

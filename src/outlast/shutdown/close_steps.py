@@ -87,10 +87,10 @@ class CloseSteps:
                 await self._wait(hooks, on_cancelled=cleanup.cut)
             finally:
                 results, until = hooks.result()
-                results.append(await end(engine, "lifespan", exit_lifespan, until))
+                results.append(await end("lifespan", exit_lifespan, until))
                 self._report.cleanup = results
         else:
-            calls = cleanup.run(engine, engine.settings.close_timeout)
+            calls = cleanup.run(engine.pool, engine.settings.close_timeout)
             try:
                 await self._wait(spawn_detached(engine.loop, calls), on_cancelled=cleanup.cut)
             finally:
@@ -107,7 +107,7 @@ class CloseSteps:
         # If the drain began during the close, the loop may not have noticed it yet.
         await asyncio.wait([self._signal.finished])
         until = clock() + max(0.0, self._signal.seconds_left - AFTER_CLEANUP_SECONDS)
-        return await cleanup.run(self._engine, until - clock(), before=1), until
+        return await cleanup.run(self._engine.pool, until - clock(), before=1), until
 
     async def report(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Write the report of a drain, and send the spans that have ended.

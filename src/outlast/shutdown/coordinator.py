@@ -249,23 +249,23 @@ class ShutdownCoordinator:
     async def _leave(self, why: str, left_by: int | None, shield: Shield) -> None:
         report = self.reporter.report
         steps = CloseSteps(self._engine, self.signal, shield, self._drain_steps, report)
-        try:
-            self.app_phase = AppPhase.CLOSING
-            await steps.close(why, left_by)
-        finally:
+        write_report = partial(self.write_report, leaving=True)
+        failure: BaseException | None = None
+        for phase, step in (
+            (AppPhase.CLOSING, partial(steps.close, why, left_by)),
+            (AppPhase.CLEANUP, partial(steps.clean_up, self._app.cleanup, self._app.exit_lifespan)),
+            (AppPhase.REPORT, partial(steps.report, write_report)),
+            (AppPhase.DEREGISTER, partial(steps.deregister, self._deregister)),
+        ):
+            self.app_phase = phase
             try:
-                self.app_phase = AppPhase.CLEANUP
-                await steps.clean_up(self._app.cleanup, self._app.exit_lifespan)
-            finally:
-                try:
-                    self.app_phase = AppPhase.REPORT
-                    await steps.report(partial(self.write_report, leaving=True))
-                finally:
-                    try:
-                        self.app_phase = AppPhase.DEREGISTER
-                        await steps.deregister(self._deregister)
-                    finally:
-                        await self._end()
+                await step()
+            except BaseException as error:
+                # The other steps follow, even after a cancellation.
+                failure = error
+        await self._end()
+        if failure is not None:
+            raise failure
 
     async def _deregister(self) -> None:
         """Deregister the worker, unless something still executes here."""

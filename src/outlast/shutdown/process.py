@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from outlast.settings.checks import exit_seconds
 from outlast.shutdown.exit_timer import ExitTimer
-from outlast.shutdown.signals import Signals
+from outlast.shutdown.signals import SignalReceiver
 from outlast.shutdown.watchdog import WatchdogProcess
 
 TRY_AGAIN = 75
@@ -101,7 +101,7 @@ class ProcessShutdown:
         self.role = role
         self._on_signal = on_signal
         self._exit_timer = ExitTimer()
-        self._signals: Signals | None = None
+        self._signals: SignalReceiver | None = None
         self._watchdog: WatchdogProcess | None = None
         self._interrupts = {True: 0, False: 0}
         """SIGINTs so far, by whether the program had its own handler.
@@ -150,7 +150,7 @@ class ProcessShutdown:
         self._exit_timer.start()
         if self.role.is_owned and threading.current_thread() is threading.main_thread():
             self._watchdog = _watchdog_of_this_process(grace)
-        signals = Signals(self._on_signal, guard=self._watchdog)
+        signals = SignalReceiver(self._on_signal, watchdog=self._watchdog)
         if signals.install():
             self._signals = signals
 
@@ -176,7 +176,7 @@ class ProcessShutdown:
             self._exit_timer.stop()
 
     def note_signal(self, number: signal.Signals) -> bool:
-        """Note a signal, and return whether it is a repeated SIGINT. Called in the signal thread."""
+        """Note a signal and return whether it is a repeated SIGINT. Called in the signal thread."""
         handled = self._signals is not None and self._signals.had_handler(number)
         self._interrupts[handled] += number is signal.SIGINT
         if self.signal is None or not (self.ends or handled):

@@ -153,12 +153,15 @@ class DrainReport:
         until = said.get("seen") if known.get("cut_short") else row.ended
         if isinstance(until, (int, float)) and isinstance(row.began, (int, float)):
             known.setdefault("seconds", max(0.0, until - row.began))
-        report = cls(
-            **{
-                **known, "worker": str(row.worker), "host": str(row.host), "pid": row.pid, "left": left, "cleanup": cleanup,
-                "reason": str(row.reason) if row.reason else known.get("reason", ""), "began": _moment(row.began), "recoveries": _spread(row.recoveries),
-            }
-        )  # fmt: skip
+        columns = {
+            "worker": str(row.worker),
+            "host": str(row.host),
+            "pid": row.pid,
+            "reason": str(row.reason) if row.reason else known.get("reason", ""),
+            "began": _moment(row.began),
+            "recoveries": _spread(row.recoveries),
+        }
+        report = cls(**{**known, **columns, "left": left, "cleanup": cleanup})
         report._check()
         return report
 

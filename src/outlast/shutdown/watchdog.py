@@ -87,9 +87,11 @@ class WatchdogProcess:
                 why = str(error)
         if why is not None:
             _log().warning(
-                "no helper process: %s. C code that holds the GIL can outlast grace", why,
+                "No watchdog process could be started: %s. "
+                "C code that holds the GIL can delay the exit beyond `grace`.",
+                why,
                 extra={"event": "no_guard"},
-            )  # fmt: skip
+            )
             return False
         return True
 
@@ -107,7 +109,7 @@ class WatchdogProcess:
     def stop(self) -> None:
         """Stop the watchdog, without a kill.
 
-        Signals that use it continue without it. Idempotent.
+        SignalReceiver that use it continue without it. Idempotent.
         """
         if not self.running:
             return
@@ -161,10 +163,8 @@ class WatchdogProcess:
         other, wake = os.pipe()
         relay, relay_other = os.pipe()
         # Set before the spawn: another thread may fork meanwhile.
-        self._pid, self._fds = (
-            pid,
-            (wake, other, relay),
-        )
+        self._pid = pid
+        self._fds = (wake, other, relay)
         # The watchdog inherits this thread's signal mask. From its first moment on, what ends the
         # worker does not end it.
         mask = signal.pthread_sigmask(
@@ -229,9 +229,11 @@ class _EndAsInit:
             libc.signal(cls.number, ctypes.cast(libc._exit, ctypes.c_void_p))
         except (ImportError, OSError, AttributeError) as error:
             _log().warning(
-                "as PID 1, without ctypes (%s), C code that holds the GIL can outlast grace", error,
+                "This process is PID 1 and has no ctypes (%s). "
+                "C code that holds the GIL can delay the exit beyond `grace`.",
+                error,
                 extra={"event": "no_guard"},
-            )  # fmt: skip
+            )
 
 
 def _cannot() -> str | None:
@@ -253,19 +255,19 @@ def _log() -> logging.Logger:
 _watched: weakref.WeakSet[WatchdogProcess] | None = None
 
 
-def _watch(guard: WatchdogProcess) -> None:
+def _watch(watchdog: WatchdogProcess) -> None:
     global _watched  # noqa: PLW0603 - made at first use: weakref is not for the helper
     if _watched is None:
         import weakref
 
         _watched = weakref.WeakSet()
         os.register_at_fork(after_in_child=_after_fork)
-    _watched.add(guard)
+    _watched.add(watchdog)
 
 
 def _after_fork() -> None:
-    for guard in list(_watched or ()):
-        guard._in_child()
+    for watchdog in list(_watched or ()):
+        watchdog._in_child()
 
 
 class _Count:

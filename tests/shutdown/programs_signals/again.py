@@ -8,7 +8,7 @@ import time
 
 from said import say
 
-from outlast.shutdown.signals import Signals
+from outlast.shutdown.signals import SignalReceiver
 
 where, by = sys.argv[1:]
 told = threading.Event()
@@ -42,7 +42,7 @@ async def in_loop() -> None:
         raise
 
 
-signals = Signals(begin)
+signals = SignalReceiver(begin)
 try:
     if where == "loop":
         asyncio.run(in_loop())

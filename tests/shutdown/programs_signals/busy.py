@@ -10,7 +10,7 @@ import time
 
 from said import begin, say
 
-from outlast.shutdown.signals import Signals
+from outlast.shutdown.signals import SignalReceiver
 from outlast.shutdown.watchdog import WatchdogProcess
 
 where = sys.argv[1]
@@ -18,7 +18,7 @@ guard = WatchdogProcess(float(sys.argv[2])) if len(sys.argv) > 2 else None
 if guard is not None:
     assert guard.start()
     say("guard", guard._process.pid)
-signals = Signals(begin, guard=guard)
+signals = SignalReceiver(begin, watchdog=guard)
 
 
 def regex() -> None:

@@ -9,10 +9,10 @@ import time
 
 from said import begin, say
 
-from outlast.shutdown.signals import Signals
+from outlast.shutdown.signals import SignalReceiver
 
 who = sys.argv[1]
-signals = Signals(begin)
+signals = SignalReceiver(begin)
 
 
 def own(number, frame=None) -> None:

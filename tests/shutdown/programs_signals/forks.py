@@ -1,4 +1,4 @@
-"""forks.py HOW: a child of a program that receives signals. Signals to the child do not reach its parent."""
+"""forks.py HOW: a child of a program that receives signals. SignalReceiver to the child do not reach its parent."""
 
 import asyncio
 import multiprocessing
@@ -11,7 +11,7 @@ import time
 
 from said import begin, say
 
-from outlast.shutdown.signals import Signals
+from outlast.shutdown.signals import SignalReceiver
 from outlast.shutdown.watchdog import WatchdogProcess
 
 
@@ -68,7 +68,7 @@ def anew() -> None:
     pid = os.fork()
     if pid == 0:
         begun = threading.Event()
-        own = Signals(lambda number, at: (begin(number, at), begun.set()))
+        own = SignalReceiver(lambda number, at: (begin(number, at), begun.set()))
         assert own.install()
         os.kill(os.getpid(), signal.SIGTERM)
         begun.wait(60)
@@ -126,7 +126,7 @@ guard = WatchdogProcess(60) if "guard" in sys.argv else None
 if guard is not None:
     assert guard.start()
     say("guard", guard._process.pid)
-signals = Signals(begin, guard=guard)
+signals = SignalReceiver(begin, watchdog=guard)
 if how == "chained":
     signal.signal(signal.SIGTERM, own)
 if how != "in-loop":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from said import begin, say
 
-from outlast.shutdown.signals import Signals
+from outlast.shutdown.signals import SignalReceiver
 from outlast.shutdown.watchdog import WatchdogProcess
 
 how = sys.argv[1]
@@ -28,7 +28,7 @@ if guard._process is not None:
     say("guard", guard._process.pid)
 if how == "pipe":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-signals = Signals(begin, guard=guard)
+signals = SignalReceiver(begin, watchdog=guard)
 assert signals.install()
 if how == "stopped":
     guard.stop()

@@ -1,4 +1,4 @@
-"""two.py ORDER: two Signals in one program, restored in this order."""
+"""two.py ORDER: two SignalReceiver in one program, restored in this order."""
 
 import signal
 import socket
@@ -7,15 +7,15 @@ import time
 
 from said import say
 
-from outlast.shutdown.signals import Signals
+from outlast.shutdown.signals import SignalReceiver
 
 order = sys.argv[1]
 write, read = socket.socketpair()
 write.setblocking(False)
 read.settimeout(30)
 signal.set_wakeup_fd(write.fileno())
-a = Signals(lambda number, at: say("a", number.name))
-b = Signals(lambda number, at: say("b", number.name))
+a = SignalReceiver(lambda number, at: say("a", number.name))
+b = SignalReceiver(lambda number, at: say("b", number.name))
 
 
 def own(number, frame) -> None:

@@ -7,7 +7,7 @@ import pytest
 from kubelet import passing_grace
 from programs_servers import LONG, PASSING, executing
 
-from outlast.shutdown.signals import SAME_SECONDS
+from outlast.shutdown.signal_thread import SAME_SECONDS
 
 SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
 either = pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_outside_the_main_thread_a_warning_is_logged_and_drain_works(tmp_path):
         assert program.wait() == 0
         assert program.word("same") == "True"
         assert program.word("drained") == "asked in a thread 1 queued"
-        assert program.printed.count("signals are only received in the main thread") == 1
+        assert program.printed.count("Signals are received only in the main thread") == 1
         assert program.word("restored") == "True"
 
 
@@ -268,7 +268,7 @@ def test_a_sync_program_can_drain_in_a_thread(tmp_path):
         program.open_gate()
         assert program.wait() == 0
         assert program.word("drained") == "asked in a thread"
-        assert program.printed.count("signals are only received in the main thread") == 1
+        assert program.printed.count("Signals are received only in the main thread") == 1
         assert program.word("restored") == "True"
         assert_released(program)
 

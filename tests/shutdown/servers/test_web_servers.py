@@ -13,7 +13,7 @@ from kubelet import passing_grace
 from programs_servers import LONG, PASSING, Executing, executing
 
 from outlast import Outlast, workflow
-from outlast.shutdown.signals import SAME_SECONDS
+from outlast.shutdown.signal_thread import SAME_SECONDS
 from support.waiting import WAIT_SECONDS
 
 SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
