@@ -101,7 +101,7 @@ def test_the_workflows_own_code_has_no_cost(world):
         current().cost(tokens=1)
         return "ok"
 
-    with pytest.raises(NotInRun, match=r"current\(\)\.cost\(\) is a step's"):
+    with pytest.raises(NotInRun, match=r"current\(\)\.cost\(\) is for the body of a step"):
         world.run(one())
     with pytest.raises(NotInRun):
         current()

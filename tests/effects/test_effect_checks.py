@@ -64,7 +64,7 @@ class Called:
         ),
         (
             says_text,
-            r"verify of effect send answers .*Happened\[str\], and the effect returns Receipt",
+            r"verify of effect send answers .*Happened\[str\], but the effect returns Receipt",
         ),
         (takes_bytes, "verify of effect send takes to as bytes, and the effect as str"),
     ],
@@ -109,7 +109,7 @@ async def takes_another_amount(receipt: Receipt, amount: str) -> None: ...
         (3, "the compensation of effect send is a function, not 3"),
         (a_step, "the compensation of effect send is a plain function, not <step a_step>"),
         (takes_the_result_by_name, "must take the result first, by position; receipt is not that"),
-        (takes_another_result, "takes the result as str, and the effect returns Receipt"),
+        (takes_another_result, "takes the result as str, but the effect returns Receipt"),
         (takes_the_rest_by_position, "takes its arguments by name, and to: str cannot be given so"),
         (takes_another_amount, "takes amount as str, and the effect as int"),
     ],

@@ -104,7 +104,7 @@ def test_error_of_a_cancelled_run_says_how_to_retry_it(world):
         world.do(main)
     assert caught.value.__notes__ == [
         "outlast explain RunCancelled",
-        "To have it all the same: outlast retry run, then the same call again.",
+        "To execute it all the same: outlast retry run, then the same call again.",
     ]
 
 

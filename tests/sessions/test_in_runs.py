@@ -152,7 +152,7 @@ def test_session_of_another_app_is_refused_in_a_run(world):
         async with App() as holder["app"]:
             await (await app.start(by_app(), id="run")).result()
 
-    with pytest.raises(NotInStep, match="session 's' is of another Outlast"):
+    with pytest.raises(NotInStep, match="session 's' belongs to another Outlast"):
         world.do(main)
 
 
@@ -201,5 +201,5 @@ async def lists_sessions() -> int:
 
 def test_sessions_are_not_listed_in_a_workflow(world):
     holder["app"] = world.app
-    with pytest.raises(NotInStep, match="use a step there"):
+    with pytest.raises(NotInStep, match="Use a step there"):
         world.run(lists_sessions())

@@ -58,8 +58,8 @@ class BatchRun:
 
     def draining(self) -> Draining:
         return Draining(
-            f"this process is on its way out: {self.form} {self.id!r} stops here. What is done is recorded; the same call in "
-            "another process goes on from there."
+            f"this process is shutting down: {self.form} {self.id!r} stops here. What is done is "
+            "recorded, and the same call in another process continues from there."
         )
 
     async def unless_draining(self, task: asyncio.Task[T]) -> T:
@@ -140,12 +140,14 @@ class BatchRun:
             command = "resume" if row.status == "parked" else "retry"
             why = f" ({row.reason})" if row.reason else ""
             raise WrongStatus(
-                f"{self.form} {self.id!r} is {row.status}{why}. To go on: `outlast {command} {self.id}`, then this call again."
+                f"{self.form} {self.id!r} is {row.status}{why}. To continue, run "
+                f"`outlast {command} {self.id}`, then make this call again."
             )
         elif row.worker is not None:
             if engine.in_flight.is_held(row.fence):
                 raise WrongStatus(
-                    f"{self.form} {self.id!r} is under way in this process already. Leave that loop first, or use another id."
+                    f"{self.form} {self.id!r} is under way in this process already. Leave that "
+                    "loop first, or use another id."
                 )
             if row.worker == engine.worker.id:
                 # It was left behind when the store did not answer.
@@ -214,8 +216,8 @@ class BatchRun:
             self._lost = self._row
             self._drop()
             raise LeaseLost(
-                f"{self.form} {self.id!r} is another process's by now: this one was taken for dead. What it did last is not on "
-                "record, and will be done again there."
+                f"{self.form} {self.id!r} belongs to another process: this one was taken for dead. "
+                "What it did last is not recorded, and will be done again there."
             )
 
     async def check_cancelled(self) -> None:

@@ -108,7 +108,8 @@ class Checkpoint:
 def _check_field(name: str) -> str:
     if isinstance(name, str) and name.startswith(DONE):
         raise BadName(
-            f"field name {name!r} begins with {DONE!r}, which is how marked steps are kept: mark() them."
+            f"field name {name!r} begins with {DONE!r}, which is reserved for steps that mark() "
+            "records."
         )
     return name
 

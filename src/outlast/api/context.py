@@ -74,7 +74,8 @@ class Current:
         if self._body is None:
             raise refused(
                 NotInRun(
-                    "current().attempt is a step's: a workflow's own code is executed anew in every life."
+                    "current().attempt is for the body of a step: a workflow's own code executes "
+                    "again in every life."
                 )
             )
         return self._body.attempt
@@ -113,7 +114,8 @@ class Current:
         if self._body is None:
             raise refused(
                 NotInRun(
-                    "current().on_drain() is a step's: a workflow stops at its next call by itself."
+                    "current().on_drain() is for the body of a step: a workflow stops at its next "
+                    "call by itself."
                 )
             )
         if not callable(fn) or inspect.iscoroutinefunction(fn):
@@ -142,7 +144,8 @@ class Current:
         if self._body is None:
             raise refused(
                 NotInRun(
-                    "current().cost() is a step's: a workflow's own code is executed anew in every life, and records nothing itself."
+                    "current().cost() is for the body of a step: a workflow's own code executes "
+                    "again in every life and records nothing itself."
                 )
             )
         cost = Cost.said({"tokens": tokens, "usd": usd, **more})

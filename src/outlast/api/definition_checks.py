@@ -43,11 +43,13 @@ def check_function(fn: Any, kind: str) -> None:
     """Raise TypeError for a function that cannot be a step or an effect."""
     if hasattr(fn, "signature") and hasattr(fn, "fn"):
         raise TypeError(
-            f"@{kind} decorates a plain function, and {fn!r} is decorated already: take one of the two away."
+            f"@{kind} decorates a plain function, and {fn!r} is decorated already: remove one of "
+            "the two."
         )
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
         raise TypeError(
-            f"@{kind} decorates a function that returns its result, and {fn.__name__} yields: let it return a list."
+            f"@{kind} decorates a function that returns its result, and {fn.__name__} yields: "
+            "let it return a list."
         )
     keys = (
         [one.name for one in inspect.signature(fn).parameters.values() if one.default is KEY]
@@ -56,7 +58,8 @@ def check_function(fn: Any, kind: str) -> None:
     )
     if keys and kind != "effect":
         raise TypeError(
-            f"{fn.__name__} is a {kind}, and only an effect has a key ({keys[0]} = KEY): @effect(timeout=...)."
+            f"{fn.__name__} is a {kind}, and only an effect has a key ({keys[0]} = KEY): "
+            "@effect(timeout=...)."
         )
     if len(keys) > 1:
         raise TypeError(f"effect {fn.__name__} takes its key once, not as {' and '.join(keys)}.")

@@ -292,7 +292,9 @@ def _make(fn: Callable[..., Any], **options: Any) -> Any:
 
 class _Decorator:
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Effect[P, R]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Effect[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncEffect[P, R]: ...
     def __call__(self, fn: Any, /) -> Any: ...

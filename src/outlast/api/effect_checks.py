@@ -34,7 +34,8 @@ def check_verify(effect: str, act: Callable[..., Any], fn: Any) -> None:
     wrong = sorted(set(parameters) - known - {key_name(fn)})
     if wrong:
         raise TypeError(
-            f"{what} asks for {', '.join(wrong)}: it takes what it names of the effect's own parameters."
+            f"{what} asks for {', '.join(wrong)}, which the effect does not have. It may take any "
+            "of the effect's parameters, by name."
         )
     _check_by_name(what, parameters.values())
     given, taken = _hints(act), _hints(fn)
@@ -51,7 +52,8 @@ def check_verify(effect: str, act: Callable[..., Any], fn: Any) -> None:
         for result in typing.get_args(answer):
             if _clash(given.get("return", Any), result):
                 raise TypeError(
-                    f"{what} answers {_name(answer)}, and the effect returns {_name(given['return'])}."
+                    f"{what} answers {_name(answer)}, but the effect returns "
+                    f"{_name(given['return'])}."
                 )
 
 
@@ -97,7 +99,8 @@ def check_compensation(effect: str, act: Callable[..., Any], fn: Any) -> None:
     _check_types(what, given, taken, names[1:])
     if _clash(given.get("return", Any), taken.get(first.name, Any)):
         raise TypeError(
-            f"{what} takes the result as {_name(taken[first.name])}, and the effect returns {_name(given['return'])}."
+            f"{what} takes the result as {_name(taken[first.name])}, but the effect returns "
+            f"{_name(given['return'])}."
         )
 
 

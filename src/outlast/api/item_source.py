@@ -177,14 +177,14 @@ class Keys(Generic[T]):
         kind = str if isinstance(item, str) else int if isinstance(item, int) else None
         if kind is None or isinstance(item, bool):
             raise TypeError(
-                f"an item of type {type(item).__qualname__} has no key of its own: say what it is known by, the same in every "
-                "life: key=lambda item: item.id."
+                f"an item of type {type(item).__qualname__} has no key of its own. Pass a key that "
+                "is the same in every life: key=lambda item: item.id."
             )
         self._kind = self._kind or kind
         if kind is not self._kind:
             raise TypeError(
-                f"{item!r} came among items of type {self._kind.__name__}: text and numbers together need key=, since 1 and "
-                '"1" would be one item.'
+                f"{item!r} came among items of type {self._kind.__name__}. Strings and numbers "
+                'together need key=, because 1 and "1" would be one item.'
             )
         return check_id(str(item), self._length_max, "the key of an item")
 

@@ -555,8 +555,8 @@ class Outlast:
         ):
             raise refused(
                 NotInStep(
-                    f"app.{what}() was called in a workflow's own code, where its answers would differ from life to life: use "
-                    f"{instead or f'outlast.{what}()'} there."
+                    f"app.{what}() was called in a workflow's own code, where its answers would "
+                    f"differ when the run is replayed. Use {instead or f'outlast.{what}()'} there."
                 )
             )
         return self._open
@@ -704,8 +704,15 @@ class Outlast:
         """
         row = await self._row(id)
         await decide(
-            self._open, row, effect, happened=happened, did_not=did_not, compensate=compensate, result=result, intent=intent,
-        )  # fmt: skip
+            self._open,
+            row,
+            effect,
+            happened=happened,
+            did_not=did_not,
+            compensate=compensate,
+            result=result,
+            intent=intent,
+        )
 
     async def effects(self, id: str) -> list[EffectInfo]:
         """Return the effects that a run performed or intended to perform, oldest first."""
@@ -797,9 +804,9 @@ def run(
     if asyncio._get_running_loop() is not None or (THREAD.get() is not None and BODY.get() is None):
         raise refused(
             NotInRun(
-                "run() is for programs without an event loop of their own. In a coroutine: `async with Outlast() as app: "
-                "await (await app.start(call)).result()`. In a workflow: `await call`, or "
-                "`outlast.sync.run(call)` in a sync one."
+                "run() is for programs without an event loop of their own. In a coroutine: "
+                "`async with Outlast() as app: await (await app.start(call)).result()`. "
+                "In a workflow: `await call`, or `outlast.sync.run(call)` in a sync one."
             )
         )
 
@@ -823,7 +830,8 @@ def run(
                 else "the run was interrupted, and has no id of yours"
             )
             _say(
-                f"{named}. What it recorded is kept: the same call{' ' if id else ' with an id= '}goes on from there."
+                f"{named}. What it recorded is kept: the same call"
+                f"{' ' if id else ' with an id= '}goes on from there."
             )
         raise
     # Conclude here, not in the coroutine: the traceback of a failed or parked run then does not
@@ -855,8 +863,8 @@ def _warn_of_patterns(queues: Iterable[str]) -> None:
     for name in queues:
         if any(mark in name for mark in "*?["):
             log.warning(
-                "queue %r is taken literally: patterns are not supported. Name each queue: --queue a --queue b, or "
-                "queues=a,b.",
+                "queue %r is taken literally: patterns are not supported. "
+                "Name each queue: --queue a --queue b, or queues=a,b.",
                 name,
             )
 
@@ -868,7 +876,7 @@ def _queue_names(queues: str | Iterable[str]) -> tuple[str, ...]:
     cleaned = tuple(check_name(name, 200, "queue name").strip() for name in names)
     if any("," in name for name in cleaned) or not all(cleaned):
         raise SettingsError(
-            f"queues={queues!r}: names are told apart by commas, so none may have one, or be empty."
+            f"queues={queues!r}: commas separate names, so a name must not contain one or be empty."
         )
     return cleaned
 

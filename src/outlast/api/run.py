@@ -74,7 +74,8 @@ def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
                 id, "its workflow raised CancelledError, though nobody had cancelled it"
             )
         error.add_note(
-            f"This is how run {id!r} ended, from its journal. After fixing the cause, run: outlast retry {quote(id)}"
+            f"This is how run {id!r} ended, from its journal. "
+            f"After fixing the cause, run: outlast retry {quote(id)}"
         )
         raise error
     if end.kind is OutcomeKind.PARKED:
@@ -86,7 +87,7 @@ def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
         else RunCancelled(id, end.reason or "")
     )
     wanted = (
-        "Once the cause is mended" if end.kind is OutcomeKind.DEAD else "To have it all the same"
+        "After fixing the cause" if end.kind is OutcomeKind.DEAD else "To execute it all the same"
     )
     ended.add_note(f"{wanted}: outlast retry {quote(id)}, then the same call again.")
     raise ended

@@ -259,7 +259,8 @@ class Session:
             raise ValueError(f"{name}() takes the fields to set.")
         if version is not None and (type(version) is not int or version < 0):
             raise ValueError(
-                f"version={version!r} must be a whole number: 0 for a session that is not there yet."
+                f"version={version!r} must be a whole number: 0 for a session that does not exist "
+                "yet."
             )
         texts: dict[str, str | None] = {
             self._field(field): self._encoded(field, value) for field, value in fields.items()
@@ -305,7 +306,8 @@ class Session:
         if self._find is not None and self._find().services is not loop.execution.services:
             raise refused(
                 NotInStep(
-                    f"{self._at} is of another Outlast than the run that uses it here, so it cannot be recorded with the run. "
+                    f"{self._at} belongs to another Outlast than the run that uses it here, so it "
+                    "cannot be recorded with the run. "
                     f"Use outlast.{self._at.space}() here, or put this into a step."
                 )
             )
@@ -331,8 +333,9 @@ class Session:
             return encode_message(value)
         except Unrecordable as error:
             raise Unrecordable(
-                f"field {field!r} of {self._at} cannot take this {type(value).__name__}: it would not come back as it is. Give plain JSON (texts, numbers, "
-                "lists, dicts with texts for keys), a dataclass or a model."
+                f"field {field!r} of {self._at} cannot take this {type(value).__name__}: it would "
+                "not come back as it is. Pass plain JSON (strings, numbers, lists, dicts with str "
+                "keys), a dataclass or a model."
             ) from error
 
     def _check_size(self, texts: tuple[str, ...]) -> None:
@@ -349,7 +352,8 @@ class Session:
 def not_in_run(what: str) -> NotInRun:
     """Build the error for a call of `what()`, a function that returns a session, outside a run."""
     return NotInRun(
-        f"{what}() is for the code of a workflow or a step, and this is code outside any run. Elsewhere: app.{what}(id)."
+        f"{what}() is for the code of a workflow or a step, and this is code outside any run. "
+        f"Elsewhere: app.{what}(id)."
     )
 
 
@@ -410,7 +414,8 @@ def _checked(ttl: float | None) -> float | None:
             f"{ttl!r:.40}" if not isinstance(ttl, int) or abs(ttl) < 1e18 else "a very large number"
         )
         raise SettingsError(
-            f"ttl={shown} must be a number of seconds greater than 0, up to a hundred years; or None: then it never expires."
+            f"ttl={shown} must be a number of seconds greater than 0, up to a hundred years, or "
+            "None to never expire."
         )
     return float(ttl)
 

@@ -78,7 +78,8 @@ class StepBase(StepDefinition, Generic[P, R]):
             return self._within(body, args, kwargs)
         self._check_colour()
         raise NotInRun(
-            f"step {self.name} was called outside a run. Call it from a workflow, or call its plain function: {self.name}.fn(...)."
+            f"step {self.name} was called outside a run. Call it from a workflow, or call its "
+            f"plain function: {self.name}.fn(...)."
         )
 
     def _check_colour(self) -> None:
@@ -91,13 +92,15 @@ class StepBase(StepDefinition, Generic[P, R]):
         if isinstance(self, SyncStep):
             raise refused(
                 NotInRun(
-                    f"{self.name}.aio() is for async workflows and this workflow is sync: use `{self.name}(...)`."
+                    f"{self.name}.aio() is for async workflows and this workflow is sync: use "
+                    f"`{self.name}(...)`."
                 )
             )
         raise refused(
             NotInRun(
-                f"{self.kind} {self.name} is async and this workflow is sync: make it a plain function, or call it in an async workflow (here "
-                "that is a child, `outlast.sync.run(call)`)."
+                f"{self.kind} {self.name} is async and this workflow is sync: make it a plain "
+                "function, or call it in an async workflow (here as a child, "
+                "`outlast.sync.run(call)`)."
             )
         )
 
@@ -110,8 +113,8 @@ class StepBase(StepDefinition, Generic[P, R]):
         """
         if body.is_effect:
             raise NotInRun(
-                f"step {self.name} was called in the body of an effect, which is one act. Call it before or after, or call its plain "
-                f"function: {self.name}.fn(...)."
+                f"step {self.name} was called in the body of an effect, which is one act. Call it "
+                f"before or after, or call its plain function: {self.name}.fn(...)."
             )
         return step_runner.inner(body, self, args, kwargs)
 
@@ -145,7 +148,8 @@ class SyncStep(StepBase[P, R]):
         if asyncio._get_running_loop() is not None:
             raise refused(
                 NotInRun(
-                    f"{self.kind} {self.name} is sync and this code is async: use `await {self.name}.aio(...)`."
+                    f"{self.kind} {self.name} is sync and this code is async: use "
+                    f"`await {self.name}.aio(...)`."
                 )
             )
         thread = THREAD.get()
@@ -196,7 +200,9 @@ class BoundSyncStep(Generic[P, R]):
 
 
 @overload
-def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...  # type: ignore[overload-overlap]
+def step(  # type: ignore[overload-overlap]
+    fn: Callable[P, Coroutine[Any, Any, R]], /
+) -> Step[P, R]: ...
 @overload
 def step(fn: Callable[P, R], /) -> SyncStep[P, R]: ...
 @overload
@@ -231,7 +237,9 @@ def _make(fn: Callable[..., Any], **options: Any) -> Any:
 
 class _Decorator:
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Step[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncStep[P, R]: ...
     def __call__(self, fn: Any, /) -> Any: ...

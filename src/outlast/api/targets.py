@@ -106,7 +106,8 @@ def _import_module(place: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
             raise TargetNotFound(
-                f"there is no module {safe(place)!r}. Name a file with its ending: {safe(place)}.py."
+                f"there is no module {safe(place)!r}. "
+                f"Name a file with its ending: {safe(place)}.py."
             ) from None
         raise TargetImportFailed(place, error) from error
     except (Exception, SystemExit) as error:

@@ -63,7 +63,7 @@ class Unit:
         else:
             raise _not_in_run()
         if self._execution is None and services.shutdown.begun and UNIT.get() is None:
-            raise Draining(f"this process is on its way out: unit {self.name!r} is not begun.")
+            raise Draining(f"this process is shutting down: unit {self.name!r} is not begun.")
         if workflow is not None:
             workflow.check()
             self._on_the_run_loop(workflow, self._enter_run)
@@ -184,16 +184,19 @@ class Unit:
         assert self._execution is not None
         if self.left:
             raise OutlastError(
-                f"effect {effect.name} is called in unit {self.name!r}, which was left: await the tasks of a unit inside it."
+                f"effect {effect.name} is called in unit {self.name!r}, which was left: await the "
+                "tasks of a unit inside it."
             )
         if not self._is_async and self._execution.sync_thread is None:
             raise OutlastError(
-                f"effect {effect.name} is called in unit {self.name!r}, which could not undo it: in an async workflow it must be `async with`."
+                f"effect {effect.name} is called in unit {self.name!r}, which could not undo it: "
+                "in an async workflow it must be `async with`."
             )
         if needs_compensation and effect.compensation is None and effect.undo_needed:
             raise OutlastError(
-                f"effect {effect.name} is called in unit {self.name!r} and has no compensation: give it one (@{effect.name}.compensate), or say "
-                "@effect(..., undo=None) if it needs none."
+                f"effect {effect.name} is called in unit {self.name!r} and has no compensation: "
+                f"give it one (@{effect.name}.compensate), or say @effect(..., undo=None) if it "
+                "needs none."
             )
 
     def _set(self) -> None:
@@ -253,5 +256,6 @@ def unit(name: str) -> Unit:
 
 def _not_in_run() -> NotInRun:
     return NotInRun(
-        "unit() is for the code of a workflow or a step. Elsewhere: `async with app.unit(name):`, or `with`."
+        "unit() is for the code of a workflow or a step. "
+        "Elsewhere: `async with app.unit(name):`, or `with`."
     )

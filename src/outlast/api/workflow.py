@@ -91,8 +91,8 @@ class Call(WorkflowCall, Coroutine[Any, Any, R_co]):
             if self._call_site is None or not isinstance(loop, RunLoop):
                 raise refused(
                     NotInRun(
-                        f"{self!r} can be awaited only inside a run, where it is a child run. Elsewhere: run(call), or "
-                        "await app.start(call)."
+                        f"{self!r} can be awaited only inside a run, where it is a child run. "
+                        "Elsewhere: run(call), or await app.start(call)."
                     )
                 )
             execution, call_site = loop.execution, self._call_site

@@ -55,7 +55,7 @@ class ItemClaim:
         return self._state is not ClaimState.HELD or self._unanswered > 0
 
     def _failure(self, delay: float | None, reason: str) -> Release:
-        """Return the command that reports a failed attempt. `delay` is the pause before the next."""
+        """Return the command that records a failed attempt. Retry after `delay` seconds."""
         pause = min(2.0 ** min(self._row.failures, 60), DELAY_MAX) if delay is None else delay
         text = reason[: self._engine.settings.error_text_max] or "nacked"
         return Release(

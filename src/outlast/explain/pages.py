@@ -11,9 +11,10 @@ _ERRORS = f"""\
 
 # Errors, and everything else with a name
 
-Each error of Outlast names its entry here, in a note below its message (`outlast explain \
-Backpressure`). So do the command line and `outlast show`. The command prints the same text as this \
-page, without a network and without a store. `outlast explain` alone lists all names.
+Each error of Outlast names its entry here, in a note below its message \
+(`outlast explain Backpressure`). So do the command line and `outlast show`. The command prints \
+the same text as this page, without a network and without a store. `outlast explain` alone lists \
+all names.
 
 `str(error)` does not contain the note, and a journal does not record it. (pytest's `match=` does \
 look at notes: a pattern that ends with `$` must allow for it.)
@@ -46,7 +47,7 @@ _SECTIONS = {
     ),
     "exit code": (
         "Exit codes",
-        "Of the command line, and of `run(...)` in your own program. From 63 on: of a killed process.",
+        "Of the command line, and of `run(...)` in your program. From 63 on: of a killed process.",
     ),
     "check": (
         "Checks of the doctor",
