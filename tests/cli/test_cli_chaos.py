@@ -50,7 +50,7 @@ def test_chaos_verdict_without_a_ledger_is_not_a_failure(tmp_path):
         assert trial.wait() == 0, trial.describe()
         said = trial.output
     assert (
-        "verdict: nothing is violated; not known: no action twice, no stale fence, redone\n" in said
+        "verdict: nothing is violated; unknown: no action twice, no stale fence, redone\n" in said
     )
 
 
@@ -60,5 +60,6 @@ def test_interrupted_chaos_says_where_the_logs_are(tmp_path):
         assert trial.end_by(signal.SIGINT) == 130
         said = trial.errors
     assert (
-        f"there is no report, as it was not ended; what the workers logged is in {tmp_path}" in said
+        f"there is no report, because chaos was interrupted; the workers' logs are in {tmp_path}"
+        in said
     )

@@ -57,7 +57,7 @@ def test_doctor_reads_the_manifests_of_a_folder(outlast):
         ),
         (
             "ok",
-            "read: Dockerfile, agents.service, pod.yaml. The folders in it (more) are not looked into.",
+            "read: Dockerfile, agents.service, pod.yaml. Its subfolders (more) are not read.",
         ),
     ]
     judged = {one["where"].partition(":")[0] for one in answer.json["findings"]}
@@ -69,7 +69,7 @@ def test_doctor_refuses_folders_without_readable_manifests(outlast):
     deploy.mkdir()
     (deploy / "README.md").write_text("no manifest")
     answer = outlast("doctor", "--manifest", "deploy")
-    assert answer.code == 2 and "deploy has no manifest in it" in answer.err
+    assert answer.code == 2 and "deploy has no manifest" in answer.err
     (deploy / "pod.yaml").write_text("{[")
     answer = outlast("doctor", "--manifest", "deploy")
     assert answer.code == 2 and "deploy/pod.yaml" in answer.err and "no YAML" in answer.err
@@ -89,7 +89,8 @@ def test_doctor_skips_checks_of_a_wrong_setting(outlast):
     answer = outlast("doctor", "--json", "--manifest", "pod.yaml")
     (wrong,) = [one for one in answer.json["findings"] if one["level"] == "error"]
     assert (
-        "OUTLAST_GRACE='9 s'" in wrong["what"] and "What goes by it is not judged" in wrong["fix"]
+        "OUTLAST_GRACE='9 s'" in wrong["what"]
+        and "Checks that depend on it were skipped" in wrong["fix"]
     )
     judged = {one["check"] for one in answer.json["findings"]}
     assert not {"grace", "rollout"} & judged and {"lease", "signals", "filesystem"} <= judged

@@ -155,7 +155,7 @@ def test_a_limit_says_that_there_is_more(outlast):
     answer = outlast("runs", "--limit", "2", "--json")
     assert ids(answer) == ["r2", "r1"]
     assert answer.json["more"] is True
-    assert "more than these 2" in outlast("runs", "--limit", "2").err
+    assert "Showing 2;" in outlast("runs", "--limit", "2").err
     assert outlast("runs", "--limit", "3", "--json").json["more"] is False
 
 

@@ -78,5 +78,5 @@ def test_commands_leave_an_older_file_store_unchanged(outlast, monkeypatch):
     assert (folder / "store.jsonl").read_bytes() == before
     ours = migrate.version()
     migrated = outlast("migrate", "--store", address)
-    assert f"its schema was version {ours - 1}, and is version {ours} now" in migrated.err
+    assert f"its schema was migrated from version {ours - 1} to {ours}" in migrated.err
     assert outlast("runs", "--store", address).code == 0

@@ -126,12 +126,12 @@ def test_submit_wait_queues_when_there_is_room(outlast):
         (["absent.py:report"], "there is no file"),
         (["agent.py:report"], "missing a required argument: 'topic'"),
         (["agent.py:echo", "--id", ""], "run id must be a non-empty string"),
-        (["agent.py:echo", "--queue", ""], "queue name must be a text"),
+        (["agent.py:echo", "--queue", ""], "queue name must be a non-empty string"),
         (["agent.py:echo", "--queue", "a/b"], "contains '/' or '#'"),
-        (["agent.py:echo", "--delay", "-1"], "no length of time"),
+        (["agent.py:echo", "--delay", "-1"], "is not a duration"),
         (["agent.py:echo", "--delay", "soon"], "is not an age"),
         (["agent.py:echo", "--delay", "inf"], "must be finite"),
-        (["agent.py:echo", "--wait", "nan"], "no length of time"),
+        (["agent.py:echo", "--wait", "nan"], "is not a duration"),
         (["agent.py:echo", "--priority", "high"], "valid integer"),
         (["agent.py:echo", "--priority", "9999999999999999999"], "1000000"),
         (["agent.py:echo", "--store", "mysql://x"], "no store answers to"),
@@ -147,7 +147,7 @@ def test_a_wrong_submission_exits_2_and_makes_no_store(outlast, words, message):
 def test_nothing_can_be_submitted_to_a_store_that_ends_with_this_process(outlast):
     answer = outlast("submit", "agent.py:echo", "--store", "memory:")
     assert answer.code == 1
-    assert "lives and ends with the process" in answer.err
+    assert "exists only in the process" in answer.err
 
 
 def test_a_store_that_cannot_be_used_says_how_to_submit_only_once(outlast, monkeypatch):

@@ -19,7 +19,7 @@ import pytest
         (["synced.py"], "is an Outlast of outlast.sync"),
         (["agent.py", "twice.py"], "two workflows have the name 'report'"),
         (["one.py", "two.py"], "a worker has one Outlast object, and there are 2: in one.py, two.py"),
-        (["agent.py", "--queue", ""], "queue name must be a text"),
+        (["agent.py", "--queue", ""], "queue name must be a non-empty string"),
         (["agent.py", "--queue", "a/b"], "contains '/' or '#'"),
         (["agent.py", "--queue", "a,b"], "comma"),
         (["agent.py", "--concurrency", "0"], "greater than or equal to 1"),
@@ -54,7 +54,7 @@ def test_a_module_that_cannot_be_imported_shows_where(outlast):
 def test_a_store_of_this_process_alone_is_refused(outlast):
     answer = outlast("worker", "agent.py", "--store", "memory:")
     assert answer.code == 1
-    assert "lives and ends with the process" in answer.err
+    assert "exists only in the process" in answer.err
 
 
 def test_a_store_that_cannot_be_used_exits_75(outlast, monkeypatch):

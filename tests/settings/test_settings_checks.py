@@ -12,7 +12,7 @@ from outlast.testing import App
     [
         ({"grace": 0.9}, "at least 1 second"),
         ({"grace": 4, "checkpoint_reserve": 3}, "Raise grace to 4.3 or more"),
-        ({"grace": 30, "checkpoint_reserve": 30}, "shorter than what is reserved"),
+        ({"grace": 30, "checkpoint_reserve": 30}, "shorter than its reserves"),
         ({"exit_reserve": 40}, "grace=30.0 is shorter"),
         ({"grace": 10, "checkpoint_reserve": 5, "exit_reserve": 5}, "Raise grace to 10.3"),
         ({"lease": 1.0, "heartbeat": 0.5}, "four heartbeats"),

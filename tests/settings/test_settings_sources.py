@@ -259,7 +259,7 @@ def test_a_folder_of_secrets_that_cannot_be_looked_into_is_refused(secret, monke
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr("pathlib.Path.iterdir", refuse)
-    with pytest.raises(SettingsError, match="cannot be looked at"):
+    with pytest.raises(SettingsError, match="cannot be listed"):
         load({})
 
 
@@ -307,7 +307,7 @@ def test_a_setting_and_its_file_exclude_each_other(setenv, env_file, tmp_path):
     ("content", "says"),
     [
         (b"", "is empty"), (b"\n", "is empty"), (b"\xff", "not UTF-8"), (b"x" * 70_000, "more than 65,536 bytes"),
-        (b"s3cr3t", "is not a number"), (b"-5", "must not be negative"),
+        (b"s3cr3t", "is not a number"), (b"-5", "and not negative"),
     ],
 )  # fmt: skip
 def test_a_file_of_secrets_that_cannot_be_used_is_refused_and_not_shown(secret, content, says):

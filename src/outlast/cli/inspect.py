@@ -71,7 +71,9 @@ def runs(
     ] = None,
     undoing: Annotated[
         bool,
-        typer.Option("--undoing", help="Only those that are being undone; parked, they are stuck."),
+        typer.Option(
+            "--undoing", help="Only those that are being compensated; parked ones are stuck."
+        ),
     ] = False,
     items: Annotated[
         bool,
@@ -80,7 +82,7 @@ def runs(
         ),
     ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=1_000_000, help="How many at the most.")
+        int, typer.Option("--limit", min=1, max=1_000_000, help="Show at most this many.")
     ] = 100,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -126,7 +128,7 @@ def runs(
             like_that = query != RunQuery(limit=limit + 1, items=items)
             say(f"no {what} like that." if like_that else f"no {what}.")
         if more:
-            say(f"there are more than these {limit}: --limit shows them.")
+            say(f"Showing {limit}; use --limit for more.")
         # Explain only Outlast's own errors. A program's exception that ends a run is no news.
         pages = each_shown(rows, explained, lambda *_: None)
         names = dict.fromkeys(name for name in pages if name not in (None, "RunFailed"))

@@ -21,8 +21,8 @@ def migrate(
         bool,
         typer.Option(
             "--sql",
-            help="Print the statements for psql instead, for one who may execute them. Nothing is "
-            "connected to.",
+            help="Print the statements for psql instead, for a user who may execute them. Connects "
+            "to nothing.",
         ),
     ] = False,
     store: StoreOption = None,
@@ -47,11 +47,11 @@ def migrate(
         if as_json:
             document({"store": place, "before": before, "version": after})
         elif before == 0:
-            say(f"{place}: it was not there, and is of version {after} now.")
+            say(f"{place}: created, with schema version {after}.")
         elif before == after:
-            say(f"{place}: its schema is version {after}, as this Outlast needs it.")
+            say(f"{place}: its schema already is version {after}.")
         else:
-            say(f"{place}: its schema was version {before}, and is version {after} now.")
+            say(f"{place}: its schema was migrated from version {before} to {after}.")
 
 
 def _script(store: Store) -> str:

@@ -61,7 +61,8 @@ def sessions(
             "--limit",
             min=1,
             max=1_000_000,
-            help=f"How many at the most ({LIMIT}); with an ID, items a list ({ITEMS}).",
+            help=f"Show at most this many ({LIMIT}); with an ID, this many items per list "
+            f"({ITEMS}).",
         ),
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the one with this ID.")] = False,
@@ -75,7 +76,7 @@ def sessions(
     if id is None and delete:
         raise typer.BadParameter("it needs the ID of the session to delete.", param_hint="--delete")
     if id is not None and prefix:
-        raise typer.BadParameter("it is for the list, and goes with no ID.", param_hint="--prefix")
+        raise typer.BadParameter("it applies to the list: leave out the ID.", param_hint="--prefix")
     space = CHECKPOINT if checkpoints else SESSION
     with answering(as_json):
         if id is None:

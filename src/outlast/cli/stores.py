@@ -35,8 +35,8 @@ def shared(address: str | None) -> Store:
     """Return the store as `store_of` does. Raise NoStore if other processes cannot see it."""
     if load({"store": address}).settings.store.startswith("memory:"):
         raise NoStore(
-            "memory: lives and ends with the process that opened it: there is nothing to see from "
-            "here."
+            "a memory: store exists only in the process that opened it: there is nothing to see "
+            "from here."
         )
     return store_of(address)
 
@@ -111,9 +111,7 @@ def patiently(store: Store, action: Callable[[], T]) -> T:
             unknown = unknown or isinstance(error, CommitUnknown)
             if time.monotonic() + AGAIN_SECONDS > deadline:
                 if unknown:
-                    raise StoreUnavailable(
-                        f"{error} Whether it was written is not known."
-                    ) from None
+                    raise StoreUnavailable(f"{error} Whether it was written is unknown.") from None
                 raise
             if not told:
                 told = True

@@ -43,7 +43,7 @@ def worker(
         typer.Option(
             "--queue",
             metavar="NAME",
-            help="Claim from this one; may be repeated. No patterns. Else: default.",
+            help="Claim from this queue; may be repeated. No patterns. By default: default.",
         ),
     ] = None,
     concurrency: Annotated[
@@ -52,12 +52,12 @@ def worker(
             "--concurrency",
             min=1,
             max=CONCURRENCY_MAX,
-            help="Runs at a time. Else OUTLAST_CONCURRENCY.",
+            help="Runs at a time. By default OUTLAST_CONCURRENCY.",
         ),
     ] = None,
     form: Annotated[
         LogForm | None,
-        typer.Option("--log", help="How to log. Else text on a terminal, json otherwise."),
+        typer.Option("--log", help="How to log. By default text on a terminal, json otherwise."),
     ] = None,
     store: StoreOption = None,
 ) -> None:

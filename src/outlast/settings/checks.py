@@ -95,8 +95,8 @@ def check(settings: Settings) -> None:
     if settings.death_backoff > settings.death_backoff_max:
         raise InvalidSettings(
             f"death_backoff={settings.death_backoff} is more than "
-            f"death_backoff_max={settings.death_backoff_max}, which is "
-            "where its doubling ends. Raise death_backoff_max too.",
+            f"death_backoff_max={settings.death_backoff_max}, the limit of its doubling. Raise "
+            "death_backoff_max too.",
             "death_backoff",
             "death_backoff_max",
         )
@@ -119,7 +119,7 @@ def _check_one(name: str, kind: str, value: Any) -> None:
             )
         return
     if not 0 <= value < math.inf:
-        raise InvalidSettings(f"{said} must not be negative, and be finite.", name)
+        raise InvalidSettings(f"{said} must be a finite number, and not negative.", name)
     if value == 0 and name not in _MAY_BE_ZERO:
         raise InvalidSettings(f"{said} must be greater than 0.", name)
 
@@ -130,7 +130,7 @@ def _check_texts(settings: Settings) -> None:
             check_name(name.strip(), settings.name_length_max, "queue name")
         except (BadName, LimitExceeded) as error:
             raise InvalidSettings(
-                f"queues={settings.queues!r}: {error} Write the names by commas: default,mail.",
+                f"queues={settings.queues!r}: {error} Separate the names by commas: default,mail.",
                 "queues",
             ) from None
     if settings.http:
@@ -146,24 +146,21 @@ def _check_signs_of_life(settings: Settings) -> None:
     for name in ("heartbeat", "poll"):
         if getattr(settings, name) < LOOK_SECONDS_MIN:
             raise InvalidSettings(
-                f"{name}={getattr(settings, name)} must be at least {LOOK_SECONDS_MIN} seconds: "
-                "this process would do nothing "
-                "but look at its store.",
+                f"{name}={getattr(settings, name)} must be at least {LOOK_SECONDS_MIN} seconds, or "
+                "this process would do nothing but poll its store.",
                 name,
             )
     if settings.heartbeat * 4 > settings.lease:
         raise InvalidSettings(
             f"lease={settings.lease} must be at least four heartbeats ({settings.heartbeat} s "
-            "each): "
-            "a worker that is only slow would be taken for dead. Raise lease, or lower heartbeat.",
+            "each), or a slow worker would count as dead. Raise lease, or lower heartbeat.",
             "lease",
             "heartbeat",
         )
     if settings.stall_max < STALL_MIN:
         raise InvalidSettings(
-            f"stall_max={settings.stall_max} must be at least {STALL_MIN} seconds: an event loop "
-            "that works would be taken to "
-            "stand still.",
+            f"stall_max={settings.stall_max} must be at least {STALL_MIN} seconds, or a working "
+            "event loop would count as blocked.",
             "stall_max",
         )
     if 0 < settings.stall_warn < STALL_MIN:
@@ -181,18 +178,17 @@ def _check_grace(settings: Settings) -> None:
     if grace < GRACE_MIN:
         raise InvalidSettings(
             f"grace={grace} must be at least {GRACE_MIN:g} second: in less, no step could end or "
-            "save anything. Give this process "
-            "longer, and its surroundings longer still (terminationGracePeriodSeconds).",
+            "save anything. Give this process more time, and its environment more than that "
+            "(terminationGracePeriodSeconds).",
             "grace",
         )
     gone = exit_seconds(grace)
     if checkpoint + leave + gone > grace:
         raise InvalidSettings(
-            f"grace={grace} is shorter than what is reserved of it: "
-            f"checkpoint_reserve={checkpoint}, exit_reserve={leave} and "
-            f"{gone:g} s for the process to be gone. Raise grace to "
-            f"{checkpoint + leave + EXIT_SECONDS:g} or more, or lower the "
-            "reserves; left out, each is at most a quarter of grace.",
+            f"grace={grace} is shorter than its reserves: checkpoint_reserve={checkpoint}, "
+            f"exit_reserve={leave} and {gone:g} s for the process to exit. Raise grace to "
+            f"{checkpoint + leave + EXIT_SECONDS:g} or more, or lower the reserves. By default "
+            "each is at most a quarter of grace.",
             "grace",
             "checkpoint_reserve",
             "exit_reserve",

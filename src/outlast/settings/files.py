@@ -86,7 +86,7 @@ def _check_names(folder: Path, known: Collection[str], *, asked_for: bool) -> No
             name for name in there if name.upper().startswith(PREFIX) and name.upper() not in names
         ]
     except OSError as error:
-        wrong = f"{folder}: the files of secrets cannot be looked at ({error.strerror or error})."
+        wrong = f"{folder}: the files of secrets cannot be listed ({error.strerror or error})."
     else:
         if not unknown:
             return

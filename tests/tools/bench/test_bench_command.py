@@ -190,7 +190,7 @@ def test_paused_bench_that_was_declared_dead_says_so(redis_server, tmp_path):
                 assert runs_of_benches(store) == []
             bench.resume()
             assert bench.wait() == 1, bench.describe()
-        assert "was taken for dead" in bench.errors
+        assert "considered dead" in bench.errors
         assert "Traceback" not in bench.errors
         nothing_is_left(store)
 
@@ -202,7 +202,7 @@ def test_drain_request_ends_the_bench(tmp_path, capsys):
         bench.wait_until(lambda: runs_of_benches(store))
         assert answer_of(["drain", "--worker", row.id, "--store", place], capsys).code == 0
         assert bench.wait() == 75, bench.describe()
-        assert "asked to end" in bench.errors
+        assert "asked to stop" in bench.errors
         assert runs_of_benches(store) == []
         assert store.workers() == []
 
@@ -267,12 +267,12 @@ def test_bench_prints_eighty_columns(capsys, quick):
         "100 runs at once",
     ]
     assert lines[7].startswith("Recovery was not measured: a memory: store ")
-    assert "A lone run " in out
+    assert "A single run " in out
 
 
 def test_bench_prints_the_seconds_of_each_recovery():
     said = cli._recovery(Recovery((0.301, 1.2, 0.45)))
-    assert said == "Recovery: 0.30, 1.20 and 0.45 s from a kill -9 until another worker went on."
+    assert said == "Recovery: 0.30, 1.20 and 0.45 s from a kill -9 until another worker continued."
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])

@@ -208,16 +208,16 @@ def test_all_processes_die_with_the_driver_even_stopped_ones(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--blows", "explode"], "there is no blow 'explode'"),
-        (["--blows", "server"], "only a server that it has started"),
-        (["--submit", "report"], "is of a MODULE"),
+        (["--blows", "explode"], "there is no fault 'explode'"),
+        (["--blows", "server"], "only a server that it started"),
+        (["--submit", "report"], "workflow of a MODULE"),
         ([PROGRAMS / "user_flows.py"], "name a workflow to submit"),
         ([PROGRAMS / "user_flows.py", "--submit", "reprot"], "no workflow 'reprot'. There: report"),
         ([PROGRAMS / "user_flows.py", "--submit", "report", "--args", "7"], "must be a JSON list"),
         ([PROGRAMS / "user_flows.py", "--submit", "report", "--args", "[]"], "topic"),
         (["--store", "memory:"], "ends with the process"),
         (["--store", "file:x", "--workers", "2"], "one process at a time"),
-        (["--server", "redis", "--store", "sqlite:///x.db"], "leave --store out"),
+        (["--server", "redis", "--store", "sqlite:///x.db"], "leave out --store"),
         (["--seconds", "inf"], "--seconds"),
         (["--kills-per-minute", "inf"], "--kills-per-minute"),
         (["--objective", "inf"], "--objective"),
@@ -234,12 +234,12 @@ def test_store_with_other_work_is_refused(tmp_path, monkeypatch, capsys):
     with closing(store):
         store.commit([Submit("theirs", "flow", "[]", "t", "00")])
     assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db") == 2
-    assert "there is work to do (theirs)" in capsys.readouterr().err
+    assert "there are unfinished runs (theirs)" in capsys.readouterr().err
     with closing(store):
         store.open()
         store.commit([RegisterWorker("w", "h", 1, 30.0), Cancel("theirs", "enough")])
     assert refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db") == 2
-    assert "1 workers live" in capsys.readouterr().err
+    assert "1 workers are active" in capsys.readouterr().err
     assert (
         refused(tmp_path, monkeypatch, "--store", f"sqlite:///{tmp_path}/shared.db", "--json") == 2
     )
@@ -257,7 +257,7 @@ def test_seed_is_tried_once_in_a_store(tmp_path, monkeypatch, capsys):
         refused(tmp_path, monkeypatch, "--seed", 5, "--store", f"sqlite:///{tmp_path}/shared.db")
         == 2
     )
-    assert "seed 5 was tried in the store at" in capsys.readouterr().err
+    assert "seed 5 was used in the store at" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("where", ["a-file", "a-file/below"])
@@ -269,7 +269,7 @@ def test_unwritable_report_folder_is_refused(where, tmp_path, monkeypatch, capsy
     with pytest.raises(SystemExit) as ended:
         main(["chaos", "--report", str(tmp_path / where)])
     assert ended.value.code == 2
-    assert "can be no report's folder" in " ".join(capsys.readouterr().err.split())
+    assert "cannot be the folder of a report" in " ".join(capsys.readouterr().err.split())
 
 
 def test_report_is_written_whole_or_not_at_all(tmp_path):
@@ -304,7 +304,9 @@ def test_death_of_the_ledger_fails_the_trial(tmp_path):
         os.kill(ledger, signal.SIGKILL)
         assert driver.wait() == 1, driver.describe()
     said = json.loads(driver.output)["error"]
-    assert said["type"] == "ChaosFailed" and "the ledger ended by itself with -9" in said["message"]
+    assert (
+        said["type"] == "ChaosFailed" and "the ledger exited by itself with -9" in said["message"]
+    )
     wait_until(lambda: processes_of(tmp_path) == [])
 
 

@@ -64,7 +64,7 @@ def test_blows_strike_anybody_and_hard_and_soft():
 
 def test_kinds_are_read_by_commas_and_a_wrong_one_is_told():
     assert parse_kinds(" kill, term,kill") == ("kill", "term")
-    with pytest.raises(ValueError, match="no blow 'explode'"):
+    with pytest.raises(ValueError, match="no fault 'explode'"):
         parse_kinds("kill,explode")
     with pytest.raises(ValueError, match="at least one"):
         parse_kinds(" , ")

@@ -33,7 +33,9 @@ def bench(
     *,
     seconds: Annotated[
         float,
-        typer.Option("--seconds", min=1, max=3600, help="How long commits and steps are measured."),
+        typer.Option(
+            "--seconds", min=1, max=3600, help="How long to measure commits and steps, in seconds."
+        ),
     ] = 12.0,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -133,4 +135,6 @@ def _recovery(recovery: Recovery) -> str:
     if recovery.not_measured is not None:
         return f"Recovery was not measured: {one_line(recovery.not_measured)}"
     *laps, last = (f"{seconds:.2f}" for seconds in recovery.seconds)
-    return f"Recovery: {', '.join(laps)} and {last} s from a kill -9 until another worker went on."
+    return (
+        f"Recovery: {', '.join(laps)} and {last} s from a kill -9 until another worker continued."
+    )

@@ -83,8 +83,8 @@ class Guest:
         left = self._sweep_until_gone(lambda row: (row.started, row.id) < (mine.started, mine.id))
         if left:
             raise OneAtATime(
-                f"another bench is in this store, process {left[0].pid} on {left[0].host}: wait for "
-                "it, or neither's figures would mean anything. "
+                f"another bench is in this store, process {left[0].pid} on {left[0].host}. "
+                "Wait for it to end, or neither's figures would mean anything. "
                 f"If it is dead, it is deregistered within {left[0].lease:g} s."
             )
 

@@ -14,8 +14,8 @@ _WAITS_FOR = {"sqlite": "the disk", "file": "the disk"}
 _QUICKER = {
     "sqlite": "a quicker local disk",
     "file": "a quicker local disk",
-    "postgresql": "a server that is nearer, or that has a quicker disk for its log",
-    "redis": "a server that is nearer; with appendfsync always, one that has a quicker disk",
+    "postgresql": "a server that is closer, or that has a faster disk for its log",
+    "redis": "a server that is closer; with appendfsync always, one that has a faster disk",
 }
 _ALONE = ("file", "memory")
 """Stores that allow one process at a time."""
@@ -39,16 +39,18 @@ def _of_lone(kind: str, address: str, commit: Spread, lone: Steps) -> Limit:
             else "no longer than the smallest commit took by itself a moment before"
         )
         text = (
-            f"A lone run is limited by the commit: a step takes {step}, {alone}. What helps: "
+            f"A single run is limited by the commit: a step takes {step}, {alone}. What helps: "
             f"{_quicker(kind, address)}; or {share}."
         )
         return Limit("lone", "commit", text)
     if _is_cpu(kind, lone):
-        return Limit("lone", "cpu", f"A lone run is limited by {_cpu(lone)}. What helps: {share}.")
+        return Limit(
+            "lone", "cpu", f"A single run is limited by {_cpu(lone)}. What helps: {share}."
+        )
     text = (
-        f"A lone run waits for {_waits_for(kind)}: of the {step} of a step the smallest commit "
-        f"is {ms(commit.p50)}, and this process used {lone.cores_used:.0%} of a core. What "
-        f"helps: {_quicker(kind, address)}; or {share}."
+        f"A single run waits for {_waits_for(kind)}: of the {step} of a step the smallest "
+        f"commit is {ms(commit.p50)}, and this process used {lone.cores_used:.0%} of a core. "
+        f"What helps: {_quicker(kind, address)}; or {share}."
     )
     return Limit("lone", "store", text)
 
@@ -80,15 +82,15 @@ def _cpu(steps: Steps) -> str:
     wanted = steps.cores_used + steps.cores_waited_for
     return (
         f"the CPUs of this machine: this process got {steps.cores_used:.0%} of a core and could "
-        f"have used {wanted:.0%}, but others had them"
+        f"have used {wanted:.0%}, but other processes had them"
     )
 
 
 def _more(kind: str, steps: Steps) -> str:
     if steps.cores_used < BUSY:
-        return "What helps: a machine with more of them, or where less else is done."
+        return "What helps: a machine with more cores, or with less other load."
     if kind in _ALONE:
-        return "More does one process not do, and this store is for one."
+        return "One process cannot do more, and this store is for one process."
     turns = ", though on one file they take turns to write" if kind == "sqlite" else ""
     return f"What helps: more worker processes{turns}."
 

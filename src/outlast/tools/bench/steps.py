@@ -134,7 +134,7 @@ async def _at_once(
         await asyncio.wait(tasks)
     if not pulse.gaps:
         raise TooShort(
-            f"no run did two steps in {seconds + PATIENCE_SECONDS:g} s: give it longer, with "
+            f"no run did two steps in {seconds + PATIENCE_SECONDS:g} s: give it more time with "
             "--seconds."
         )
     return Steps(
@@ -157,8 +157,8 @@ async def _lane(
             await run.result()
         except LookupError as error:
             raise Disturbed(
-                f"{error}: this bench was taken for dead, or paused, and another one has cleared "
-                "it away. Measure again."
+                f"{error}: this bench was paused or considered dead, and another one has removed "
+                "it. Measure again."
             ) from None
         pulse.rest(lane)
 
@@ -168,7 +168,7 @@ async def _heed(app: Outlast) -> None:
 
     The app releases the runs, and no other worker claims them.
     """
-    raise Draining(f"the bench was asked to end: {await app.wait_drain()}.")
+    raise Draining(f"the bench was asked to stop: {await app.wait_drain()}.")
 
 
 async def _while_they_go(tasks: list[asyncio.Task[None]], seconds: float) -> None:

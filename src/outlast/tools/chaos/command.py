@@ -77,8 +77,8 @@ class _Trial(TyperCommand):
 chaos = typer.Typer(
     cls=_Group,
     rich_markup_mode=None,
-    help="Kill workers by a plan and check what came of it; `outlast chaos verify` checks a store "
-    "that is in use.",
+    help="Kill workers by a plan and check the outcome; `outlast chaos verify` checks a store in "
+    "use.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -87,7 +87,9 @@ chaos = typer.Typer(
 def trial(
     module: Annotated[
         list[str] | None,
-        typer.Argument(metavar="MODULE[:APP]", help="Workflows of yours instead of chaos's own."),
+        typer.Argument(
+            metavar="MODULE[:APP]", help="Your own workflows instead of those of chaos."
+        ),
     ] = None,
     *,
     submit: Annotated[
@@ -95,7 +97,7 @@ def trial(
         typer.Option(
             "--submit",
             metavar="WORKFLOW",
-            help="With a MODULE: what to submit, by its name; may be repeated.",
+            help="With a MODULE: the workflow to submit, by name; may be repeated.",
         ),
     ] = None,
     args: Annotated[
@@ -103,7 +105,7 @@ def trial(
         typer.Option(
             "--args",
             metavar="JSON",
-            help="Its arguments, a list or an object; {n} in a text is the number.",
+            help="Its arguments, a list or an object; {n} in a string is the number.",
         ),
     ] = None,
     seed: Annotated[
@@ -112,22 +114,35 @@ def trial(
             "--seed",
             min=0,
             max=SEED_MAX,
-            help="What blow falls when, on whom. Else made up, and told.",
+            help="Decides which fault hits which worker and when. By default random, and printed.",
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1, max=SECONDS_MAX, help="How long blows fall.")
+        float,
+        typer.Option(
+            "--seconds", min=1, max=SECONDS_MAX, help="How long faults are injected, in seconds."
+        ),
     ] = 60.0,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=1, max=200, help="How many. Else 3; with a file: store 1."),
+        typer.Option(
+            "--workers",
+            min=1,
+            max=200,
+            help="How many workers. By default 3; with a file: store 1.",
+        ),
     ] = None,
     concurrency: Annotated[
         int,
-        typer.Option("--concurrency", min=1, max=CONCURRENCY_MAX, help="Runs at a time of each."),
+        typer.Option(
+            "--concurrency",
+            min=1,
+            max=CONCURRENCY_MAX,
+            help="Runs that each worker executes at a time.",
+        ),
     ] = 10,
     rate: Annotated[
-        float, typer.Option("--rate", min=0.1, max=RATE_MAX, help="Runs submitted in a second.")
+        float, typer.Option("--rate", min=0.1, max=RATE_MAX, help="Runs submitted per second.")
     ] = 5.0,
     kills_per_minute: Annotated[
         float,
@@ -135,7 +150,7 @@ def trial(
             "--kills-per-minute",
             min=0,
             max=KILLS_PER_MINUTE_MAX,
-            help="Blows in a minute. 0: none, to see what is slow by itself.",
+            help="Faults per minute. 0: none, to see what is slow by itself.",
         ),
     ] = 20.0,
     blows: Annotated[
@@ -143,7 +158,8 @@ def trial(
         typer.Option(
             "--blows",
             metavar="KIND,…",
-            help="Of term, kill, stop, rolling, fleet, server. Else all that can be.",
+            help="The kinds of faults: term, kill, stop, rolling, fleet, server. By default all "
+            "possible ones.",
         ),
     ] = None,
     grace: Annotated[
@@ -169,27 +185,27 @@ def trial(
             "--objective",
             min=0,
             max=SECONDS_MAX,
-            help="Seconds in which a run must go on after a blow.",
+            help="Seconds within which a run must continue after a fault.",
         ),
     ] = 30.0,
     server: Annotated[
         ServerKind | None,
         typer.Option(
             "--server",
-            help="Start a server of its own for the store, and kill that too. Needs the package "
-            "that carries it.",
+            help="Start a server for the store, and kill that too. Needs the package that contains "
+            "it.",
         ),
     ] = None,
     shared: Annotated[
-        bool, typer.Option("--shared", help="Begin although others work in the store.")
+        bool, typer.Option("--shared", help="Start even if other workers use the store.")
     ] = False,
     report: Annotated[
         Path | None,
         typer.Option(
             "--report",
             metavar="DIR",
-            help="Where report.json, report.html and the workers' logs go. Else a new folder in "
-            "the temporary one.",
+            help="The folder for report.json, report.html and the workers' logs. By default a new "
+            "temporary folder.",
         ),
     ] = None,
     store: Annotated[
@@ -197,7 +213,7 @@ def trial(
         typer.Option(
             "--store",
             metavar="ADDRESS",
-            help="The store. Else a new SQLite file beside the report; never OUTLAST_STORE.",
+            help="The store. By default a new SQLite file beside the report; never OUTLAST_STORE.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -218,7 +234,7 @@ def trial(
 
         if store is not None and server is not None:
             raise typer.BadParameter(
-                "--server starts a store of its own: leave --store out.", param_hint="--server"
+                "--server starts a store of its own: leave out --store.", param_hint="--server"
             )
         chosen = secrets.randbelow(SEED_MAX) if seed is None else seed
         work, modules = _work(chosen, module, submit, args)
@@ -252,7 +268,10 @@ def trial(
         try:
             outcome = Experiment(options, work, folder, view).run()
         except KeyboardInterrupt:
-            say(f"there is no report, as it was not ended; what the workers logged is in {folder}")
+            say(
+                "there is no report, because chaos was interrupted; the workers' logs are in "
+                f"{folder}"
+            )
             raise
         # The experiment has not begun.
         except SettingsError:
@@ -285,7 +304,7 @@ def verify(
             "--since",
             parser=_age,
             metavar="AGE",
-            help="Runs that were alive since so long ago: 30m, 2h, 1d.",
+            help="Check runs that were active within this time: 30m, 2h, 1d.",
         ),
     ],
     objective: Annotated[
@@ -293,13 +312,14 @@ def verify(
         typer.Option(
             "--objective",
             min=0,
-            help="Seconds in which a run must go on after its worker is lost: more than a lease.",
+            help="Seconds within which a run must continue after it lost its worker: more than a "
+            "lease.",
         ),
     ] = 60.0,
     thorough: Annotated[
         bool,
         typer.Option(
-            "--thorough", help="Read the journals also of runs that were done in one life."
+            "--thorough", help="Also read the journals of runs that one execution completed."
         ),
     ] = False,
     store: StoreOption = None,
@@ -336,7 +356,7 @@ def _kinds(blows: str | None, server: str | None) -> Any:
         raise typer.BadParameter(safe(str(error)), param_hint="--blows") from None
     if "server" in kinds and server is None:
         raise typer.BadParameter(
-            "chaos ends only a server that it has started: give --server too.", param_hint="--blows"
+            "chaos kills only a server that it started: give --server too.", param_hint="--blows"
         )
     return kinds
 
@@ -351,12 +371,13 @@ def _work(
     if not modules:
         if submit or args:
             raise typer.BadParameter(
-                "what to submit is of a MODULE: name that too.", param_hint="--submit"
+                "--submit names a workflow of a MODULE: give the MODULE too.", param_hint="--submit"
             )
         return Demo(seed), []
     if len(args or ()) > len(submit or ()):
         raise typer.BadParameter(
-            "each belongs to a --submit, in their order: there are more.", param_hint="--args"
+            "each --args belongs to a --submit, in order, and there are more of them.",
+            param_hint="--args",
         )
     # Importing the program may print something.
     with redirect_stdout(sys.stderr):
@@ -405,12 +426,12 @@ def _folder(given: Path | None) -> Path:
             tempfile.TemporaryFile(dir=given).close()
     except OSError as error:
         raise typer.BadParameter(
-            f"{safe(str(given))} can be no report's folder: {one_line(str(error))}.",
+            f"{safe(str(given))} cannot be the folder of a report: {one_line(str(error))}.",
             param_hint="--report",
         ) from None
     if not empty:
         raise typer.BadParameter(
-            f"{safe(str(given))} is not empty: a report has a folder of its own.",
+            f"{safe(str(given))} is not empty: a report needs a folder of its own.",
             param_hint="--report",
         )
     return given.absolute()
@@ -466,7 +487,7 @@ def _verdict(verdict: Verdict) -> str:
     return (
         f"verdict: violated ({of})"
         if verdict.violated
-        else f"verdict: nothing is violated; not known: {of}"
+        else f"verdict: nothing is violated; unknown: {of}"
     )
 
 

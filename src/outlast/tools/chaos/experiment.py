@@ -126,13 +126,13 @@ class Experiment:
         options = self._options
         if sys.platform == "win32":
             raise ChaosRefused(
-                "chaos strikes with the signals of POSIX systems: it does not run on Windows."
+                "chaos needs the signals of POSIX systems and does not run on Windows."
             )
         with set_up_store(options.store, options.server, self._folder) as where:
             if where.exclusive and options.workers != 1:
                 raise ChaosRefused(
-                    "a file: store is for one process at a time: give --workers 1, and chaos "
-                    "submits while no worker has it."
+                    "a file: store is for one process at a time: pass --workers 1, and chaos "
+                    "submits while no worker has it open."
                 )
             since = _made_ready(where, options, self._work)
             ahead = since - time.time()
@@ -226,7 +226,7 @@ class Experiment:
         try:
             where.keep(folder)
         except OSError as error:
-            self._view.say(f"what the server has could not be kept in {folder}: {error}")
+            self._view.say(f"the server's data could not be kept in {folder}: {error}")
             return None
         return folder
 
@@ -274,13 +274,13 @@ class Experiment:
         try:
             return LedgerSummary(lines(self._folder / LOG))
         except LogTorn as error:
-            raise ChaosFailed(f"the ledger is no witness any more: {error}") from None
+            raise ChaosFailed(f"the ledger no longer answers: {error}") from None
 
     def _ledger_lives(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             raise ChaosFailed(
-                f"the ledger ended by itself with {process.returncode}, and what it did not hear "
-                f"of nobody knows: see {self._folder / 'ledger.log'}"
+                f"the ledger exited by itself with {process.returncode}, and what happened since "
+                f"is unknown: see {self._folder / 'ledger.log'}"
             )
 
     def _fleet(self, where: StoreSetup, port: int | None) -> Fleet:
@@ -308,7 +308,7 @@ class Experiment:
             if fleet.surprises:
                 raise ChaosFailed(f"a worker does not start: {fleet.surprises[0]}")
             if time.monotonic() > until:
-                raise ChaosFailed(f"the workers do not come up: {fleet.members[0].tail()}")
+                raise ChaosFailed(f"the workers did not start: {fleet.members[0].tail()}")
 
     def _storm(
         self, planned: Sequence[Fault], fleet: Fleet, load: LoadGenerator, faults: FaultInjector
@@ -444,7 +444,9 @@ def _made_ready(where: StoreSetup, options: Options, work: Work) -> float:
     """
     store = where.store()
     if options.store is not None and options.store.startswith("memory:"):
-        raise ChaosRefused("memory: ends with the process that opened it: workers cannot share it.")
+        raise ChaosRefused(
+            "a memory: store ends with the process that opened it: workers cannot share it."
+        )
     store.open()
     with closing(store):
         now = store.now()
@@ -454,18 +456,20 @@ def _made_ready(where: StoreSetup, options: Options, work: Work) -> float:
         left = store.runs(RunQuery(statuses=("queued", "running"), limit=1))
         if (others or left) and not options.shared:
             what = (
-                f"{len(others)} workers live" if others else f"there is work to do ({left[0].id})"
+                f"{len(others)} workers are active"
+                if others
+                else f"there are unfinished runs ({left[0].id})"
             )
             raise ChaosRefused(
-                f"{what} in the store at {store.place}. Chaos kills only what it starts, but its "
-                "load and its sweeps are everybody's: give it a store of "
-                "its own, or --shared if this is meant."
+                f"{what} in the store at {store.place}. Chaos kills only workers that it starts, "
+                "but its load and its sweeps affect every user of the store: give it a store of "
+                "its own, or pass --shared."
             )
         if any(store.runs(RunQuery(queue=queue, limit=1)) for queue in work.queues):
             raise ChaosRefused(
-                f"seed {options.seed} was tried in the store at {store.place} before, and its runs "
-                "are there: what is submitted again under the same ids is "
-                "not executed again. Take another --seed, or another store."
+                f"seed {options.seed} was used in the store at {store.place} before, and its runs "
+                "are still there: the same ids are not executed again. Choose another --seed, or "
+                "another store."
             )
         return now
 
@@ -478,7 +482,7 @@ def _visit(load: LoadGenerator) -> None:
             load.visit()
         except StoreUnavailable as error:
             if time.monotonic() > until:
-                raise ChaosFailed(f"the store stays taken: {error}") from error
+                raise ChaosFailed(f"the store is still in use: {error}") from error
             time.sleep(0.05)
         except StoreError as error:
             raise ChaosFailed(f"the store cannot be opened: {error}") from error
@@ -506,7 +510,7 @@ def own_checks(
         )
     if not faults.injected and (planned := len(options.plan())):
         verdict["recovery"].violate(
-            f"none of {planned} blows fell: there was nobody who could be struck"
+            f"none of {planned} faults was injected: no worker could be hit"
         )
     for text in load.cancellations.wrong:
         verdict["none lost"].violate(text)

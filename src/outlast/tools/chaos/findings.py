@@ -12,18 +12,17 @@ from outlast.tools.chaos.recovery_times import ExecutionEnd
 from outlast.tools.chaos.verdict import Check
 
 ASKS = {
-    "ended": "every run has ended, as the workload means it; on a store that lives: none that "
-    "could go on has waited for longer than the objective",
-    "none lost": "everything that was acknowledged is there, and no journal lacks an entry",
-    "no action twice": "nothing was done outside twice, nor undone twice",
-    "no stale fence": "nothing was written, inside or outside, under a fence that another had "
-    "overtaken",
-    "compensated": "of every run that failed, was cancelled or abandoned, all that it had done is "
-    "undone, newest first; no ended run has anything open",
+    "ended": "every run has ended as its workload expects; in a store in use: no run that could "
+    "continue has waited longer than the objective",
+    "none lost": "everything that was acknowledged is in the store, and no journal lacks an entry",
+    "no action twice": "no effect acted twice, and none was compensated twice",
+    "no stale fence": "nothing was written, in the store or outside, under an outdated fence",
+    "compensated": "every effect of a run that failed, was cancelled or abandoned is compensated, "
+    "newest first; no ended run has an open effect",
     "dead letters and parked": "no run is a dead letter, and none waits for a person",
-    "recovery": "every run that lost its worker went on within the objective",
-    "redone": "no step was executed again after its result was on record",
-    "drains": "every worker that was told to end was gone when its grace was over",
+    "recovery": "every run that lost its worker continued within the objective",
+    "redone": "no step was executed again after its result was recorded",
+    "drains": "every worker that was asked to stop exited within its grace",
 }
 
 

@@ -50,7 +50,7 @@ def page(report: dict[str, Any]) -> str:
         _numbers(report),
         "<h2>Workers and blows</h2>",
         _timeline(report),
-        "<h2>Seconds until a run went on</h2>",
+        "<h2>Seconds until a run continued</h2>",
         _histogram(report["recovery"]["seconds"], report["options"]["objective"]),
         _by_fault(report["recovery"]["by_blow"]),
         "<h2>Checks</h2>",
@@ -213,7 +213,7 @@ def _fault(fault: dict[str, Any], x: Any, lanes: int) -> str:
 
 def _histogram(seconds: Sequence[float], objective: float) -> str:
     if not seconds:
-        return '<p class="soft">No run lost its worker, or nobody logged when it went on.</p>'
+        return '<p class="soft">No run lost its worker, or no log says when it continued.</p>'
     top = max(seconds)
     step = _round_step(max(top, 0.1) / BARS)
     counts = [0] * (int(top / step) + 1)

@@ -75,9 +75,9 @@ def parse_kinds(text: str) -> tuple[Kind, ...]:
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
         if name not in KINDS:
-            raise ValueError(f"there is no blow {name!r}: choose of {', '.join(KINDS)}.")
+            raise ValueError(f"there is no fault {name!r}: choose from {', '.join(KINDS)}.")
     if not names:
-        raise ValueError(f"name at least one blow: {', '.join(KINDS)}.")
+        raise ValueError(f"name at least one fault: {', '.join(KINDS)}.")
     return tuple(cast("Kind", name) for name in dict.fromkeys(names))
 
 

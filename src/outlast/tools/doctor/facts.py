@@ -124,13 +124,13 @@ def _unopened(scheme: str, there: int, known: int) -> str | None:
     Return None if it may be opened.
     """
     if scheme == "memory":
-        return "it lives and ends with its process."
+        return "a memory: store exists only in its process."
     if there == 0:
         return "there is none at this address yet."
     if there < known:
         return (
-            f"its schema is version {there}, of an older Outlast, and opening it would bring it "
-            f"to {known}: `outlast migrate` does that."
+            f"its schema is version {there}, of an older Outlast, and opening it would migrate "
+            f"it to {known}: run `outlast migrate`."
         )
     return None
 
@@ -155,7 +155,7 @@ def _looked_at(store: Store) -> InStore:
         try:
             path = _copied(Path(folder), Path(place) / "copy")
         except OSError as error:
-            raise Unseen(f"no copy of it can be made: {error.strerror or error}.") from None
+            raise Unseen(f"it cannot be copied: {error.strerror or error}.") from None
         copy = store_at(f"file://{path}")
         copy.open()
         with closing(copy):
@@ -166,7 +166,10 @@ def _copied(folder: Path, copy: Path) -> Path:
     if (
         size := sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
     ) > COPY_BYTES_MAX:
-        raise Unseen(f"it has {size / 1e6:.0f} MB: too much to look into it without opening it.")
+        raise Unseen(
+            f"it has {size / 1000000.0:.0f} MB, too much to copy, and opening it would lock out "
+            "its worker."
+        )
     with (folder / "lock").open("rb") as file:
         if not lock(file.fileno(), shared=True):
             raise Unseen("a file store is for one process at a time, and one has it open.")

@@ -73,8 +73,8 @@ def runs(facts: Facts) -> Iterator[Finding]:
             trouble = True
             yield warning(
                 "runs",
-                f"runs wait whose workflow no living worker knows: {', '.join(names[:5])}.",
-                "Start a worker with the module that has it, or give it its old name: "
+                f"runs wait for workflows that no live worker knows: {', '.join(names[:5])}.",
+                "Start a worker with the module that defines it, or restore its old name: "
                 "@workflow(name=…).",
                 where,
             )
@@ -105,7 +105,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
             "workers",
             f"{counted(len(found.dead), 'worker')} {'seems' if len(found.dead) == 1 else 'seem'} "
             f"dead, and not swept yet: {', '.join(sorted(map(str, found.dead))[:5])}.",
-            "A living worker of this store does that within a lease. Is there one?",
+            "A live worker of this store sweeps them within a lease. Is there one?",
         )
     here = {one.id for one in found.workers}
     for one in found.stalls[:5]:
@@ -113,7 +113,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
             "workers",
             f"{one.step} blocked the event loop of a worker for {one.seconds:.1f} s, "
             f"{found.now - one.at:.0f} s ago, at {one.line}.",
-            "Nothing else in that process moved meanwhile. Write the step as `def` instead of "
+            "Nothing else in that process could run meanwhile. Write the step as `def` instead of "
             "`async def`: it then executes in a thread.",
             f"worker {one.worker}{'' if one.worker in here else ', which has ended'}",
         )
@@ -126,8 +126,8 @@ def workers(facts: Facts) -> Iterator[Finding]:
     elif alive:
         yield note(
             "workers",
-            f"{due} {'is' if due == 1 else 'are'} queued, and nobody is on record as claiming any. "
-            "Who consumes items is not.",
+            f"{due} {'is' if due == 1 else 'are'} queued, and no worker is on record as claiming "
+            "them. Consumers of items are not on record.",
             "If they are runs, start a worker: outlast worker MODULE.",
         )
     else:
@@ -154,17 +154,17 @@ def drains(facts: Facts) -> Iterator[Finding]:
         yield error(
             "drains",
             f"{len(cut)} of the last {len(recent)} drains were cut short: the process was killed "
-            "before its grace was over.",
-            "Its surroundings give less than OUTLAST_GRACE: `outlast doctor --manifest FILE`. "
-            "`outlast drains` has them.",
+            "before its grace ended.",
+            "The environment allows less than OUTLAST_GRACE: run `outlast doctor --manifest FILE`. "
+            "`outlast drains` lists them.",
             f"worker {cut[0].worker}",
         )
     if stubborn:
         yield warning(
             "drains",
-            f"steps that were told to stop and did not: {', '.join(stubborn[:5])}.",
-            "A thread cannot be cancelled: have it ask current().draining, or await what can be "
-            "cancelled.",
+            f"steps that were asked to stop and did not: {', '.join(stubborn[:5])}.",
+            "A thread cannot be cancelled: let it check current().draining, or await something "
+            "that can be cancelled.",
         )
     if not cut and not stubborn:
         yield ok(

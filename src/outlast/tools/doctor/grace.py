@@ -23,12 +23,12 @@ def grace(facts: Facts) -> Iterator[Finding]:
     seconds = facts.loaded.settings.grace
     pod = "KUBERNETES_SERVICE_HOST" in os.environ
     where = (
-        "this pod's terminationGracePeriodSeconds is" if pod else "what the surroundings give is"
+        "this pod's terminationGracePeriodSeconds is" if pod else "what the environment allows is"
     )
     yield note(
         "grace",
-        f"grace is {seconds:g} s; {where} not to be seen from here.",
-        f"Give at least {seconds + MARGIN_MIN:g} s, and the length of a preStop command on top: "
+        f"grace is {seconds:g} s; {where} not visible from here.",
+        f"Allow at least {seconds + MARGIN_MIN:g} s, plus the duration of a preStop command: "
         "outlast doctor --manifest FILE compares them.",
     )
 
@@ -58,8 +58,8 @@ def steps(facts: Facts) -> Iterator[Finding]:
         elif median(found) > has:
             mostly.append(f"{step} of {workflow} (median {median(found):.0f} s)")
     fix = (
-        "Raise grace, or have the step save progress, so that it goes on from there and not from "
-        "its beginning (`outlast explain steps`)."
+        "Raise grace, or let the step save progress, so that it continues from there and not "
+        "from its beginning (`outlast explain steps`)."
     )
     if never:
         yield warning(
@@ -70,7 +70,7 @@ def steps(facts: Facts) -> Iterator[Finding]:
     if mostly:
         yield note(
             "steps",
-            f"steps that mostly do not end in the {has:g} s that a drain has for them: "
+            f"steps that usually do not end in the {has:g} s that a drain has for them: "
             f"{_some(mostly)}.",
             fix,
         )
@@ -78,7 +78,7 @@ def steps(facts: Facts) -> Iterator[Finding]:
         yield note(
             "steps",
             f"no step has {SAMPLES_MIN} recorded durations yet: whether any ends in the {has:g} s "
-            "that a drain has for it is not known.",
+            "that a drain has for it is unknown.",
         )
     elif not never and not mostly:
         ends = "ends" if len(measured) == 1 else "end"
@@ -95,23 +95,23 @@ def leases(settings: Settings) -> Iterator[Finding]:
         yield warning(
             "lease",
             f"stall_max={settings.stall_max:g} is not below lease={settings.lease:g}: a worker "
-            "whose loop stands still keeps its lease until it is over, and learns late that it "
-            "lost its runs.",
+            "whose loop is blocked keeps its lease until it expires, and learns late that it lost "
+            "its runs.",
             f"Set stall_max to {_two_thirds(settings.lease)} or less.",
         )
     if settings.lease < 5:
         yield warning(
             "lease",
-            f"lease={settings.lease:g} s: a busy node or a slow store makes living workers look "
+            f"lease={settings.lease:g} s: on a busy node or with a slow store, live workers look "
             "dead, and their steps are redone.",
-            "Use 15 to 60 s. Deaths are noticed sooner by a lock in any case.",
+            "Use 15 to 60 s. A lock reveals most deaths sooner anyway.",
         )
     if settings.poll > settings.lease / 2:
         yield warning(
             "lease",
-            f"poll={settings.poll:g} s is more than half of lease={settings.lease:g}: where no "
-            "bell rings, what dead workers left is found late.",
-            "Lower poll to 2 s or so.",
+            f"poll={settings.poll:g} s is more than half of lease={settings.lease:g}: without "
+            "notifications, the runs of dead workers are found late.",
+            "Lower poll to about 2 s.",
         )
 
 
@@ -133,8 +133,8 @@ def lease(facts: Facts) -> Iterator[Finding]:
             "lease",
             "workers of this store have different leases: "
             f"{', '.join(f'{one:g} s' for one in sorted(others))}.",
-            "Give all of them the same OUTLAST_LEASE: who sweeps goes by the lease of the worker "
-            "that is dead, but alerts and people go by one number.",
+            "Give all of them the same OUTLAST_LEASE. The sweeper uses the lease of the dead "
+            "worker, but alerts and people expect one number.",
         )
     elif not found:
         yield ok(

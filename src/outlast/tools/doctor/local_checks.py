@@ -53,16 +53,15 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
         found = True
         yield error(
             "filesystem",
-            "the store, its folder or what lies beside it (-wal, -shm, .d) cannot be written by "
-            "this user.",
-            "Give it to the user that the worker is (in Kubernetes: fsGroup).",
+            "this user cannot write the store, its folder or the files beside it (-wal, -shm, .d).",
+            "Let the worker's user own it (in Kubernetes: fsGroup).",
             where,
         )
     kind = folder.mount.kind if folder.mount is not None else None
     if kind is None:
         yield note(
             "filesystem",
-            "on which file system the store lies cannot be seen here.",
+            "the file system of the store is unknown: this system does not report it.",
             "It must be a local disk: not NFS, SMB or FUSE.",
             where,
         )
@@ -70,8 +69,8 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
         found = True
         yield error(
             "filesystem",
-            f"the store lies on {kind}: locks and syncs over a network are not what {facts.scheme} "
-            "needs, and what was recorded may be lost.",
+            f"the store is on {kind}: locks and syncs over a network are not reliable enough for "
+            f"{facts.scheme}, and records may be lost.",
             "Use a local disk, or a Postgres or Redis store.",
             where,
         )
@@ -79,7 +78,7 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
         found = True
         yield warning(
             "filesystem",
-            f"the store lies on {kind}: it is gone with the "
+            f"the store is on {kind}: it is lost with the "
             f"container{' or the next boot' if kind == 'tmpfs' else ''}.",
             "Mount a volume at its folder.",
             where,
@@ -104,9 +103,9 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
         found = True
         yield warning(
             "filesystem",
-            f"every user of this machine may read or write {', '.join(folder.open_to_others)}: "
-            "arguments, results and sessions are in the store as they are.",
-            "chmod o-rwx them, unless that is meant.",
+            f"every user of this machine may read or write {', '.join(folder.open_to_others)}: the "
+            "store holds arguments, results and sessions unencrypted.",
+            "Run chmod o-rwx on them, unless that is intended.",
             where,
         )
     if not found:
@@ -129,17 +128,17 @@ def http(facts: Facts) -> Iterator[Finding]:
     elif not settings.http_secret:
         yield warning(
             "http",
-            f"the HTTP server is open to others ({settings.http}) and has no secret: anybody there "
-            "may read /drain and /metrics, and through a sidecar or proxy on this host also end "
-            "the worker.",
+            f"the HTTP server is open to others ({settings.http}) and has no secret: anyone who "
+            "reaches it may read /drain and /metrics, and through a sidecar or proxy on this host "
+            "also end the worker.",
             "Set OUTLAST_HTTP_SECRET, or bind it to 127.0.0.1.",
         )
     elif len(settings.http_secret) < SECRET_CHARACTERS_MIN:
         yield warning(
             "http",
             f"the HTTP server is open to others ({settings.http}), and its secret has fewer than "
-            f"{SECRET_CHARACTERS_MIN} characters: how often it is guessed is not limited.",
-            "Set OUTLAST_HTTP_SECRET to 32 random characters, as by `openssl rand -hex 16`.",
+            f"{SECRET_CHARACTERS_MIN} characters: the number of guesses is not limited.",
+            "Set OUTLAST_HTTP_SECRET to 32 random characters: `openssl rand -hex 16` prints some.",
         )
     else:
         yield ok(

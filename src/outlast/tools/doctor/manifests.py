@@ -48,12 +48,12 @@ def _in_folder(folder: Path) -> tuple[list[Path], list[Finding]]:
     taken = [path for path in named if path not in other]
     if not taken:
         raise SettingsError(
-            f"{folder} has no manifest in it: no .yaml, .yml, .service or Dockerfile that is one."
+            f"{folder} has no manifest: no .yaml, .yml, .service or Dockerfile that is one."
         )
     folders = [
         path.name for path in inside if path.is_dir() and not path.name.endswith(".service.d")
     ]
-    more = f" The folders in it ({', '.join(folders)}) are not looked into." if folders else ""
+    more = f" Its subfolders ({', '.join(folders)}) are not read." if folders else ""
     left_out = [
         note("files", f"{path.name} is left out: it {NEITHER}.", where=str(folder))
         for path in other
@@ -117,7 +117,7 @@ def _text(path: Path) -> str:
                 data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
             raise SettingsError(
-                f"{path} has more than {FILE_BYTES_MAX:,} bytes: that is no manifest."
+                f"{path} has more than {FILE_BYTES_MAX:,} bytes, too many for a manifest."
             )
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:

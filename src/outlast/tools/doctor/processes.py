@@ -28,15 +28,14 @@ def signals(facts: Facts) -> Iterator[Finding]:
     if not facts.has_proc:
         yield note(
             "signals",
-            "this system has no /proc: whether a shell keeps SIGTERM from the workers cannot be "
-            "seen.",
+            "this system has no /proc: whether a shell keeps SIGTERM from the workers is unknown.",
         )
         return
     if not facts.processes:
         yield note(
             "signals",
-            "no worker of this host is to be seen from here.",
-            "Call the doctor where a worker runs, or with --manifest FILE.",
+            "no worker of this host is visible from here.",
+            "Run the doctor where a worker runs, or with --manifest FILE.",
         )
         return
     for worker, chain in sorted(facts.processes.items()):
@@ -80,7 +79,7 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
             "your own.",
             where,
         )
-    return ok("signals", "SIGTERM reaches it, and begins a drain.", where)
+    return ok("signals", "SIGTERM reaches it and begins a drain.", where)
 
 
 def _waits_in_front(chain: tuple[Process, ...]) -> bool:

@@ -24,8 +24,8 @@ def documents(path: str, text: str) -> list[dict[str, Any]]:
         raise SettingsError(f"{path}: this is nested too deeply for a manifest.") from None
     if not found or not all(isinstance(one, dict) for one in found):
         raise SettingsError(
-            f"{path} has no manifest in it: Kubernetes YAML, a compose file, a .service unit or a "
-            "Dockerfile is read."
+            f"{path} has no manifest: the doctor reads Kubernetes YAML, a compose file, a .service "
+            "unit or a Dockerfile."
         )
     return [one for document in found for one in _items(document)]
 
@@ -83,8 +83,8 @@ def _yaml(path: str, text: str) -> Iterator[Any]:
             node = loader.get_node()
             if _weight(node, {}) > NODES_MAX:
                 raise SettingsError(
-                    f"{path}: what it refers to (&, *) comes to more than {NODES_MAX:,} values: "
-                    "that is no manifest."
+                    f"{path}: its references (&, *) expand to more than {NODES_MAX:,} values, too "
+                    "many for a manifest."
                 )
             yield loader.construct_document(node)
     except yaml.YAMLError as error:

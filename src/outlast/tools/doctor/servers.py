@@ -16,17 +16,16 @@ _DURABLE = (
         "fsync",
         _BROKEN,
         (
-            "ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf(): it is the server's, not a "
-            "role's."
+            "ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf(). The setting belongs to the "
+            "server, not to a role."
         ),
     ),
     (
         "full_page_writes",
         _BROKEN,
         (
-            "ALTER SYSTEM SET full_page_writes = on, then SELECT pg_reload_conf(): it is the "
-            "server's, "
-            "not a role's."
+            "ALTER SYSTEM SET full_page_writes = on, then SELECT pg_reload_conf(). The setting "
+            "belongs to the server, not to a role."
         ),
     ),
 )
@@ -50,7 +49,7 @@ def redis(facts: Facts) -> Iterator[Finding]:
     elif said.get("appendfsync") is None:
         yield note(
             "redis",
-            "the server does not tell what appendfsync is (CONFIG GET).",
+            "the server does not report appendfsync (CONFIG GET).",
             "With `everysec` a crash of its machine loses up to about a second, with `always` "
             "nothing (`outlast explain redis`).",
         )
@@ -58,8 +57,8 @@ def redis(facts: Facts) -> Iterator[Finding]:
     if not said["dangers"]:
         yield ok(
             "redis",
-            f"Redis {said.get('version') or '?'}: appendonly is on, nothing is evicted, it is no "
-            "replica.",
+            f"Redis {said.get('version') or '?'}: appendonly is on, nothing is evicted, and it is "
+            "not a replica.",
         )
 
 
@@ -77,21 +76,21 @@ def postgres(facts: Facts) -> Iterator[Finding]:
         found = True
         yield warning(
             "postgres",
-            "synchronous_commit is off: what your own steps commit with this role may be lost at a "
-            "crash. Outlast puts it on for its own commits.",
+            "synchronous_commit is off: a crash may lose what your own steps commit with this "
+            "role. Outlast turns it on for its own commits.",
             "Set it to on: ALTER ROLE … SET synchronous_commit = on.",
         )
     if facts.read_only and said.get("replica"):
         found = True
         yield note(
             "postgres",
-            "this server is a standby: what it shows may be older than what the primary has.",
+            "this server is a standby: it may be behind the primary.",
         )
     elif not facts.read_only and (said.get("replica") or said.get("transaction_read_only") == "on"):
         found = True
         yield error(
             "postgres",
-            "this server takes no writes: it is a replica, or read-only.",
+            "this server accepts no writes: it is a replica, or read-only.",
             "Give the address of the primary (target_session_attrs=read-write).",
         )
     if said.get("pooler"):
@@ -99,9 +98,9 @@ def postgres(facts: Facts) -> Iterator[Finding]:
         yield note(
             "postgres",
             "a transaction pooler is in between: no LISTEN, no advisory locks. New work is found "
-            "by looking, and a death by the lease.",
-            "Give workers a direct address (or session pooling), or lower poll and lease; "
-            "?pooler=yes saves finding out.",
+            "by polling, and a death by the lease.",
+            "Give workers a direct address (or session pooling), or lower poll and lease. "
+            "?pooler=yes in the address skips the detection.",
         )
     most = int(said.get("max_connections", 0))
     used = int(said.get("used", 0))
@@ -125,7 +124,8 @@ def postgres(facts: Facts) -> Iterator[Finding]:
 def _silent(scheme: str, facts: Facts) -> Iterator[Finding]:
     if facts.scheme == scheme and facts.server_error:
         yield note(
-            scheme.removesuffix("ql"), f"the server says nothing of itself: {facts.server_error}"
+            scheme.removesuffix("ql"),
+            f"the server's settings could not be read: {facts.server_error}",
         )
 
 
@@ -137,6 +137,6 @@ def _skew(check: str, facts: Facts) -> Iterator[Finding]:
             check,
             f"this machine's clock is {abs(skew):.1f} s {'behind' if skew > 0 else 'ahead of'} the "
             "server's.",
-            "Outlast goes by the server's, so nothing is lost; but logs and traces do not fit "
-            "together. Start NTP.",
+            "Outlast uses the server's clock, so nothing is lost, but logs and traces do not "
+            "match. Start NTP.",
         )
