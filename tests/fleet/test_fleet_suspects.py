@@ -137,6 +137,24 @@ def test_worker_that_executed_a_suspect_takes_the_next_one_before_other_work():
     app.do(main)
 
 
+def test_suspect_that_recorded_something_no_longer_keeps_other_work_away():
+    app = worker()
+
+    async def prepare(app):
+        await die_elsewhere(app, app._open.submission(gated("suspect"), "suspect"))
+        await app.submit(job("other"))
+
+    App(app.store, clock=app.clock).do(prepare)
+
+    async def main(app):
+        gates["suspect"] = asyncio.Event()
+        await asyncio.sleep(5)
+        assert begun == ["suspect", "other"]
+        gates["suspect"].set()
+
+    app.do(main)
+
+
 def test_new_worker_takes_over_several_runs_of_a_dead_one_at_once():
     app = worker(ramp=1000.0, concurrency=20)
 

@@ -312,6 +312,30 @@ def test_put_is_refused_while_the_app_closes():
     App().do(main)
 
 
+def test_claim_that_waits_for_an_item_ends_when_a_drain_begins():
+    """It does not wait until it would look again, nor until the steps have ended."""
+
+    @step
+    async def takes_long() -> None:
+        await asyncio.sleep(10)
+
+    @workflow
+    async def long() -> None:
+        await takes_long()
+
+    async def main(app):
+        await app.start(long(), id="long")
+        claiming = asyncio.create_task(app.queue("q").claim(wait=math.inf))
+        await asyncio.sleep(1)
+        draining = asyncio.create_task(app.drain("test"))
+        with pytest.raises(Draining):
+            await claiming
+        assert not draining.done()
+        await draining
+
+    App(poll=1e5, heartbeat=1e4, lease=1e6).do(main)
+
+
 def test_claimed_items_are_released_when_the_app_closes():
     app = App()
 
