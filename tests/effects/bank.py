@@ -15,6 +15,8 @@ TIMEOUT = 10.0
 """Of every effect here."""
 MARGIN = 5.0
 """The setting's default."""
+SPAN = TIMEOUT + MARGIN
+"""How long after its intent an effect may still happen."""
 FOR_EVER = 1e6
 
 
@@ -194,3 +196,9 @@ async def mailing(label: str = "rent", seconds: float = 1.0) -> str:
 @workflow
 async def paying_in_a_thread(label: str = "rent", seconds: float = 1.0) -> str:
     return await sync_pay.aio(label, seconds)
+
+
+EFFECTS = {"pay": pay, "push": push, "mail": mail, "sync_pay": sync_pay.aio}
+"""The effects by name, to be awaited."""
+RECEIPT = "receipt for rent"
+"""What paying the rent returns."""

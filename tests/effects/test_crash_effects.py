@@ -1,11 +1,11 @@
 """Effects happen once, and are undone once, though processes crash at writes and in acts."""
 
 import asyncio
-import os
 from collections import Counter
 
 import pytest
-from teller import bank, fail, hold, lock, pay, spay, unlock, work
+from crash_effect_tools import LONG, check, everywhere, pays
+from teller import bank, fail, hold, lock, pay, unlock, work
 
 from outlast import (
     KEY,
@@ -19,16 +19,13 @@ from outlast import (
     step,
     workflow,
 )
-from outlast import sync as s
 from outlast.api.unit import unit
-from outlast.testing import Broke, crash_everywhere
+from outlast.testing import crash_everywhere
 from support.crash_points import crash_at_some
 
 pytestmark = pytest.mark.timeout(600)
 """Many deaths in one test take a while on a busy machine."""
 
-LONG = "OUTLAST_TEST_KILLS" in os.environ
-"""Whether every story dies at each of its writes, on every store and with several seeds, as in `make soak`."""
 STORES = ["memory:", "sqlite"] if LONG else ["memory:"]
 SEEDS = [None, 1, 2] if LONG else [1]
 WAYS = {
@@ -50,43 +47,7 @@ async def count(to: int) -> int:
     return to
 
 
-def check(*done: str, undone: bool = False, order: tuple[str, ...] | None = None):
-    """Each of these was done exactly once, and undone exactly once or not at all."""
-
-    def look() -> None:
-        expected = Counter(f"+{one}" for one in done)
-        if undone:
-            expected += Counter(f"-{one}" for one in done)
-        assert Counter(bank.order) == expected, bank.log
-        if order is not None:
-            assert tuple(one for one in bank.order if one[0] == "-") == order, bank.log
-
-    return look
-
-
-def everywhere(call, look, *, every: int = 9, every_act: int = 2, **options):
-    """Crash at every second act and every ninth write. With OUTLAST_TEST_KILLS, crash at all of them.
-
-    A crash in an act is also one between two writes: after the intent, or before the outcome.
-    """
-    options = {"fresh": bank.__init__, "check": look, **options}
-    if options.get("store") == "sqlite":
-        return crash_at_some(call, every=9 if LONG else 15, every_act=3, **options)
-    if LONG or "writes" in options:
-        return crash_everywhere(call, **options)
-    if options.get("every_life"):
-        return crash_at_some(call, every=11, first=2, every_act=4, **options)
-    return crash_at_some(call, every=every, every_act=every_act, **options)
-
-
 # -- runs that are done
-
-
-@workflow
-async def pays() -> list[str]:
-    first = await pay("a")
-    seen = await work("between")
-    return [first, seen, await hold("b"), await pay("c")]
 
 
 @ways
@@ -343,74 +304,3 @@ def test_children_of_a_run_that_fails_are_undone(store):
         family(fails=True), check("a", "c", "c2", "d", "d2", "b", undone=True), store=store
     )
     assert report.error == "ValueError: family"
-
-
-# -- sync
-
-
-@s.workflow
-def sync_orders(*, fails: bool) -> list[str]:
-    seen = [spay("before")]
-    try:
-        with s.unit("order"):
-            spay("a")
-            spay("b")
-            raise LookupError
-    except LookupError:
-        seen.append(spay("c"))
-    if fails:
-        s.compensate_with(unlock, "c-too")
-        bank.apply("+c-too", "", once=True)
-        raise ValueError("sync")
-    return seen
-
-
-def test_sync_effects_and_units_survive_crashes():
-    def look() -> None:
-        assert bank.order == ["+before", "+a", "+b", "-b", "-a", "+c"], bank.log
-
-    report = everywhere(sync_orders(fails=False), look)
-    assert report.result == ["paid before", "paid c"]
-
-
-def test_failing_sync_workflow_is_undone():
-    done = ("before", "a", "b", "c", "c-too")
-    report = everywhere(sync_orders(fails=True), check(*done, undone=True))
-    assert report.error == "ValueError: sync"
-
-
-# -- the tool itself
-
-
-@effect(timeout=10, idempotent=True)
-async def twice(who: str, key: str = KEY) -> None:
-    """It says that it is idempotent, and is not."""
-    bank.apply(f"+{who}", key)
-
-
-@workflow
-async def trusting() -> None:
-    await twice("a")
-
-
-def test_crash_test_finds_an_effect_that_happens_twice():
-    with pytest.raises(Broke, match=r"a crash (before|after) (write|act) \d+ .*: .*'\+a'"):
-        everywhere(trusting(), check("a"), every=1)
-
-
-def test_crash_in_the_act_alone_finds_a_repeated_effect():
-    with pytest.raises(Broke, match=r"a crash after act 1 \(effect twice\)"):
-        everywhere(trusting(), check("a"), writes=[])
-
-
-def test_acts_can_be_chosen_like_writes():
-    report = everywhere(pays(), check("a", "b", "c"), writes=[], acts=[2])
-    assert (report.crashes, report.acts) == (2, 2)
-
-
-def test_workflow_without_effects_has_no_acts_to_die_in():
-    @workflow
-    async def plain() -> str:
-        return await work("x")
-
-    assert everywhere(plain(), check()).acts == 0
