@@ -94,7 +94,7 @@ async def was_found(text: str) -> Happened[str]:
 
 
 @find.verify
-def cannot_tell() -> None:
+def mark_unknown() -> None:
     raise TimeoutError
 
 

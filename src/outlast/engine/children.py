@@ -178,7 +178,7 @@ class Children:
                 extra=execution.log_fields(site.key),
             )
             why = f"something is wrong with its children: {error!r}."
-            release.cannot_tell(execution, site.key, why)
+            release.mark_unknown(execution, site.key, why)
             await execution.host.create_future()
         execution.record("child", site.key, site.args, value="null")
 
@@ -215,7 +215,7 @@ class Children:
                     f"its child {id} is {row.status} and cannot be undone: "
                     f"`outlast retry {quote(id)}`."
                 )
-                release.cannot_tell(execution, site.key, why)
+                release.mark_unknown(execution, site.key, why)
                 await execution.host.create_future()
             if row.undoing is not None or row.workflow in engine.workflows:
                 engine.takeover.start(

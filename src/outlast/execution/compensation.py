@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Unrecordable
 from outlast.errors.sentences import stopped
-from outlast.execution import effect_executor, release
+from outlast.execution import effect_runner, release
 from outlast.execution.call_site import EffectSite
 from outlast.execution.calls import make_awaitable, until_delivered, wait_for_outcome
 from outlast.execution.effect_call import EffectCall, check_known, find
@@ -126,7 +126,7 @@ async def _is_on_record(execution: RunExecution, effect_record: EffectRecord | N
         return False
     call_site = execution.calls.reserve_at("step", effect_record.place, effect_record.closed.args)
     call_site.effect = EffectSite(EffectCall.answered(effect_record))
-    await _outcome(execution, wait_for_outcome(execution, call_site, effect_executor.launch))
+    await _outcome(execution, wait_for_outcome(execution, call_site, effect_runner.launch))
     return True
 
 
@@ -138,7 +138,7 @@ async def _resolve(execution: RunExecution, effect_record: EffectRecord) -> None
     effect_call = EffectCall.recorded(effect, effect_record, resolve_only=True)
     await _outcome(
         execution,
-        effect_executor.attend(execution, call_site, effect_call, effect_record.units),
+        effect_runner.attend(execution, call_site, effect_call, effect_record.units),
     )
 
 
@@ -172,7 +172,7 @@ async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> N
     call_site = execution.calls.reserve_at(
         "step", UNDO + effect_record.place, effect_call.fingerprint
     )
-    await _outcome(execution, effect_executor.attend(execution, call_site, effect_call))
+    await _outcome(execution, effect_runner.attend(execution, call_site, effect_call))
 
 
 async def _undoing(
@@ -194,7 +194,7 @@ async def _undoing(
             f"its compensation {compensation.name} cannot be called: {stopped(str(unfit))} "
             "Undo it by hand, then decide that it happened."
         )
-        release.cannot_tell(execution, UNDO + effect_record.place, why)
+        release.mark_unknown(execution, UNDO + effect_record.place, why)
         await asyncio.Future(loop=execution.loop)
         raise
 
@@ -255,5 +255,5 @@ async def undo_members(execution: RunExecution, members: Sequence[CallSite]) -> 
         else:
             continue
         where = execution.calls.reserve_at("step", UNDO + call_site.key, undoing.fingerprint)
-        await _outcome(execution, effect_executor.attend(execution, where, undoing))
+        await _outcome(execution, effect_runner.attend(execution, where, undoing))
         site.undone = True

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from outlast.codec.exceptions import SEQ, decode_error
 from outlast.errors import Unrecordable, VersionConflict
 from outlast.errors.reasons import STUCK
-from outlast.execution import calls, cancellation, ending
+from outlast.execution import calls, cancellation
 from outlast.execution.call_table import describe
 from outlast.execution.journal import PLACED
 from outlast.execution.run_loop import RunTask
+from outlast.execution.settlement import build_settlement
 from outlast.execution.state import EndKind, EndReason, ExecutionState
 from outlast.store.commands import Record
 from outlast.store.rows import Entry
@@ -226,5 +227,5 @@ def _finish(execution: RunExecution, main: RunTask) -> None:
             raise execution.diverge(describe(entry), asked)
     if execution.state is ExecutionState.REPLAYING:
         _count_saved(execution)
-    settlement = ending.build_settlement(execution, main)
+    settlement = build_settlement(execution, main)
     execution.finish_workflow(EndReason.returned(), settlement)

@@ -12,25 +12,21 @@ import json
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from outlast.codec.exceptions import CANCELLED, encode_error
+from outlast.codec.exceptions import encode_error
 from outlast.errors import Diverged, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
 from outlast.execution import effect_resolution, release
-from outlast.execution.call_site import EffectSite
-from outlast.execution.calls import make_awaitable
-from outlast.execution.effect_call import DID_NOT, NOT_DONE, EffectCall, Outcome, check_known
+from outlast.execution.effect_call import DID_NOT, NOT_DONE, EffectCall, Outcome
 from outlast.execution.effect_log import UNDO, EffectRecord
 from outlast.execution.state import EndReason
-from outlast.execution.step_execution import BODY, EffectState, StepExecution, StepState
-from outlast.execution.step_runner import delay_before, say_values
-from outlast.execution.unit_scope import UNIT, join, units_around
+from outlast.execution.step_execution import StepExecution, StepState
+from outlast.execution.step_runner import delay_before
+from outlast.execution.unit_scope import UNIT
 from outlast.telemetry.error_text import format_recorded
 
 if TYPE_CHECKING:
     from outlast.execution.call_site import CallSite
-    from outlast.execution.run_execution import RunExecution
 
 log = logging.getLogger("outlast.replay")
 
@@ -39,121 +35,6 @@ INTENTS_MAX = 5
 from the last intent, so an effect must follow its intent promptly."""
 SLOW_SECONDS = 0.1
 """The lower bound in seconds for a write to count as slow."""
-
-
-def call(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any, Any]:
-    """Return a coroutine that executes the effect when awaited.
-
-    The effect's call site is reserved now. Raise DuplicateName or LimitExceeded if the effect
-    cannot be called.
-    """
-    effect = effect_call.effect
-    check_known(effect)
-    execution.services.check_size(effect_call.arguments, f"the arguments of effect {effect.name}")
-    units = units_around(effect)
-    call_site = execution.calls.reserve("step", effect.name, effect_call.fingerprint)
-    return attend(execution, call_site, effect_call, join(units, call_site))
-
-
-def attend(
-    execution: RunExecution,
-    call_site: CallSite,
-    effect_call: EffectCall,
-    units: tuple[str, ...] = (),
-) -> Coroutine[Any, Any, Any]:
-    """Return a coroutine that executes an effect call at its reserved call site.
-
-    `units` are the names of the units around it, outermost first.
-    """
-    call_site.effect = EffectSite(effect_call, units)
-    call_site.codec = effect_call.effect.signature.returns
-    return make_awaitable(execution, call_site, launch)
-
-
-def launch(execution: RunExecution, call_site: CallSite) -> None:
-    """Start an effect's body on the host loop. Called on the run loop."""
-    assert call_site.effect is not None
-    effect_call, span = call_site.effect.call, execution.trace.span
-    body = StepExecution(execution, call_site.key, effect_call.effect.name, {})
-    state = body.effect = EffectState()
-    work = (
-        _perform(body, call_site, effect_call)
-        if span is None
-        else span.around(body, partial(_perform, body, call_site, effect_call))
-    )
-    task = body.task = asyncio.Task(work, loop=execution.host, name=call_site.key)
-    # The executor checks `call_site.cancelled` where it can stop.
-    call_site.stop = state.nudge.set
-    execution.steps.add(task, body)
-
-
-async def _perform(body: StepExecution, call_site: CallSite, effect_call: EffectCall) -> None:
-    BODY.set(body)
-    execution = body.execution
-    body.started = perf_counter()
-    body.state = StepState.IDLE
-    outcome: Outcome | None = None
-    try:
-        outcome = await EffectExecutor(body, call_site, effect_call).execute()
-    except asyncio.CancelledError:
-        if execution.end_reason is None and body.leaving is None:
-            why = "its effect was cancelled from outside, as at the end of the program"
-            execution.stop(EndReason.released(why))
-    except (SystemExit, KeyboardInterrupt):
-        execution.stop(EndReason.released("its program ended in the middle of an effect"))
-        raise
-    except (Evicted, Diverged):
-        log.debug(
-            "effect %s of run %s is left to the next execution",
-            call_site.key,
-            execution.id,
-            extra=execution.log_fields(call_site.key),
-        )
-    finally:
-        execution.steps.discard(body.task)
-        body.task = None
-        if not execution.host.is_closed():
-            execution.settled()
-    if outcome is None:
-        return
-    call_site.value = outcome.value
-    if execution.services.log_values:
-        say_values(body, call_site.args or "", outcome.text, outcome.error)
-    recorded = execution.record(
-        "step", call_site.key, call_site.args, outcome.text, outcome.error,
-        perf_counter() - body.started, body.attempt, call_site.cancelled or None,
-        cost=body.take_cost(), late=True,
-    )  # fmt: skip
-    if not recorded:
-        say_lost(execution, call_site.key, outcome.error)
-        return
-    if outcome.error is not None:
-        body.ended("cancelled" if outcome.error == CANCELLED else "failed", error=outcome.error)
-    else:
-        if outcome.seconds is not None:
-            execution.services.steps.durations.add(
-                execution.workflow.name, body.name, outcome.seconds
-            )
-        body.ended("done", outcome.seconds)
-    if outcome.text is not None:
-        # The effect happened.
-        if call_site.key.startswith(UNDO):
-            execution.services.metrics.compensation("done")
-        elif effect_call.effect.compensation is not None:
-            execution.services.metrics.compensation("registered")
-
-
-def say_lost(execution: RunExecution, key: str, error: str | None) -> None:
-    """Log that an effect's outcome could not be recorded because this worker lost the run."""
-    came = (
-        "returned"
-        if error is None
-        else f"raised {format_recorded(error, execution.services.log_values)}"
-    )
-    saying = (
-        "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
-    )
-    log.error(saying, key, execution.id, came, extra=execution.log_fields(key))
 
 
 class EffectExecutor:
@@ -487,7 +368,7 @@ class EffectExecutor:
 
     async def unknown(self, why: str) -> Outcome:
         """Park the run and never return: only a person can decide the effect's outcome."""
-        release.cannot_tell(self.execution, self.call_site.key, why)
+        release.mark_unknown(self.execution, self.call_site.key, why)
         await self.execution.host.create_future()
         raise AssertionError
 

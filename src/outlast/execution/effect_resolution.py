@@ -72,7 +72,7 @@ async def until_over(executor: EffectExecutor, effect_record: EffectRecord) -> N
             if effect_record.threaded
             else effect_record.at
         )
-        _say_wait(executor, effect_record, since + span - executor.execution.clock.now())
+        _log_wait(executor, effect_record, since + span - executor.execution.clock.now())
         await executor.until(since + span)
     elif executor.effect.idempotent and executor.effect.verifier is None:
         await executor.until(effect_record.retry_at)
@@ -82,7 +82,7 @@ async def until_over(executor: EffectExecutor, effect_record: EffectRecord) -> N
         await executor.until(max(effect_record.at + span, executor.execution.clock.now() + left))
 
 
-def _say_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: float) -> None:
+def _log_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: float) -> None:
     """Log the wait, because a program that only waits seems to hang."""
     if seconds > 0:
         # It raised, so no death interrupted it.
@@ -138,7 +138,7 @@ async def _verify(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
         try:
             answer = await _ask(executor, effect_record)
         except Exception as error:
-            await _could_not_tell(executor, effect_record, error)
+            await _record_doubt(executor, effect_record, error)
             continue
         if answer is not None:
             return executor.result(answer.result)
@@ -181,7 +181,7 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
     return answer
 
 
-async def _could_not_tell(
+async def _record_doubt(
     executor: EffectExecutor, effect_record: EffectRecord, error: Exception
 ) -> None:
     execution, key, asked = executor.execution, executor.call_site.key, effect_record.asked + 1

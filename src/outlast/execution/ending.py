@@ -7,21 +7,18 @@ release the run.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from outlast.codec.exceptions import SEQ, encode_error
-from outlast.errors import LimitExceeded, RunTimeout, StoreError, Unrecordable
+from outlast.errors import StoreError
 from outlast.execution.detached import spawn_detached
-from outlast.execution.source_lines import is_of_program, shown
+from outlast.execution.end_warnings import warn_not_awaited, warn_of_running_tasks
+from outlast.execution.settlement import command_after_cancel, last_command
 from outlast.execution.state import EndKind, EndReason, OutcomeKind, RunOutcome
-from outlast.store.commands import CANCEL, Refused, Release, Settle, Undo, verdict
+from outlast.store.commands import CANCEL, Refused, Settle, Undo
 
 if TYPE_CHECKING:
-    from outlast.execution.call_site import CallSite
     from outlast.execution.run_execution import RunExecution
-    from outlast.execution.run_loop import RunTask
 
 log = logging.getLogger("outlast.replay")
 
@@ -45,48 +42,6 @@ class Ending:
         return self.finished.result() if self.finished.done() else None
 
 
-def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
-    """Build the command that settles the run, after its workflow has returned or raised."""
-    if execution.row.undoing is not None:
-        said = json.loads(execution.row.undoing)
-        return Settle(execution.pk, execution.fence, **said)
-    text_max = execution.services.settings.error_text_max
-    reason = execution.end_reason
-    error: BaseException | None = None if reason is None else reason.cause
-    if error is None:
-        try:
-            error = main.exception()
-        except asyncio.CancelledError as cancelled:
-            error = cancelled
-    if execution.cancellation.timed_out:
-        text = encode_error(RunTimeout(execution.id), text_max)
-        return Settle(
-            execution.pk,
-            execution.fence,
-            "failed",
-            error=text,
-            failed_at=execution.cancellation.entry,
-        )
-    if execution.cancellation.reason is not None:
-        return Settle(
-            execution.pk,
-            execution.fence,
-            "cancelled",
-            reason=execution.cancellation.reason,
-            failed_at=execution.cancellation.entry,
-        )
-    if error is None:
-        try:
-            text, _ = execution.workflow.signature.returns().round_trip(main.result())
-            execution.services.check_size(text, f"the result of {execution.workflow.name}")
-        except (Unrecordable, LimitExceeded) as unfit:
-            error = unfit
-        else:
-            return Settle(execution.pk, execution.fence, "done", value=text)
-    text = encode_error(error, text_max)
-    return Settle(execution.pk, execution.fence, "failed", error=text, failed_at=_origin(error))
-
-
 def wind_down(execution: RunExecution) -> None:
     """Wake what still waits in the workflow, then stop the step bodies.
 
@@ -97,7 +52,7 @@ def wind_down(execution: RunExecution) -> None:
     assert reason is not None
     if not execution.begin_ending():
         return
-    _warn_of_running_tasks(execution)
+    warn_of_running_tasks(execution)
     _end_tasks(execution)
     if execution.sync_thread is not None:
         execution.sync_thread.evict(reason.error)
@@ -106,7 +61,7 @@ def wind_down(execution: RunExecution) -> None:
             task.cancel()
     for call_site in list(execution.calls.sites.values()):
         if not call_site.awaited:
-            _say_not_awaited(execution, call_site)
+            warn_not_awaited(execution, call_site)
         if call_site.coro is not None:
             # The call was never awaited. Python's own warning would name a line of Outlast.
             call_site.coro.close()
@@ -114,62 +69,6 @@ def wind_down(execution: RunExecution) -> None:
             # A child that the workflow does not await ends with its parent.
             call_site.stop()
     execution.services.background.track_task(spawn_detached(execution.host, _conclude(execution)))
-
-
-def _say_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
-    """Log a call without `await`: it did nothing, and the run ended all the same.
-
-    For a run that failed, log only effects. An exception may have come between the call and its
-    `await`.
-    """
-    settlement = execution.ending.settlement
-    if settlement is None or (settlement.status != "done" and call_site.effect is None):
-        return
-    kind = "effect" if call_site.effect is not None else call_site.kind
-    line = "" if call_site.line is None else f" at {shown(call_site.line)}"
-    level = logging.ERROR if call_site.effect is not None else logging.WARNING
-    saying = (
-        "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
-    )
-    name = call_site.key.rpartition("/")[2].partition("#")[0]
-    log.log(
-        level,
-        saying,
-        kind,
-        call_site.key,
-        execution.id,
-        line,
-        name,
-        extra=execution.log_fields(call_site.key),
-    )
-
-
-def _warn_of_running_tasks(execution: RunExecution) -> None:
-    """Log the program's tasks that still run when a run is done.
-
-    The workflow did not wait for them. Tasks that the workflow has cancelled do not count, nor do
-    tasks that a library created for itself.
-    """
-    settlement = execution.ending.settlement
-    if settlement is None or settlement.status != "done" or execution.undoing:
-        return
-    module = execution.workflow.fn.__module__
-    running = [
-        (task, task.line)
-        for task in execution.loop.tasks
-        if not (task is execution.main or task.done() or task.cancelling())
-        and task.line is not None
-        and is_of_program(task.line, module)
-    ]
-    if running:
-        task, line = running[0]
-        more = f" and {len(running) - 1} more" if len(running) > 1 else ""
-        log.warning(
-            "run %s ended while task %s, created at %s,%s still ran: what it had not done is lost. "
-            "Await the task before the workflow returns, or cancel it.",
-            execution.id, task.scope.path.rstrip("/"), shown(line), more,
-            extra=execution.log_fields(),
-        )  # fmt: skip
 
 
 def _end_tasks(execution: RunExecution) -> None:
@@ -236,7 +135,7 @@ async def _write_outcome(execution: RunExecution) -> RunOutcome:
         services.background.run_after_close(_finish_late(execution, children_left=children_left))
         error_text = None if settlement is None else settlement.error
         return RunOutcome(OutcomeKind.HUNG, error=error_text, reason=str(reason))
-    last = _last_command(execution, children_left=children_left)
+    last = last_command(execution, children_left=children_left)
     # Nothing of the run executes any more. What the worker claims now is written after the run's
     # end.
     services.observer.nothing_executes(execution)
@@ -244,7 +143,7 @@ async def _write_outcome(execution: RunExecution) -> RunOutcome:
     try:
         answer = await services.store.execute(last)
         if isinstance(answer, Refused) and answer.why == CANCEL:
-            last = await _cancelled(execution, answer.detail)
+            last = await command_after_cancel(execution, answer.detail)
             answer = await services.store.execute(last)
     except StoreError as error:
         answer = error
@@ -261,24 +160,6 @@ async def _write_outcome(execution: RunExecution) -> RunOutcome:
 
 def _lost(reason: EndReason) -> RunOutcome:
     return RunOutcome(OutcomeKind.LOST, reason=str(reason), cause=reason.cause)
-
-
-async def _cancelled(execution: RunExecution, why: str) -> Settle | Undo:
-    """Return the command that ends a cancelled run that cannot be replayed.
-
-    Its `finally` blocks cannot execute. Its effects are in the journal, and are compensated from
-    there without its code.
-    """
-    failed_at = execution.cancellation.entry
-    if failed_at is None:
-        asked = [entry.seq for entry in execution.recorder.pending if entry.kind == "cancel"]
-        failed_at = min(asked, default=None)
-    if await execution.services.store.read(
-        execution.services.store.backend.has_dealt, execution.id
-    ):
-        text = verdict("cancelled", reason=why, failed_at=failed_at)
-        return Undo(execution.pk, execution.fence, text)
-    return Settle(execution.pk, execution.fence, "cancelled", reason=why, failed_at=failed_at)
 
 
 def _may_leave_children(execution: RunExecution) -> bool:
@@ -302,7 +183,7 @@ async def _finish_late(execution: RunExecution, *, children_left: bool) -> None:
         await asyncio.wait(going_on)
         execution.steps.forget_done()
     try:
-        await services.store.execute(_last_command(execution, children_left=children_left))
+        await services.store.execute(last_command(execution, children_left=children_left))
     finally:
         execution.finish_late()
         # If the store did not accept the command, deregistering the worker releases the run.
@@ -337,64 +218,3 @@ def _threads(execution: RunExecution) -> list[asyncio.Future[Any]]:
     if execution.ending.settlement is None:
         return [*steps.threads, *own]
     return [*(steps.orphans_alive if execution.journal.effect_log.opened else []), *own]
-
-
-def _last_command(execution: RunExecution, *, children_left: bool) -> Settle | Release | Undo:
-    pk, fence, reason = execution.pk, execution.fence, execution.end_reason
-    settlement, effect_log = execution.ending.settlement, execution.journal.effect_log
-    assert reason is not None
-    if settlement is not None:
-        to_undo = settlement.status != "done" and (effect_log.undoable or children_left)
-        if not execution.undoing and (effect_log.opened or to_undo):
-            return Undo(
-                pk,
-                fence,
-                verdict(
-                    settlement.status,
-                    settlement.value,
-                    settlement.error,
-                    settlement.reason,
-                    settlement.failed_at,
-                ),
-            )
-        return settlement
-    if reason.kind in (EndKind.DIVERGED, EndKind.PARKED):
-        unless_cancelled = reason.kind is EndKind.DIVERGED
-        return Settle(pk, fence, "parked", reason=str(reason), unless_cancelled=unless_cancelled)
-    if reason.delay is not None:
-        return Release(pk, fence, str(reason), delay=reason.delay, interrupted=False)
-    if reason.wait is not None:
-        return Release(
-            pk,
-            fence,
-            str(reason),
-            waiting=True,
-            due=reason.wait.due,
-            waits=reason.wait.names,
-            seen=reason.wait.seen,
-            children=reason.wait.children,
-        )
-    return Release(pk, fence, str(reason))
-
-
-def _origin(error: BaseException) -> int | None:
-    """Return the number of the entry whose exception ended the run, or None.
-
-    A retry starts there.
-    """
-    seen: set[int] = set()
-    stack: list[BaseException | None] = [error]
-    found: list[int] = []
-    while stack:
-        one = stack.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        if SEQ in one.__dict__:
-            # What was handled before this exception is not part of the end.
-            found.append(one.__dict__[SEQ])
-            continue
-        stack += [one.__cause__, None if one.__suppress_context__ else one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            stack += one.exceptions
-    return min(found, default=None)

@@ -79,7 +79,7 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
     return None
 
 
-def cannot_tell(execution: RunExecution, key: str, why: str) -> None:
+def mark_unknown(execution: RunExecution, key: str, why: str) -> None:
     """Mark an effect's outcome as unknown: only a person can decide it.
 
     The run is parked once nothing else of it executes.

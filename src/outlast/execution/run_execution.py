@@ -19,7 +19,7 @@ from outlast.errors.reasons import NO_JOURNAL
 from outlast.execution import (
     compensation,
     delivery,
-    effect_executor,
+    effect_runner,
     ending,
     release,
     session_calls,
@@ -392,7 +392,7 @@ class RunExecution:
 
     def _session_changed(self, command: Any, outcome: Any) -> None:
         """Complete the entry of a session change with the store's answer."""
-        said = session_calls.said(outcome)
+        said = session_calls.entry_text(outcome)
         self._recorded(command.record._replace(value=said), outcome if said is None else None)
 
     def _recorded(self, command: Any, outcome: Any) -> None:
@@ -402,7 +402,7 @@ class RunExecution:
             if command.cost is not None or self.trace.cost is not None:
                 self.trace.add_cost(command)
         elif command.kind == "step" and self.journal.effect_log.get(command.key) is not None:
-            effect_executor.say_lost(self, command.key, command.error)
+            effect_runner.log_lost_outcome(self, command.key, command.error)
         if self.end_reason is not None:
             return
         if outcome is not None:

@@ -171,7 +171,7 @@ async def look(services: ExecutionServices, asked: Look[T]) -> T:
 async def change(services: ExecutionServices, wanted: Change) -> Any:
     await _check(services, wanted)
     outcome = await services.store.execute(wanted.command())
-    text = said(outcome)
+    text = entry_text(outcome)
     assert text is not None, outcome
     return wanted.decode(text)
 
@@ -276,7 +276,7 @@ async def _change(execution: RunExecution, call_site: CallSite, wanted: Change) 
     execution.record("session", call_site.key, call_site.args, within=wanted.command)
 
 
-def said(outcome: Any) -> str | None:
+def entry_text(outcome: Any) -> str | None:
     """Return the text for the entry of a change, given the store's answer.
 
     Return None if the change has no entry.

@@ -127,7 +127,7 @@ def _record(
     """Record the step's outcome and update metrics."""
     execution = body.execution
     if execution.services.log_values:
-        say_values(body, call_site.args or "", text, error)
+        log_call(body, call_site.args or "", text, error)
     seconds = perf_counter() - body.started
     cost = None if body.cost is None else body.take_cost()
     recorded = execution.record(
@@ -199,11 +199,11 @@ async def attempt(
             body.calls.clear()
         else:
             if step.watched:
-                _say_if_changed(body, step, before, args, kwargs)
+                _warn_if_changed(body, step, before, args, kwargs)
             return text, value
 
 
-def _say_if_changed(
+def _warn_if_changed(
     body: StepExecution, step: StepDefinition, before: str, args: Any, kwargs: Any
 ) -> None:
     """Warn, once per step and process, if a step changes its arguments.
@@ -287,7 +287,7 @@ def _abandoned_thread_ended(outer: StepExecution, _: asyncio.Future[Any]) -> Non
         outer.cancel()
 
 
-def say_values(body: StepExecution, args: str, text: str | None, error: str | None) -> None:
+def log_call(body: StepExecution, args: str, text: str | None, error: str | None) -> None:
     """Log a step's arguments and its outcome, cut to the length that the settings allow."""
     execution, characters = body.execution, body.execution.services.log_values
     came = (
