@@ -257,7 +257,7 @@ def test_irregular_file_in_the_lock_folder_is_reported_and_not_retried(
     folder.mkdir(mode=0o700)
     monkeypatch.chdir(folder)  # the path of a socket may not be long
     make(Path("gate"))
-    with pytest.raises(StoreBroken, match="no plain file"):
+    with pytest.raises(StoreBroken, match="not a plain file"):
         opened(path)
 
 

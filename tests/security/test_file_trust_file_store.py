@@ -123,7 +123,7 @@ def test_pipe_without_a_reader_does_not_block_a_file_store(tmp_path, name) -> No
     filled(tmp_path / "store")
     (tmp_path / "store" / name).unlink()
     os.mkfifo(tmp_path / "store" / name)
-    with pytest.raises(StoreBroken, match="no plain file"):
+    with pytest.raises(StoreBroken, match="not a plain file"):
         FileStore(tmp_path / "store").open()
 
 
@@ -147,7 +147,7 @@ def test_commit_after_its_journal_was_replaced_is_the_last_one(tmp_path, put) ->
     put(journal)
     store.commit([Record(row.pk, 2, row.fence, "step", "b#1", 2.0, value="2")])
     for _ in range(2):
-        with pytest.raises(StoreBroken, match="no plain file"):
+        with pytest.raises(StoreBroken, match="not a plain file"):
             store.commit([Record(row.pk, 3, row.fence, "step", "c#1", 3.0, value="3")])
     if put is Path.mkdir:
         journal.rmdir()

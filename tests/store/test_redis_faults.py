@@ -96,9 +96,9 @@ def test_server_that_is_busy_with_a_script_is_unavailable(store, client):
     spinning.start()
     wait_until(lambda: is_busy(client))
     try:
-        with pytest.raises(StoreUnavailable, match="busy with somebody's script"):
+        with pytest.raises(StoreUnavailable, match="busy with another client's script"):
             store.commit([step(row, 1)])
-        with pytest.raises(StoreUnavailable, match="busy with somebody's script"):
+        with pytest.raises(StoreUnavailable, match="busy with another client's script"):
             store.run("r")
     finally:
         client.script_kill()

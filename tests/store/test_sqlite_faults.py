@@ -177,9 +177,9 @@ def test_removed_or_changed_table_is_a_broken_store(path, opened, change):
     store = opened(path)
     with closing(sqlite3.connect(path)) as other:
         other.execute(change)
-    with pytest.raises(StoreBroken, match="is not there, or not whole"):
+    with pytest.raises(StoreBroken, match="is missing, or lacks a column"):
         store.commit([submit("new")])
-    with pytest.raises(StoreBroken, match="is not there, or not whole"):
+    with pytest.raises(StoreBroken, match="is missing, or lacks a column"):
         store.run("new")
 
 

@@ -28,7 +28,8 @@ of its address itself, in `at`.
 
 
 BAD_ADDRESS = (
-    "the store's address cannot be read. Percent-encode special characters in the password: `@` is %40, `/` is %2F, `?` is %3F, "
+    "the store's address cannot be read. Percent-encode special characters in the password: "
+    "`@` is %40, `/` is %2F, `?` is %3F, "
     "`#` is %23, `[` is %5B, and `%` itself is %25."
 )
 
@@ -63,7 +64,8 @@ def store_at(
             found = getattr(import_module(module), name)
         except ImportError as error:
             raise SettingsError(
-                f"{scheme}: addresses need the package {error.name}: pip install 'outlast[{extra}]'."
+                f"{scheme}: addresses need the package {error.name}: pip install "
+                f"'outlast[{extra}]'."
             ) from error
         store: Store = found.at(address, clock=clock, heartbeat=heartbeat)
         return store
@@ -125,7 +127,8 @@ def _with_scheme(address: str) -> tuple[str, str]:
 
 def _no_store(address: str) -> SettingsError:
     return SettingsError(
-        f"no store answers to {masked(address)[:80]!r}. Use sqlite:///outlast.db (relative), sqlite:////data/outlast.db, "
+        f"no store answers to {masked(address)[:80]!r}. Use sqlite:///outlast.db (relative), "
+        "sqlite:////data/outlast.db, "
         "postgresql://user@host/database, redis://host:6379/0, file:///data/outlast or memory:."
     )
 
@@ -140,7 +143,8 @@ def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
     if not address.startswith("sqlite:///"):
         path = parts.path.lstrip("/") or "outlast.db"
         raise SettingsError(
-            f"{shown!r} could be relative or absolute. Write sqlite:///{path} for a file below this folder, or sqlite:////{path} for "
+            f"{shown!r} could be relative or absolute. Write sqlite:///{path} for a file below "
+            f"this folder, or sqlite:////{path} for "
             "one that begins at the root."
         )
     path = unquote(parts.path)[1:]

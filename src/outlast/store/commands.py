@@ -672,16 +672,40 @@ Command: TypeAlias = (
 )
 
 LOUD = (
-    Submit, SubmitMany, Settle, Release, Undo, Send, Cancel, Retry, Resume, Decide, UndoChild, DeregisterWorker, RequestDrain, SetQueueLimits,
-)  # fmt: skip
+    Submit,
+    SubmitMany,
+    Settle,
+    Release,
+    Undo,
+    Send,
+    Cancel,
+    Retry,
+    Resume,
+    Decide,
+    UndoChild,
+    DeregisterWorker,
+    RequestDrain,
+    SetQueueLimits,
+)
 """Commands that other processes may wait for: a commit with one of them notifies. So does a Sweep
 that found something, a Drain that released something, and any command that frees a slot in a queue
 with a limit.
 """
 
 LOUD_AT_HOME = (
-    Submit, SubmitMany, Send, Cancel, Retry, Resume, Release, Undo, Decide, UndoChild, RequestDrain, SetQueueLimits,
-)  # fmt: skip
+    Submit,
+    SubmitMany,
+    Send,
+    Cancel,
+    Retry,
+    Resume,
+    Release,
+    Undo,
+    Decide,
+    UndoChild,
+    RequestDrain,
+    SetQueueLimits,
+)
 """Commands that this process's own runs, claimer and consumers may wait for. It already knows what
 it settles itself.
 """

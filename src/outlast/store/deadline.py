@@ -53,7 +53,8 @@ def acquired(lock: threading.Lock, call_timeout: float, place: str) -> Iterator[
     """
     if not lock.acquire(timeout=time_left(call_timeout * CALLS_AHEAD)):
         raise StoreUnavailable(
-            f"{place}: an earlier call has not ended. Check that the server answers, and the network."
+            f"{place}: an earlier call has not ended. Check that the server answers, and "
+            "the network."
         )
     try:
         yield

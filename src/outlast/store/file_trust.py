@@ -53,7 +53,8 @@ def check_names(database: Path, folder: Path) -> None:
         refuse_link(path)
     if folder.exists() and not folder.is_dir():
         raise StoreBroken(
-            f"{folder}: it is no folder, and the locks of the store belong into one of that name. Nothing was written. Find out who has made it, then remove it."
+            f"{folder}: it is no folder, and the locks of the store belong into one of that "
+            "name. Nothing was written. Find out who has made it, then remove it."
         )
 
 
@@ -70,8 +71,10 @@ def check_beside(database: Path, folder: Path) -> None:
     found, owned = folder.stat(), database.stat()
     if found.st_uid not in (os.geteuid(), 0, owned.st_uid) and not _is_its_groups(found, owned):
         raise StoreBroken(
-            f"{folder}: it belongs to user {found.st_uid}, who owns neither the database nor this process, and could hold up or declare dead every worker "
-            "here. Nothing was written. If no worker runs, remove it; and keep the database in a folder that only you may write."
+            f"{folder}: it belongs to user {found.st_uid}, who owns neither the database nor "
+            "this process, and could hold up or declare dead every worker "
+            "here. Nothing was written. If no worker runs, remove it; and keep the database in "
+            "a folder that only you may write."
         )
     if found.st_mode & stat.S_IWOTH and not owned.st_mode & stat.S_IWOTH:
         _close_to_others(folder, found)
@@ -146,7 +149,8 @@ def say_if_open_to_others(path: Path) -> None:
     if hasattr(os, "geteuid") and mode & (stat.S_IROTH | stat.S_IWOTH):
         may = "write" if mode & stat.S_IWOTH else "read"
         log.warning(
-            "%s: every user of this machine may %s it (mode %03o), and arguments, results and sessions are in it as they are. `chmod 600` it, with what "
+            "%s: every user of this machine may %s it (mode %03o), and arguments, results and "
+            "sessions are in it as they are. `chmod 600` it, with what "
             "lies beside it (-wal, -shm), unless that is meant.",
             path, may, stat.S_IMODE(mode),
         )  # fmt: skip
@@ -159,7 +163,8 @@ def check_own(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid not in (os.geteuid(), 0) and found.st_mode & stat.S_IWOTH:
         raise StoreBroken(
-            f"{folder}: it belongs to user {found.st_uid}, and everybody may write in it. Nothing was written. Use a folder of your own."
+            f"{folder}: it belongs to user {found.st_uid}, and everybody may write in it. "
+            "Nothing was written. Use a folder of your own."
         )
 
 
@@ -167,7 +172,9 @@ def say_if_everybody_writes(folder: Path) -> None:
     """Warn if every user may write to a store's folder."""
     found = folder.stat()
     if hasattr(os, "geteuid") and found.st_mode & stat.S_IWOTH:
-        log.warning("%s: every user of this machine may write in it (mode %03o), and so decide everything in this store. `chmod 700` it.", folder, stat.S_IMODE(found.st_mode))  # fmt: skip
+        log.warning("%s: every user of this machine may write in it (mode %03o), and so decide "
+                    "everything in this store. `chmod 700` "
+                    "it.", folder, stat.S_IMODE(found.st_mode))  # fmt: skip
 
 
 def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
@@ -194,7 +201,10 @@ def refuse_link(path: Path) -> None:
 
 
 def _not_plain(path: str | Path) -> str:
-    return f"{path}: it is a link, or no plain file, which no store makes there. Nothing was written. Find out who has made it, then remove it."
+    return (
+        f"{path}: it is a link, or not a plain file, and no store creates such a thing there. "
+        "Nothing was written. Find out what created it, then remove it."
+    )
 
 
 def _is_its_groups(found: os.stat_result, database: os.stat_result) -> bool:
@@ -210,4 +220,5 @@ def _close_to_others(folder: Path, found: os.stat_result) -> None:
     if found.st_uid == os.geteuid():
         folder.chmod(stat.S_IMODE(found.st_mode) & ~stat.S_IRWXO)
     elif os.access(folder, os.W_OK):
-        log.warning("%s: every user of this machine may write in it, and hold up or declare dead every worker here. `chmod o-rwx` it.", folder)  # fmt: skip
+        log.warning("%s: every user of this machine may write in it, and hold up or declare "
+                    "dead every worker here. `chmod o-rwx` it.", folder)  # fmt: skip

@@ -38,9 +38,14 @@ def stalls_of(store: Store) -> tuple[Stall, ...]:
                 said = json.loads(text)
                 found.append(
                     Stall(
-                        str(row.id), step, int(said["count"]), float(said["seconds"]), float(said["at"]), str(said["line"])
+                        str(row.id),
+                        step,
+                        int(said["count"]),
+                        float(said["seconds"]),
+                        float(said["at"]),
+                        str(said["line"]),
                     )
-                )  # fmt: skip
+                )
             except (KeyError, TypeError, ValueError, RecursionError):
                 continue
     return tuple(sorted(found, key=lambda stall: -stall.at))

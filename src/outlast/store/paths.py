@@ -25,10 +25,12 @@ def check_file(path: str) -> None:
         return
     if stat.S_ISDIR(mode):
         raise SettingsError(
-            f"the store cannot be at {path[:SHOWN]}: that is a folder. Name a file in it: sqlite:///{path.rstrip('/')[:SHOWN]}/outlast.db."
+            f"the store cannot be at {path[:SHOWN]}: that is a folder. Name a file in it: "
+            f"sqlite:///{path.rstrip('/')[:SHOWN]}/outlast.db."
         )
     raise SettingsError(
-        f"the store cannot be at {path[:SHOWN]}: that is no plain file. Name one in a folder: sqlite:////data/outlast.db."
+        f"the store cannot be at {path[:SHOWN]}: that is not a plain file. Name one in a folder: "
+        "sqlite:////data/outlast.db."
     )
 
 
@@ -37,7 +39,8 @@ def check_folder(path: str) -> None:
     mode = _mode_of(path, "Name a folder of its own: file:///data/outlast.")
     if mode is not None and not stat.S_ISDIR(mode):
         raise SettingsError(
-            f"the store cannot be at {path[:SHOWN]}: it is a file. The address of a file store is a folder: file:///data/outlast."
+            f"the store cannot be at {path[:SHOWN]}: it is a file. The address of a file store "
+            "is a folder: file:///data/outlast."
         )
 
 
@@ -51,7 +54,8 @@ def making(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise SettingsError(
-            f"the store cannot be at {str(path)[:SHOWN]}: {error.filename} cannot be made there. Name another folder."
+            f"the store cannot be at {str(path)[:SHOWN]}: {error.filename} cannot be made "
+            "there. Name another folder."
         ) from None
 
 

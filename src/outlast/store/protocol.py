@@ -70,11 +70,13 @@ def left_as_it_is(place: str, there: int, ours: int) -> NoStore | OlderStore:
     """Return the error for a store that opening would have to create or migrate, but may not."""
     if there == 0:
         return NoStore(
-            f"there is no store at {place}. `outlast run`, `submit`, `worker` and `migrate` make one; "
+            f"there is no store at {place}. `outlast run`, `submit`, `worker` and `migrate` "
+            "make one; "
             "--store ADDRESS or OUTLAST_STORE names another."
         )
     return OlderStore(
-        f"the store at {place} has version {there}, this Outlast {ours}. It is left as it is: use the release that its workers have, "
+        f"the store at {place} has version {there}, this Outlast {ours}. It is left as it is: "
+        "use the release that its workers have, "
         "or bring it forward with `outlast migrate`."
     )
 

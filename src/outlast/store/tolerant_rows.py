@@ -46,7 +46,8 @@ def legible(what: str) -> Iterator[None]:
         raise
     except DAMAGE as error:
         raise StoreBroken(
-            f"{what} cannot be read ({_why(error)}): it is damaged, or no Outlast has written it. Nothing was changed."
+            f"{what} cannot be read ({_why(error)}): it is damaged, or no Outlast has written "
+            "it. Nothing was changed."
         ) from error
 
 

@@ -89,7 +89,8 @@ class App(Outlast):
             raise TypeError(f"stub() takes a step, not {step!r}.")
         if (returns is not _UNSET) + (raises is not None) + (calls is not None) != 1:
             raise TypeError(
-                "stub(step, returns=...), stub(step, raises=...) or stub(step, calls=...): one of the three."
+                "stub(step, returns=...), stub(step, raises=...) or stub(step, calls=...): one "
+                "of the three."
             )
         if calls is not None and not callable(calls):
             raise TypeError(f"stub(step, calls=...) takes a function, not {calls!r}.")

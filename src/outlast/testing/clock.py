@@ -102,7 +102,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             ):
                 self._given_up = True
                 raise TimeoutError(
-                    "nothing can happen any more, or a hundred years have passed on the virtual clock, and the run still "
+                    "nothing can happen any more, or a hundred years have passed on the virtual "
+                    "clock, and the run still "
                     "waits: for a message that nobody sends, or a step that never ends?"
                 )
         if self._chance is not None and len(ready) > 1:

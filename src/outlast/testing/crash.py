@@ -274,7 +274,8 @@ def crash_everywhere(
     """
     if not isinstance(call, Call):
         raise TypeError(
-            f"crash_everywhere() takes a call of a workflow, like crash_everywhere(report('tides')), not {call!r}."
+            "crash_everywhere() takes a call of a workflow, like "
+            f"crash_everywhere(report('tides')), not {call!r}."
         )
     report: CrashReport[R] = CrashReport()
     # The run is not to blame for dying so often.
@@ -331,7 +332,8 @@ class _Setting:
                 hit = hit or self.report.crashes > crashes
                 if end != expected:
                     raise Broke(
-                        f"{self._place(point)}, seed {self.seed}, led to {end}, undisturbed it was {expected}"
+                        f"{self._place(point)}, seed {self.seed}, led to {end}, undisturbed it "
+                        f"was {expected}"
                     )
             last = at
             if not hit and chosen is None:
@@ -393,7 +395,8 @@ class _Setting:
         twice = [key for key in executed if key in recorded]
         if twice:
             raise Broke(
-                f"recorded, and executed again: {', '.join(twice)}: {self._place(point)}, seed {self.seed}"
+                f"recorded, and executed again: {', '.join(twice)}: {self._place(point)}, seed "
+                f"{self.seed}"
             )
         recorded |= {f"{run} {entry.key}" for run, entry in _entries(store) if entry.kind == "step"}
         if ended is None:
@@ -423,7 +426,8 @@ class _Setting:
         left = _left_undone(store)
         if left and ended[1] is not None:
             raise Broke(
-                f"the run failed, and these have not ended, or not been undone: {', '.join(left)} (seed {self.seed})"
+                "the run failed, and these have not ended, or not been undone: "
+                f"{', '.join(left)} (seed {self.seed})"
             )
         reopen(store, "crash")
         surviving.save(store)
@@ -515,7 +519,8 @@ def crash_processes(
                 last = first
             if last.stdout != expected:
                 raise Broke(
-                    f"SIGKILL {when} write {at} led to {last.stdout or last.returncode}, undisturbed it was {expected}\n{last.stderr[-2000:]}"
+                    f"SIGKILL {when} write {at} led to {last.stdout or last.returncode}, "
+                    f"undisturbed it was {expected}\n{last.stderr[-2000:]}"
                 )
         if not hit:
             return report

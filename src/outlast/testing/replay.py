@@ -36,7 +36,8 @@ TEXT_MAX = 200
 
 
 HINT = (
-    "Take time, chance and ids from now(), random() and uuid() of outlast, and do everything else in a step. "
+    "Take time, chance and ids from now(), random() and uuid() of outlast, and do everything "
+    "else in a step. "
     "@pytest.mark.outlast_no_replay skips this check."
 )
 

@@ -68,9 +68,15 @@ class Server:
         assert self._process is None, "it is started already: two servers must not share their data"
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(  # noqa: S603 - our own words
-                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-                preexec_fn=lambda: _end_with_this_process(self._stop), **self._popen,  # noqa: PLW1509 - one system call, no lock
-            )  # fmt: skip
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                # One system call, and no lock.
+                preexec_fn=lambda: _end_with_this_process(self._stop),  # noqa: PLW1509
+                **self._popen,
+            )
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
@@ -131,9 +137,26 @@ def postgres_server(
                 shutil.chown(own, user)
         env = {**os.environ, "LD_LIBRARY_PATH": str(programs / "lib"), "LC_ALL": "C", "TZ": "UTC"}
         initdb = subprocess.run(  # noqa: S603 - our own words
-            [programs / "bin/initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
-            user=user, env=env, cwd=home, capture_output=True, text=True, timeout=START_SECONDS_MAX, check=False,
-        )  # fmt: skip
+            [
+                programs / "bin/initdb",
+                "-D",
+                data,
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--no-sync",
+            ],
+            user=user,
+            env=env,
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS_MAX,
+            check=False,
+        )
         assert initdb.returncode == 0, initdb.stdout + initdb.stderr
         url = f"postgresql://postgres@/postgres?host={sockets}"
         words = [
@@ -144,10 +167,21 @@ def postgres_server(
         ]
         server = Server(
             url,
-            [programs / "bin/postgres", "-D", data, "-k", sockets, *[part for word in words for part in ("-c", word)]],
+            [
+                programs / "bin/postgres",
+                "-D",
+                data,
+                "-k",
+                sockets,
+                *[part for word in words for part in ("-c", word)],
+            ],
             ready=lambda: psycopg.connect(url, connect_timeout=5).close(),
-            folder=home, data=data, stop=signal.SIGINT, user=user, env=env,
-        )  # fmt: skip
+            folder=home,
+            data=data,
+            stop=signal.SIGINT,
+            user=user,
+            env=env,
+        )
         with _started(server):
             yield server
 
@@ -171,10 +205,25 @@ def redis_server(folder: Path | None = None, *options: str) -> Iterator[Server]:
 
         server = Server(
             f"unix://{socket}",
-            [wheel / "bin/redis-server", "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
-             "--save", "", "--dir", data, *(options or ("--appendonly", "no"))],
-            ready=ready, folder=home, data=data, stop=signal.SIGTERM,
-        )  # fmt: skip
+            [
+                wheel / "bin/redis-server",
+                "--port",
+                "0",
+                "--unixsocket",
+                socket,
+                "--unixsocketperm",
+                "700",
+                "--save",
+                "",
+                "--dir",
+                data,
+                *(options or ("--appendonly", "no")),
+            ],
+            ready=ready,
+            folder=home,
+            data=data,
+            stop=signal.SIGTERM,
+        )
         with _started(server):
             yield server
 
@@ -205,7 +254,8 @@ def _wheel(what: str, client: str, server: str) -> Path:
     missing = [name for name in (client, server) if find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(
-            f"{what} needs {' and '.join(missing)}: pip install {' '.join(_INSTALL[name] for name in missing)}.",
+            f"{what} needs {' and '.join(missing)}: pip install "
+            f"{' '.join(_INSTALL[name] for name in missing)}.",
             name=missing[0],
         )
     found = find_spec(server)

@@ -59,7 +59,8 @@ class Folder:
             disk.replace(self.path / _FORMAT_FILE, json.dumps(said).encode() + b"\n")
         elif not (self.path / LOG_NAME).exists() and not (self.path / OLD_LOG_NAME).exists():
             raise StoreBroken(
-                f"{self.path}: {LOG_NAME} is missing. Nothing was changed. Restore the folder from a copy."
+                f"{self.path}: {LOG_NAME} is missing. Nothing was changed. Restore the folder "
+                "from a copy."
             )
 
     def format(self) -> int:
@@ -102,7 +103,8 @@ class Folder:
             self._check_format()
         elif found - _UNFINISHED or (LOG_NAME in found and (self.path / LOG_NAME).stat().st_size):
             raise StoreBroken(
-                f"{self.path}: this folder is not one of Outlast's: it has files in it, and no `{_FORMAT_FILE}`. Nothing was written. "
+                f"{self.path}: this folder is not one of Outlast's: it has files in it, and no "
+                f"`{_FORMAT_FILE}`. Nothing was written. "
                 "Use a folder of its own."
             )
 
@@ -116,11 +118,13 @@ class Folder:
             known, version = False, 0
         if not known:
             raise StoreBroken(
-                f"{self.path / _FORMAT_FILE}: it does not say that this is a folder of Outlast's. Nothing was written."
+                f"{self.path / _FORMAT_FILE}: it does not say that this is a folder of "
+                "Outlast's. Nothing was written."
             )
         if version > FORMAT:
             raise StoreTooNew(
-                f"{self.path}: its format is {version}, this Outlast knows {FORMAT}. It was written by a newer Outlast: upgrade this "
+                f"{self.path}: its format is {version}, this Outlast knows {FORMAT}. It was "
+                "written by a newer Outlast: upgrade this "
                 "one. Nothing was changed."
             )
 
@@ -136,7 +140,8 @@ class Folder:
             return
         os.close(fd)
         raise StoreUnavailable(
-            f"{self.path}: {self._holder()} has it open. A file store is for one process at a time: end that one first, or use a store "
+            f"{self.path}: {self._holder()} has it open. A file store is for one process at a "
+            "time: end that one first, or use a store "
             "that several may share (sqlite:, postgresql: or redis:)."
         )
 

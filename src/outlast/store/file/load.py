@@ -220,7 +220,8 @@ class Loader:
                 batches.setdefault((name, tuple(row)), []).append(tuple(row.values()))
         for (name, columns), rows in batches.items():
             marks = ", ".join("?" * len(columns))
-            db.executemany(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+            statement = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
+            db.executemany(statement, rows)
         for (name, _), row in self.loaded.rows[None].items():
             if name == SEQUENCE.name:
                 _set_sequence(db, row["name"], row["seq"])

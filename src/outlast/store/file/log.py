@@ -62,7 +62,8 @@ class History(NamedTuple):
 def commit_line(commit: int, at: float, parts: Sequence[Part]) -> bytes:
     return (
         with_crc(
-            f'{{"commit": {commit}, "at": {number(at)}, "parts": [{", ".join(map(_part_text, parts))}]'
+            f'{{"commit": {commit}, "at": {number(at)}, "parts": '
+            f"[{', '.join(map(_part_text, parts))}]"
         )
         + b"\n"
     )
@@ -260,5 +261,6 @@ def first_line(commit: int, at: float, there: Sum) -> bytes:
 
 def broken(path: Path, line: int, why: object) -> StoreBroken:
     return StoreBroken(
-        f"{path}, line {line}: this line is damaged ({why}). Nothing was changed. Restore the folder from a copy."
+        f"{path}, line {line}: this line is damaged ({why}). Nothing was changed. Restore the "
+        "folder from a copy."
     )

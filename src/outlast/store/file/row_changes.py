@@ -42,7 +42,8 @@ SCHEMA = Table("schema", ("one", "version"), ("one",), frozenset(), frozenset())
 
 def tables(db: sqlite3.Connection) -> dict[str, Table]:
     names = db.execute(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' "
+        "ESCAPE '\\'"
     )
     found = {name: _table(db, name) for (name,) in names.fetchall()}
     return found | {SEQUENCE.name: SEQUENCE, SCHEMA.name: SCHEMA}
@@ -134,6 +135,7 @@ def _triggers(table: Table) -> list[str]:
         "DELETE": note(_DELETE, "OLD"),
     }
     return [
-        f"CREATE TEMP TRIGGER noted_{table.name}_{event} AFTER {event} ON main.{table.name} BEGIN {body} END"
+        f"CREATE TEMP TRIGGER noted_{table.name}_{event} AFTER {event} ON main.{table.name} "
+        f"BEGIN {body} END"
         for event, body in bodies.items()
     ]

@@ -138,7 +138,8 @@ class FileStore(SQLiteStore):
     def _known_schema(self, found: int | None, known: int) -> int:
         if found is not None and found > known:
             raise StoreTooNew(
-                f"{self.place}: its schema is version {found}, this Outlast knows {known}. It was written by a newer Outlast: upgrade this "
+                f"{self.place}: its schema is version {found}, this Outlast knows {known}. It "
+                "was written by a newer Outlast: upgrade this "
                 "one. Nothing was changed."
             )
         return known if found is None else found
@@ -155,9 +156,12 @@ class FileStore(SQLiteStore):
         found, known = _left_alone(loader.loaded.lengths, history)
         if found != known:
             raise StoreBroken(
-                f"{self.place}: {found.files} journals of {found.size} bytes were not written to since its log began, and there were "
-                f"{known.files} of {known.size} of these. Something was removed, added or cut since. Nothing was changed. Restore the folder "
-                "from a copy; or, to go on without what is missing, remove the first line of commits.jsonl."
+                f"{self.place}: {found.files} journals of {found.size} bytes were not written "
+                "to since its log began, and there were "
+                f"{known.files} of {known.size} of these. Something was removed, added or cut "
+                "since. Nothing was changed. Restore the folder "
+                "from a copy; or, to go on without what is missing, remove the first line of "
+                "commits.jsonl."
             )
         loader.fill(self._db)
         return loader
@@ -282,7 +286,8 @@ class FileStore(SQLiteStore):
             raise translate(error, self.place, committing=False) from error
         if not ours:
             raise StoreBroken(
-                f"{self.place}: it was removed or replaced while in use. Nothing more is written to it; start again.",
+                f"{self.place}: it was removed or replaced while in use. Nothing more is "
+                "written to it; start again.",
                 gone=True,
             )
 
@@ -338,7 +343,7 @@ class FileStore(SQLiteStore):
         except (OSError, StoreBroken) as error:
             # The next commit repairs the store or raises before it writes anything.
             log.warning(
-                "%s: journals are behind the log, and will be mended: %s", self.place, error
+                "%s: journals are behind the log, and will be repaired: %s", self.place, error
             )
         else:
             self._sound, self._behind = True, False
@@ -420,7 +425,8 @@ def _path(address: str) -> str:
     shown, parts = masked(address), parts_of(address)
     if parts.netloc not in ("", "localhost"):
         raise SettingsError(
-            f"{shown!r} names a host. The folder of a file store is written file:///data/outlast, or file:name if relative."
+            f"{shown!r} names a host. The folder of a file store is written "
+            "file:///data/outlast, or file:name if relative."
         )
     if parts.query or parts.fragment:
         raise SettingsError(
@@ -469,7 +475,8 @@ def _report(path: Path, end: Tail) -> None:
         and not (end.data.startswith(there) and there.endswith(b"\n"))
     ):
         log.warning(
-            "%s: its end was not as the log has it; %d bytes were cut and written again from the log.",
+            "%s: its end was not as the log has it; %d bytes were cut and written again "
+            "from the log.",
             path,
             len(there),
         )

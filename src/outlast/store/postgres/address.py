@@ -119,7 +119,8 @@ def parse(address: str) -> Address:
     schema = ours.get("schema", SCHEMA)
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
         raise SettingsError(
-            f"{schema!r} in {place} cannot be the name of a schema: use up to 63 letters (a-z, A-Z), digits, _ and -, and begin with a letter or _, "
+            f"{schema!r} in {place} cannot be the name of a schema: use up to 63 letters (a-z, "
+            "A-Z), digits, _ and -, and begin with a letter or _, "
             "but not with pg_."
         )
     if schema != SCHEMA:
@@ -134,14 +135,18 @@ def _check_options(given: dict[str, str], place: str) -> None:
     refused = sorted(set(given) - allowed)
     if refused:
         raise SettingsError(
-            f"option {', '.join(refused)} is not allowed in {place}. Allowed: {', '.join(OURS)}, and of libpq's "
-            f"{', '.join(sorted(allowed))}. For others set the variable of libpq, such as PGPASSFILE."
+            f"option {', '.join(refused)} is not allowed in {place}. Allowed: "
+            f"{', '.join(OURS)}, and of libpq's "
+            f"{', '.join(sorted(allowed))}. For others set the variable of libpq, such as "
+            "PGPASSFILE."
         )
     for name in FILES:
         if ":" in given.get(name, "") or "\0" in given.get(name, ""):
             raise SettingsError(
-                f"{name} in {place} must be the path of a file, without a colon: libpq takes a name with a colon "
-                "for an engine of OpenSSL, and loads it as code. Set PGSSLKEY if you mean an engine."
+                f"{name} in {place} must be the path of a file, without a colon: libpq takes a "
+                "name with a colon "
+                "for an engine of OpenSSL, and loads it as code. Set PGSSLKEY if you mean "
+                "an engine."
             )
 
 

@@ -158,11 +158,13 @@ class Connection:
                 db.execute(_SESSION.format(milliseconds=milliseconds).encode())
             if db.info.server_version < SERVER_VERSION_MIN:
                 raise StoreBroken(
-                    f"{self.address.place}: PostgreSQL {db.info.server_version // 10_000} is too old: 14 or later is needed."
+                    f"{self.address.place}: PostgreSQL {db.info.server_version // 10_000} is "
+                    "too old: 14 or later is needed."
                 )
             if db.info.parameter_status("server_encoding") not in ("UTF8", None):
                 raise StoreBroken(
-                    f"{self.address.place}: its encoding is not UTF8. Create a database with ENCODING 'UTF8'."
+                    f"{self.address.place}: its encoding is not UTF8. Create a database with "
+                    "ENCODING 'UTF8'."
                 )
         except BaseException:
             db.close()

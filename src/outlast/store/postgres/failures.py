@@ -34,19 +34,23 @@ BAD_VALUES = ("22", "23", "54")
 """Error classes for a value that its column, JSON or an index cannot take."""
 
 _ADVICE = {
-    "25006": "it is read-only: a standby, or set so. Check default_transaction_read_only, or name the primary (target_session_attrs=read-write).",
-    "42501": "this user may not do that. Grant it USAGE on the schema and the rights on its tables that it needs; to make or change a schema, let another role run `outlast migrate --sql`.",
+    "25006": "it is read-only: a standby, or set so. Check default_transaction_read_only, or "
+    "name the primary (target_session_attrs=read-write).",
+    "42501": "this user may not do that. Grant it USAGE on the schema and the rights on its "
+    "tables that it needs; to make or change a schema, let another role run `outlast "
+    "migrate --sql`.",
     "53100": "its disk is full. Make room (`outlast prune --older-than 7d` may help), then go on.",
     "53200": "it is out of memory or locks. Check max_locks_per_transaction.",
-    "55P03": "somebody keeps a lock for too long. Look for open transactions (pg_stat_activity).",
+    "55P03": "another program keeps a lock for too long. Look for open transactions "
+    "(pg_stat_activity).",
     "57014": "the statement was cancelled, or took longer than statement_timeout.",
     "57P01": "it is being shut down.",
     ISOLATION: "use a role whose default_transaction_isolation is `read committed`.",
     DIGITS: "use a role whose extra_float_digits is 1, as it is by default.",
 }
 _BROKEN = {
-    "3F000": "its schema is not there: somebody removed it while in use.",
-    "42P01": "a table of Outlast is not there: somebody removed it, or the schema is another program's.",
+    "3F000": "its schema is missing: it was removed while in use.",
+    "42P01": "a table of Outlast is missing: it was removed, or the schema is another program's.",
     "42883": "a function of Outlast is not there. Run `outlast migrate`.",
     "XX001": "it is damaged (data_corrupted). Restore a backup.",
     "XX002": "it is damaged (index_corrupted). REINDEX, or restore a backup.",
@@ -77,10 +81,12 @@ def at_opening(error: Exception, address: Address) -> OutlastError:
     said = words(error, address)
     if isinstance(error, psycopg.ProgrammingError) or any(one in str(error) for one in _DEFINITE):
         return SettingsError(
-            f"{address.place}: {stopped(said)} Check the address: user, password, database and options."
+            f"{address.place}: {stopped(said)} Check the address: user, password, database "
+            "and options."
         )
     return StoreUnavailable(
-        f"{address.place}: it cannot be connected to: {stopped(said)} Check that it runs, and the address."
+        f"{address.place}: it cannot be connected to: {stopped(said)} Check that it runs, and "
+        "the address."
     )
 
 

@@ -46,7 +46,8 @@ GRACE_SECONDS = 0.6
 """The minimum silence after which a worker without a lock counts as dead."""
 
 _SCHEMA = """
-DO $do$ BEGIN                                                 -- one who owns the schema need not have the right to make another
+-- one who owns the schema need not have the right to make another
+DO $do$ BEGIN
     IF to_regnamespace('{schema}') IS NULL THEN
         CREATE SCHEMA {schema};
     END IF;
@@ -55,24 +56,31 @@ END $do$;
 _META = """
 CREATE TABLE IF NOT EXISTS {schema}.meta (
     version   integer NOT NULL,
-    oldest    integer NOT NULL,                                -- whose functions may still be called
+    -- whose functions may still be called
+    oldest    integer NOT NULL,
     functions text    NOT NULL,                                -- a fingerprint
-    timeline  text,                                            -- of the server, see `fences_from`; NULL: it does not tell
+    -- of the server, see `fences_from`; NULL: it does not tell
+    timeline  text,
     fences_from bigint NOT NULL DEFAULT 0
 );
-INSERT INTO {schema}.meta (version, oldest, functions) SELECT 0, 0, '' WHERE NOT EXISTS (SELECT 1 FROM {schema}.meta);
+INSERT INTO {schema}.meta (version, oldest, functions) SELECT 0, 0, ''
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}.meta);
 """
 _TIMELINE = """
 DO $do$ BEGIN
-    UPDATE {schema}.meta SET timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) WHERE timeline IS NULL;
+    UPDATE {schema}.meta SET timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
+        WHERE timeline IS NULL;
 EXCEPTION WHEN OTHERS THEN
     RAISE NOTICE 'the timeline of the server is not known: %', SQLERRM;
 END $do$;
 """
 _DROP = """
-DO $do$ DECLARE f regprocedure; BEGIN                          -- those of a version that is not released yet may differ in their signatures
+-- those of a version that is not released yet may differ in their signatures
+DO $do$ DECLARE f regprocedure; BEGIN
     FOR f IN SELECT oid FROM pg_proc
-        WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND proname LIKE '%\\_{version}' AND (SELECT functions FROM meta) NOT IN ('', '{fingerprint}')
+        WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+            AND proname LIKE '%\\_{version}'
+                AND (SELECT functions FROM meta) NOT IN ('', '{fingerprint}')
     LOOP EXECUTE 'DROP FUNCTION ' || f; END LOOP;
 END $do$;
 """
@@ -139,7 +147,8 @@ def steps(schema: str, owner: str | None = None) -> list[str]:
     name = quoted(schema)
     key = f"hashtextextended('outlast/' || {schema_owner.literal(schema)}, 6074000)"
     head = (
-        f"SET LOCAL search_path = pg_catalog, pg_temp;\nSET LOCAL lock_timeout = '{LOCK_SECONDS_MAX}s';\n"
+        "SET LOCAL search_path = pg_catalog, pg_temp;\nSET LOCAL lock_timeout = "
+        f"'{LOCK_SECONDS_MAX}s';\n"
         f"SELECT pg_advisory_xact_lock({key});\n"
     )
     trusted = schema_owner.assertion(schema, owner)
@@ -148,11 +157,17 @@ def steps(schema: str, owner: str | None = None) -> list[str]:
     found = [head + made + trusted + _META.format(schema=name) + _TIMELINE.format(schema=name)]
     for number, text in enumerate(_files("migrations"), 1):
         found.append(
-            f"{head}{path}DO $migration$ BEGIN IF (SELECT version FROM meta) = {number - 1} THEN\nEXECUTE $step$\n{text}\n$step$;\n"
-            f"UPDATE meta SET version = {number}, oldest = greatest(oldest, 1);\nEND IF; END $migration$;\n"
+            f"{head}{path}DO $migration$ BEGIN IF (SELECT version FROM meta) = {number - 1} "
+            f"THEN\nEXECUTE $step$\n{text}\n$step$;\n"
+            f"UPDATE meta SET version = {number}, oldest = greatest(oldest, 1);\nEND IF; END "
+            "$migration$;\n"
         )
     fresh = _DROP.format(version=version(), fingerprint=fingerprint(schema))
-    done = f"UPDATE meta SET functions = {schema_owner.literal(fingerprint(schema))} WHERE version = {version()};\n"
+    done = (
+        f"UPDATE meta SET functions = {schema_owner.literal(fingerprint(schema))} WHERE "
+        "version = "
+        f"{version()};\n"
+    )
     found.append(
         f"{head}{path}SET LOCAL check_function_bodies = off;\n{fresh}{functions(schema)}\n{done}"
     )
@@ -162,7 +177,11 @@ def steps(schema: str, owner: str | None = None) -> list[str]:
 def script(schema: str, owner: str | None = None) -> str:
     """Return the statements of `steps` as a script for psql."""
     body = "\n".join(f"BEGIN;\n{step}COMMIT;\n" for step in steps(schema, owner))
-    return f"-- The schema of Outlast, version {version()}. It may be executed again: what is done already is left alone.\n{body}"
+    return (
+        f"-- The schema of Outlast, version {version()}. It may be executed again: "
+        "what is done "
+        f"already is left alone.\n{body}"
+    )
 
 
 def current(db: Connection) -> tuple[int, str]:
@@ -184,7 +203,8 @@ def check(db: Connection) -> bool:
     there, made = current(db)
     if there > version():
         raise StoreTooNew(
-            f"{db.address.place}: its schema {db.address.schema} is version {there}, this Outlast knows {version()}. It was written by "
+            f"{db.address.place}: its schema {db.address.schema} is version {there}, this "
+            f"Outlast knows {version()}. It was written by "
             "a newer Outlast: upgrade this one. Nothing was changed."
         )
     return there == version() and made == fingerprint(db.address.schema)
@@ -210,5 +230,6 @@ def migrate(db: Connection) -> None:
                     raise
     if not check(db):
         raise StoreUnavailable(
-            f"{db.address.place}: another release of Outlast migrates it at the same time. Try again."
+            f"{db.address.place}: another release of Outlast migrates it at the same time. "
+            "Try again."
         )

@@ -116,9 +116,44 @@ def _begun(said: list[Any], command: commands.Claim) -> RunRow:
     pk, fence, priority, created, started, due, attempts_max, interruptions_max, texts = said
     id, workflow, args, queue, seed = texts
     return RunRow(
-        pk, id, workflow, args, queue, priority, "running", fence, command.worker, command.token, seed, None, created, started, due,
-        None, None, None, None, 0, 0, "", None, None, None, None, None, 1, 0, 0, 0, 0, 0, attempts_max, interruptions_max, None, None,
-    )  # fmt: skip
+        pk,
+        id,
+        workflow,
+        args,
+        queue,
+        priority,
+        "running",
+        fence,
+        command.worker,
+        command.token,
+        seed,
+        None,
+        created,
+        started,
+        due,
+        None,
+        None,
+        None,
+        None,
+        0,
+        0,
+        "",
+        None,
+        None,
+        None,
+        None,
+        None,
+        1,
+        0,
+        0,
+        0,
+        0,
+        0,
+        attempts_max,
+        interruptions_max,
+        None,
+        None,
+    )
 
 
 _LATE = RunRow._make([0, "", *[None] * (FIELDS - 2)])

@@ -31,7 +31,7 @@ class PruneParts:
         return command._replace(limit=min(command.limit, self._size))
 
     def shrink(self) -> bool:
-        """Delete one run per call from now on: the journals may be long. Return whether it helps."""
+        """Delete one run per call from now on. Return False if that is so already."""
         if self._size == 1:
             return False
         self._size = 1

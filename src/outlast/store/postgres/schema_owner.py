@@ -24,18 +24,24 @@ WITH me AS (
     WHERE r.oid = me.oid OR r.rolsuper OR r.rolname = {owner}
        OR NOT me.rolsuper AND (
            pg_catalog.pg_has_role(me.oid, r.oid, 'USAGE') OR r.rolname = 'pg_database_owner'
-           OR r.oid = (SELECT d.datdba FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()))
+           OR r.oid = (SELECT d.datdba FROM pg_catalog.pg_database d
+               WHERE d.datname = pg_catalog.current_database()))
 ), schema AS (
-    SELECT n.oid, n.nspname, n.nspowner, n.nspacl FROM pg_catalog.pg_namespace n WHERE n.nspname = {schema}
+    SELECT n.oid, n.nspname, n.nspowner, n.nspacl FROM pg_catalog.pg_namespace n
+        WHERE n.nspname = {schema}
 ), found (what, owner) AS (
     SELECT 'schema ' || s.nspname::text, s.nspowner FROM schema s
-    UNION ALL SELECT 'function ' || p.proname::text, p.proowner FROM pg_catalog.pg_proc p, schema s WHERE p.pronamespace = s.oid
-    UNION ALL SELECT 'operator ' || o.oprname::text, o.oprowner FROM pg_catalog.pg_operator o, schema s WHERE o.oprnamespace = s.oid
-    UNION ALL SELECT 'relation ' || c.relname::text, c.relowner FROM pg_catalog.pg_class c, schema s WHERE c.relnamespace = s.oid
+    UNION ALL SELECT 'function ' || p.proname::text, p.proowner FROM pg_catalog.pg_proc p, schema s
+        WHERE p.pronamespace = s.oid
+    UNION ALL SELECT 'operator ' || o.oprname::text, o.oprowner
+        FROM pg_catalog.pg_operator o, schema s WHERE o.oprnamespace = s.oid
+    UNION ALL SELECT 'relation ' || c.relname::text, c.relowner FROM pg_catalog.pg_class c, schema s
+        WHERE c.relnamespace = s.oid
     UNION ALL SELECT 'the right to create in schema ' || s.nspname::text, a.grantee
     FROM schema s, LATERAL pg_catalog.aclexplode(s.nspacl) a WHERE a.privilege_type = 'CREATE'
 )
-SELECT f.what, coalesce(r.rolname::text, 'PUBLIC') AS owner FROM found f LEFT JOIN pg_catalog.pg_roles r ON r.oid = f.owner
+SELECT f.what, coalesce(r.rolname::text, 'PUBLIC') AS owner FROM found f LEFT
+    JOIN pg_catalog.pg_roles r ON r.oid = f.owner
 WHERE NOT EXISTS (SELECT 1 FROM trusted t WHERE t.oid = f.owner)
 """
 """Select what in a schema belongs to a role that this one has no reason to trust.
@@ -56,8 +62,10 @@ def assertion(schema: str, owner: str | None) -> str:
     return f"""
 DO $owners$ DECLARE found record; BEGIN
     FOR found IN {query} LIMIT 1 LOOP
-        RAISE EXCEPTION '% belongs to role %, which this role has no reason to trust', found.what, found.owner
-            USING HINT = 'Name that role in the address if you trust it: schema_owner=' || found.owner;
+        RAISE EXCEPTION '% belongs to role %, which this role has no reason to trust',
+            found.what, found.owner
+            USING HINT = 'Name that role in the address if you trust it: schema_owner='
+                || found.owner;
     END LOOP;
 END $owners$;
 """
@@ -78,9 +86,11 @@ def check(db: Connection) -> None:
     advice = (
         f"REVOKE CREATE ON SCHEMA {address.schema} FROM PUBLIC."
         if owner == "PUBLIC"
-        else f"If you trust that role, add schema_owner={owner} to the address; if not, name another schema: schema=…"
+        else f"If you trust that role, add schema_owner={owner} to the address; if not, name "
+        "another schema: schema=…"
     )
     raise SettingsError(
-        f"{address.place}: {shown} belongs to {owner}, which this user has no reason to trust: what is in a schema runs with "
+        f"{address.place}: {shown} belongs to {owner}, which this user has no reason to trust: "
+        "what is in a schema runs with "
         f"the rights of the user that calls it. Nothing was called. {advice}"
     )

@@ -51,9 +51,12 @@ COMMIT = "SELECT {s}.commit_{v}($1, $2, $3, $4, $5, $6, $7)"
 RECORD = f"""
 INSERT INTO {{s}}.entries ({", ".join(Record._fields)})
 SELECT {", ".join(f"${number}" for number in range(1, len(Record._fields) + 1))}
-FROM (SELECT 1 FROM {{s}}.runs WHERE pk = $1::bigint AND fence = $3::bigint AND fence > 0 FOR SHARE SKIP LOCKED) run,
-     (SELECT 1 FROM {{s}}.writers WHERE id = ${len(Record._fields) + 1} AND epoch = ${len(Record._fields) + 2} FOR SHARE SKIP LOCKED) writer
-WHERE ($2::bigint = 1 OR EXISTS (SELECT 1 FROM {{s}}.entries WHERE run = $1::bigint AND seq = $2::bigint - 1))
+FROM (SELECT 1 FROM {{s}}.runs WHERE pk = $1::bigint AND fence = $3::bigint
+    AND fence > 0 FOR SHARE SKIP LOCKED) run,
+     (SELECT 1 FROM {{s}}.writers WHERE id = ${len(Record._fields) + 1}
+         AND epoch = ${len(Record._fields) + 2} FOR SHARE SKIP LOCKED) writer
+WHERE ($2::bigint = 1 OR EXISTS (SELECT 1 FROM {{s}}.entries WHERE run = $1::bigint
+    AND seq = $2::bigint - 1))
   AND current_setting('synchronous_commit') <> 'off'
 """
 """Write one new entry that follows the last one, if its fence and epoch are current; else write
@@ -66,7 +69,8 @@ NOW = "SELECT {s}.seconds_{v}()"
 LOCKED_SESSIONS = """
 WITH wanted AS (SELECT space, id FROM unnest(%(spaces)s::text[], %(ids)s::text[]) w(space, id)),
 free AS MATERIALIZED (
-    SELECT s.pk FROM {s}.sessions s WHERE (s.space, s.id) IN (SELECT space, id FROM wanted) FOR NO KEY UPDATE SKIP LOCKED
+    SELECT s.pk FROM {s}.sessions s WHERE (s.space, s.id) IN (SELECT space, id
+        FROM wanted) FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT s.space, s.id FROM {s}.sessions s
 WHERE (s.space, s.id) IN (SELECT space, id FROM wanted) AND s.pk NOT IN (SELECT pk FROM free)
@@ -95,13 +99,19 @@ JOURNAL = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND seq > %s ORDER
 HISTORY = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND kind <> 'done' ORDER BY seq"
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM {s}.entries WHERE run = %s"
 HAS_DEALT = "SELECT {s}.has_dealt_{v}(r) FROM {s}.runs r WHERE id = %s"
-DONE = "SELECT key, value FROM {s}.entries WHERE kind = 'done' AND run = %s AND key = ANY(%s) ORDER BY key, seq"
+DONE = """
+SELECT key, value FROM {s}.entries WHERE kind = 'done' AND run = %s AND key = ANY(%s)
+    ORDER BY key, seq
+"""
 DONE_COUNT = "SELECT count(*) FROM {s}.entries WHERE kind = 'done' AND run = %s"
-MESSAGES = "SELECT number, name, id, value, at FROM {s}.messages WHERE run = %s AND number > %s ORDER BY number"
+MESSAGES = """
+SELECT number, name, id, value, at FROM {s}.messages WHERE run = %s AND number > %s ORDER BY number
+"""
 PROGRESS = "SELECT key, value FROM {s}.progress WHERE run = %s"
 
 WORKERS = f"""
-SELECT {", ".join(f"w.{name}" for name in WorkerRow._fields[:-1])}, (SELECT count(*) FROM {{s}}.runs r WHERE r.worker = w.id)
+SELECT {", ".join(f"w.{name}" for name in WorkerRow._fields[:-1])},
+    (SELECT count(*) FROM {{s}}.runs r WHERE r.worker = w.id)
 FROM {{s}}.workers w ORDER BY started, id
 """
 ASKED = "SELECT asked FROM {s}.workers WHERE id = %s"
@@ -123,24 +133,33 @@ LOOK = "SELECT {s}.look_{v}(%s, %s, %s)"
 DEPTH = """
 SELECT (SELECT count(*) FROM {s}.runs WHERE queue = %(queue)s AND status = 'queued')
      - (SELECT count(*) FROM {s}.runs
-        WHERE queue = %(queue)s AND status = 'queued' AND ready = 0 AND due > coalesce(%(now)s, {s}.seconds_{v}()))
+        WHERE queue = %(queue)s AND status = 'queued' AND ready = 0
+            AND due > coalesce(%(now)s, {s}.seconds_{v}()))
 """
 QUEUES = """
 WITH moment AS (SELECT coalesce(%s, {s}.seconds_{v}()) AS now)
-SELECT name, coalesce(queued, 0), coalesce(running, 0), coalesce(waiting, 0), coalesce(parked, 0), coalesce(dead, 0), oldest,
+SELECT name, coalesce(queued, 0), coalesce(running, 0), coalesce(waiting, 0), coalesce(parked, 0),
+    coalesce(dead, 0), oldest,
        coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max,
-       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0), coalesce(delayed, 0)
+       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0),
+           coalesce(delayed, 0)
 FROM {s}.queues LEFT JOIN (
     SELECT queue, count(*) FILTER (WHERE status = 'queued') AS queued,
            count(*) FILTER (WHERE status = 'running' AND parent IS NULL) AS running,
-           count(*) FILTER (WHERE status = 'waiting') AS waiting, count(*) FILTER (WHERE status = 'parked') AS parked,
+           count(*) FILTER (WHERE status = 'waiting') AS waiting,
+               count(*) FILTER (WHERE status = 'parked') AS parked,
            count(*) FILTER (WHERE status = 'dead') AS dead,
            min(created) FILTER (WHERE status = 'queued' AND due <= now) AS oldest,
-           count(*) FILTER (WHERE created > now - 60::float8) AS submitted, count(*) FILTER (WHERE ended > now - 60::float8) AS just_ended,
-           count(*) FILTER (WHERE status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0)) AS returned,
-           min(due) FILTER (WHERE status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0) AND due > 0::float8 AND due <= now)
+           count(*) FILTER (WHERE created > now - 60::float8) AS submitted,
+               count(*) FILTER (WHERE ended > now - 60::float8) AS just_ended,
+           count(*) FILTER (WHERE status = 'queued'
+               AND (interrupted IS NOT NULL OR deaths_in_a_row > 0)) AS returned,
+           min(due) FILTER (WHERE status = 'queued'
+               AND (interrupted IS NOT NULL OR deaths_in_a_row > 0) AND due > 0::float8
+                   AND due <= now)
                AS returned_since,
-           count(*) FILTER (WHERE undoing IS NOT NULL AND status IN ('queued', 'running', 'waiting')) AS undone,
+           count(*) FILTER (WHERE undoing IS NOT NULL
+               AND status IN ('queued', 'running', 'waiting')) AS undone,
            count(*) FILTER (WHERE undoing IS NOT NULL AND status = 'parked') AS stuck,
            count(*) FILTER (WHERE status = 'queued' AND ready = 0 AND due > now) AS delayed
     FROM {s}.runs, moment GROUP BY queue
@@ -149,21 +168,26 @@ WHERE listed ORDER BY name
 """
 
 SESSION = """
-SELECT s.id, s.version, s.updated, s.expires, f.field, f.value, f.last - f.first + 1 FROM {s}.sessions s
+SELECT s.id, s.version, s.updated, s.expires, f.field, f.value, f.last - f.first + 1
+    FROM {s}.sessions s
 LEFT JOIN {s}.session_fields f ON f.session = s.pk
-WHERE s.space = %s AND s.id = %s AND s.version > 0 AND (s.expires IS NULL OR s.expires > coalesce(%s, {s}.seconds_{v}())) ORDER BY f.field
+WHERE s.space = %s AND s.id = %s AND s.version > 0
+    AND (s.expires IS NULL OR s.expires > coalesce(%s, {s}.seconds_{v}())) ORDER BY f.field
 """
 SESSIONS = """
 SELECT s.id, s.version, s.updated, s.expires, f.field, f.value, f.last - f.first + 1 FROM (
     SELECT * FROM {s}.sessions
     WHERE space = %(space)s AND (updated, id) < (%(before)s::float8, %(before_id)s) AND version > 0
-      AND starts_with(id, %(prefix)s) AND (expires IS NULL OR expires > coalesce(%(now)s, {s}.seconds_{v}()))
+      AND starts_with(id, %(prefix)s) AND (expires IS NULL OR expires > coalesce(%(now)s,
+          {s}.seconds_{v}()))
     ORDER BY updated DESC, id DESC LIMIT %(limit)s
 ) s LEFT JOIN {s}.session_fields f ON f.session = s.pk ORDER BY s.updated DESC, s.id DESC, f.field
 """
 ITEMS = """
-SELECT i.value FROM {s}.sessions s JOIN {s}.session_items i ON i.session = s.pk AND i.field = %(field)s
-WHERE s.space = %(space)s AND s.id = %(session)s AND s.version > 0 AND (s.expires IS NULL OR s.expires > coalesce(%(now)s, {s}.seconds_{v}()))
+SELECT i.value FROM {s}.sessions s JOIN {s}.session_items i ON i.session = s.pk
+    AND i.field = %(field)s
+WHERE s.space = %(space)s AND s.id = %(session)s AND s.version > 0
+    AND (s.expires IS NULL OR s.expires > coalesce(%(now)s, {s}.seconds_{v}()))
 ORDER BY i.number DESC LIMIT %(last)s
 """
 

@@ -146,7 +146,11 @@ class PostgresStore(Reads):
     def _unmigrated(self) -> str:
         name = self.address.schema
         if not migrate.current(self._writer)[0]:
-            return f"{self.place}: there is no schema {name} of Outlast's in this database. Check its name, or run `outlast migrate`, which makes it."
+            return (
+                f"{self.place}: there is no schema {name} of Outlast's in this database. "
+                "Check its name, "
+                "or run `outlast migrate`, which makes it."
+            )
         return f"{self.place}: its schema {name} is not of this release. Run `outlast migrate`."
 
     def versions(self) -> tuple[int, int]:

@@ -115,7 +115,8 @@ def parse(address: str) -> Address:
     prefix = options.get("prefix", "outlast")
     if not _PREFIX.fullmatch(prefix):
         raise SettingsError(
-            f"prefix in {place} must be 1 to 100 characters without braces, spaces and control characters."
+            f"prefix in {place} must be 1 to 100 characters without braces, spaces and control "
+            "characters."
         )
 
     def make(seconds: float) -> Wire:

@@ -44,15 +44,44 @@ def run_row(text: str) -> RunRow:
 def _run_row(fields: dict[str, Any]) -> RunRow:
     got = fields.get
     return RunRow(
-        int(got("pk", 0)), got("id", ""), got("workflow", ""), got("args", ""), got("queue", ""), int(got("priority", 0)),
-        got("status", ""), int(got("fence", 0)), got("worker") or None, got("token"), got("seed", ""), got("parent"),
-        float(got("created", "0")), _float(got("started")), float(got("due", "0")), _float(got("timeout")),
-        _float(got("deadline")), _float(got("ended")), _float(got("interrupted")), int(got("deaths", 0)),
-        int(got("interruptions", 0)), got("waits", ""), got("cancel"), got("reason"), _int(got("failed_at")), got("value"),
-        got("error"), int(got("lives", 0)), int(got("ready", 0)), int(got("mark", 0)), int(got("deaths_in_a_row", 0)),
-        int(got("interruptions_in_a_row", 0)), int(got("failures", 0)), int(got("attempts_max", 0)),
-        int(got("interruptions_max", 0)), got("undoing"), _float(got("abandon_after")),
-    )  # fmt: skip
+        int(got("pk", 0)),
+        got("id", ""),
+        got("workflow", ""),
+        got("args", ""),
+        got("queue", ""),
+        int(got("priority", 0)),
+        got("status", ""),
+        int(got("fence", 0)),
+        got("worker") or None,
+        got("token"),
+        got("seed", ""),
+        got("parent"),
+        float(got("created", "0")),
+        _float(got("started")),
+        float(got("due", "0")),
+        _float(got("timeout")),
+        _float(got("deadline")),
+        _float(got("ended")),
+        _float(got("interrupted")),
+        int(got("deaths", 0)),
+        int(got("interruptions", 0)),
+        got("waits", ""),
+        got("cancel"),
+        got("reason"),
+        _int(got("failed_at")),
+        got("value"),
+        got("error"),
+        int(got("lives", 0)),
+        int(got("ready", 0)),
+        int(got("mark", 0)),
+        int(got("deaths_in_a_row", 0)),
+        int(got("interruptions_in_a_row", 0)),
+        int(got("failures", 0)),
+        int(got("attempts_max", 0)),
+        int(got("interruptions_max", 0)),
+        got("undoing"),
+        _float(got("abandon_after")),
+    )
 
 
 def entries(flat: Sequence[str]) -> list[Entry]:
@@ -88,10 +117,20 @@ def worker_row(flat: Sequence[str]) -> WorkerRow:
 
 def _worker_row(got: Callable[..., Any]) -> WorkerRow:
     return WorkerRow(
-        got("id", ""), got("host", ""), int(got("pid", "")), float(got("started", "")), float(got("lease_until", "")),
-        int(got("draining", "")), float(got("lease", "")), float(got("renewed", "")), got("queues", ""), got("workflows", ""),
-        int(got("concurrency", "")), got("asked"), int(got("held", 0)),
-    )  # fmt: skip
+        got("id", ""),
+        got("host", ""),
+        int(got("pid", "")),
+        float(got("started", "")),
+        float(got("lease_until", "")),
+        int(got("draining", "")),
+        float(got("lease", "")),
+        float(got("renewed", "")),
+        got("queues", ""),
+        got("workflows", ""),
+        int(got("concurrency", "")),
+        got("asked"),
+        int(got("held", 0)),
+    )
 
 
 def drain_row(found: Sequence[Any]) -> DrainRow:
@@ -105,10 +144,16 @@ def drain_row(found: Sequence[Any]) -> DrainRow:
 def _drain_row(worker: str, flat: Sequence[str], seconds: Sequence[str]) -> DrainRow:
     got = _pairs(flat).get
     return DrainRow(
-        worker, got("host", ""), int(got("pid", "")), got("reason", ""), float(got("began", "")),
-        _float(got("ended")), int(got("held", "")), got("report"),
+        worker,
+        got("host", ""),
+        int(got("pid", "")),
+        got("reason", ""),
+        float(got("began", "")),
+        _float(got("ended")),
+        int(got("held", "")),
+        got("report"),
         tuple(sorted(map(float, seconds))),
-    )  # fmt: skip
+    )
 
 
 def queue_row(found: Sequence[Any]) -> QueueRow:

@@ -28,8 +28,15 @@ SUBMIT_MANY_MAX = 10_000
 Check: TypeAlias = Callable[[Any], bool]
 
 _MARKS = {
-    "step": "p", "attempt": "p", "inner": "p", "session": "p", "child": "pi", "done": "pd", "intent": "i", "compensation": "i",
-}  # fmt: skip
+    "step": "p",
+    "attempt": "p",
+    "inner": "p",
+    "session": "p",
+    "child": "pi",
+    "done": "pd",
+    "intent": "i",
+    "compensation": "i",
+}
 """What the script must know about an entry: p for progress, i for contact with the outside world, d
 for `done`.
 """
@@ -138,7 +145,8 @@ def _parts(record: commands.Record) -> tuple[str, str | None, str]:
     _check_fields(record)
     _, _, fence, kind, key, at, args, value, *_ = record
     time = float.__repr__(at) if isinstance(at, float) else int.__repr__(at)
-    before = f"{fence} [{_quoted(kind)},{_quoted(key)},{time},{'null' if args is None else _quoted(args)},"
+    sent_args = "null" if args is None else _quoted(args)
+    before = f"{fence} [{_quoted(kind)},{_quoted(key)},{time},{sent_args},"
     if record[8:] == _NO_REST:
         return before, value, "]"
     rest = list(record[8:])
@@ -151,9 +159,14 @@ def _noted(record: commands.Record) -> dict[str, Any]:
     """Encode a record whose value the store writes."""
     before, _, after = _parts(record)
     return {
-        "run": str(record.run), "seq": str(record.seq), "fence": str(record.fence), "marks": _MARKS.get(record.kind, ""),
-        "key": record.key, "before": before, "after": after,
-    }  # fmt: skip
+        "run": str(record.run),
+        "seq": str(record.seq),
+        "fence": str(record.fence),
+        "marks": _MARKS.get(record.kind, ""),
+        "key": record.key,
+        "before": before,
+        "after": after,
+    }
 
 
 # -- commands that need more than their fields
@@ -173,7 +186,8 @@ def _submit(command: commands.Submit) -> dict[str, Any]:
 def _submit_many(command: commands.SubmitMany) -> dict[str, Any]:
     if len(command.runs) > SUBMIT_MANY_MAX:
         raise BadValue(
-            f"{len(command.runs):,} runs are too many for one submit_many on Redis, which serves nobody else meanwhile: submit at "
+            f"{len(command.runs):,} runs are too many for one submit_many on Redis, which "
+            "serves nobody else meanwhile: submit at "
             f"most {SUBMIT_MANY_MAX:,} at once."
         )
     return {"runs": [_submit(run) for run in command.runs]}

@@ -15,20 +15,25 @@ from outlast.errors import SettingsError, StoreBroken, StoreError, StoreUnavaila
 
 _ADVICE = {
     "LOADING": "the server is loading its data. It answers when that is done.",
-    "BUSY": "the server is busy with somebody's script. `redis-cli SCRIPT KILL` ends one that does not end by itself.",
+    "BUSY": "the server is busy with another client's script. `redis-cli SCRIPT KILL` ends one that "
+    "does not end by itself.",
     "READONLY": "this is a replica, which takes no writes. Give the address of the master.",
     "MASTERDOWN": "this is a replica that has lost its master. Give the address of the master.",
-    "MISCONF": "the server cannot write to its disk, and takes no writes until it can. Its own log says why.",
+    "MISCONF": "the server cannot write to its disk, and takes no writes until it can. Its own "
+    "log says why.",
     "NOREPLICAS": "too few replicas are connected for the server's min-replicas-to-write.",
-    "OOM": "the server's memory is full (maxmemory). Give it more, or make room: `outlast prune --older-than 7d`.",
+    "OOM": "the server's memory is full (maxmemory). Give it more, or make room: `outlast prune "
+    "--older-than 7d`.",
     "CLUSTERDOWN": "the cluster is down.",
     "TRYAGAIN": "the cluster moves the slot of these keys. It answers when that is done.",
-    "MOVED": "this node of a cluster does not have the slot of these keys. Give the address of the one that does.",
+    "MOVED": "this node of a cluster does not have the slot of these keys. Give the address of "
+    "the one that does.",
     "ASK": "the cluster moves the slot of these keys. It answers when that is done.",
     "NOAUTH": "the server wants a password: redis://:PASSWORD@host.",
     "WRONGPASS": "the server does not take this user name and password.",
-    "NOPERM": "the user of this address may not do this. `outlast explain redis` says which rights Outlast needs.",
-    "UNKILLABLE": "the server is busy with somebody's script that has written already.",
+    "NOPERM": "the user of this address may not do this. `outlast explain redis` says which "
+    "rights Outlast needs.",
+    "UNKILLABLE": "the server is busy with another client's script that has written already.",
 }
 _CLASSES = {
     exceptions.BusyLoadingError: "LOADING",
@@ -103,7 +108,8 @@ def fault(text: str, place: str, *, torn: bool) -> StoreError:
             f"{place}: {_ADVICE[code[1]]} Nothing was written. ({text.strip()})"
         )
     return StoreBroken(
-        f"{place}: something in it is not as Outlast left it, or Outlast has a fault. Nothing was written. ({text})"
+        f"{place}: something in it is not as Outlast left it, or Outlast has a fault. Nothing "
+        f"was written. ({text})"
     )
 
 

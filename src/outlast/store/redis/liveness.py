@@ -39,9 +39,10 @@ class Liveness:
         start: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
-        """`on_present` is called with each worker that the server knows from now on.
+        """Prepare without a connection.
 
-        `start` starts the listener's thread, `wake` wakes it.
+        `on_present` is called with each worker that the server knows from now on. `start` starts
+        the listener's thread, `wake` wakes it.
         """
         self._prefix = f"{address.prefix}alive:{address.db}:"
         self._on_present = on_present

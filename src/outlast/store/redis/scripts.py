@@ -25,12 +25,34 @@ from outlast.store.rows import (
 )
 
 PARTS = (
-    "undo", "back", "entries", "changes", "view", "sets", "lists", "places", "rows", "queues", "counters", "ending", "record", "submit", "claim", "ends", "requests", "workers", "deaths", "drains", "sessions", "prune",
-)  # fmt: skip
+    "undo",
+    "back",
+    "entries",
+    "changes",
+    "view",
+    "sets",
+    "lists",
+    "places",
+    "rows",
+    "queues",
+    "counters",
+    "ending",
+    "record",
+    "submit",
+    "claim",
+    "ends",
+    "requests",
+    "workers",
+    "deaths",
+    "drains",
+    "sessions",
+    "prune",
+)
 
 _HEAD = f"""\
 local S = {{
-    DRAINS_MAX = {DRAINS_MAX}, DURATIONS_MAX = {DURATIONS_MAX}, TOKENS_MAX = {TOKENS_MAX}, SUSPECT_DEATHS = {SUSPECT_DEATHS},
+    DRAINS_MAX = {DRAINS_MAX}, DURATIONS_MAX = {DURATIONS_MAX}, TOKENS_MAX = {TOKENS_MAX},
+    SUSPECT_DEATHS = {SUSPECT_DEATHS},
     ATTEMPTS_FACTOR_MAX = {ATTEMPTS_FACTOR_MAX}, FLEET_DEATHS_MAX = {FLEET_DEATHS_MAX},
     FLEET_SECONDS = {FLEET_SECONDS}, FLEET_SECONDS_MIN = {FLEET_SECONDS_MIN},
 }}
@@ -80,7 +102,10 @@ def _script(main: str, parts_of_it: tuple[str, ...] = PARTS, extra: str = "") ->
     parts = "".join(f"{name} = function()\n{text}end,\n" for name, text in texts.items())
     owners = {name: part for part, text in texts.items() for name in _DEFINED.findall(text)}
     index = " ".join(f"{name}={part}" for name, part in owners.items())
-    joined = f"{_HEAD}local PARTS = {{\n{parts}}}\nlocal INDEX = ' {index} '\n{_LOAD}{extra}{_file(main)}".encode()
+    joined = (
+        f"{_HEAD}local PARTS = {{\n{parts}}}\nlocal INDEX = ' {index} '\n"
+        f"{_LOAD}{extra}{_file(main)}"
+    ).encode()
     return Script(joined, hashlib.sha1(joined, usedforsecurity=False).hexdigest())
 
 

@@ -51,12 +51,14 @@ def dangers(line: RedisConnection) -> list[str]:
     found = []
     if info(line, "replication").get("role") == "slave":
         found.append(
-            "this is a replica: it takes no writes, and what it has may be old. Give the address of the master."
+            "this is a replica: it takes no writes, and what it has may be old. Give the "
+            "address of the master."
         )
     persistence = info(line, "persistence")
     if persistence.get("aof_enabled") == "0":
         found.append(
-            "appendonly is off: when the server ends, everything since its last snapshot is lost, or everything. Set `appendonly yes`."
+            "appendonly is off: when the server ends, everything since its last snapshot is "
+            "lost, or everything. Set `appendonly yes`."
         )
     elif not persistence:
         found.append("the server does not tell whether appendonly is on (INFO persistence).")
@@ -64,12 +66,14 @@ def dangers(line: RedisConnection) -> list[str]:
         log.info("Could not check appendfsync: this user may not call CONFIG GET.")
     elif fsync == "no":
         found.append(
-            "appendfsync is no: a crash of its machine loses what the kernel had not written, about 30 seconds."
+            "appendfsync is no: a crash of its machine loses what the kernel had not written, "
+            "about 30 seconds."
         )
     policy = info(line, "memory").get("maxmemory_policy", "noeviction")
     limited = info(line, "memory").get("maxmemory", "0") != "0"
     if policy != "noeviction" and not policy.startswith("volatile-") and limited:
         found.append(
-            f"maxmemory-policy is {policy}: a full server drops runs, journals and sessions. Set `maxmemory-policy noeviction`."
+            f"maxmemory-policy is {policy}: a full server drops runs, journals and sessions. "
+            "Set `maxmemory-policy noeviction`."
         )
     return found

@@ -131,7 +131,8 @@ class RedisStore(Reads):
             self._writer.call("SET", self._format, FORMAT, "NX")
         elif found > FORMAT:
             raise StoreTooNew(
-                f"{self.place}: its format is {found}, this Outlast knows {FORMAT}. It was written by a newer Outlast: upgrade this "
+                f"{self.place}: its format is {found}, this Outlast knows {FORMAT}. It was "
+                "written by a newer Outlast: upgrade this "
                 "one. Nothing was changed."
             )
 
@@ -141,12 +142,14 @@ class RedisStore(Reads):
         version = server_warnings.version(told)
         if version is not None and version < server_warnings.OLDEST:
             raise StoreBroken(
-                f"{self.place}: the server is Redis {told['redis_version']}; Outlast needs 6.2 or later."
+                f"{self.place}: the server is Redis {told['redis_version']}; Outlast needs 6.2 "
+                "or later."
             )
         dangers = server_warnings.dangers(self._writer)
         if dangers and self._address.strict:
             raise SettingsError(
-                f"{self.place}: refused, as its address says `strict`: {' '.join(dangers)} (An address that was taken from REDIS_URL or REDIS_HOST "
+                f"{self.place}: refused, as its address says `strict`: {' '.join(dangers)} (An "
+                "address that was taken from REDIS_URL or REDIS_HOST "
                 "is strict: to have this server all the same, give its address as OUTLAST_STORE.)"
             )
         for danger in dangers:

@@ -25,16 +25,23 @@ BAD_VALUES = (
 )
 
 _ADVICE = {
-    sqlite3.SQLITE_BUSY: "another program holds its lock. End the program that keeps a transaction open, then go on.",
-    sqlite3.SQLITE_LOCKED: "another program holds its lock. End the program that keeps a transaction open, then go on.",
-    sqlite3.SQLITE_FULL: "the disk is full. Make room (`outlast prune --older-than 7d` may help), then go on.",
-    sqlite3.SQLITE_READONLY: "it is read-only. Check the mount and the owner of the file and its folder.",
-    sqlite3.SQLITE_IOERR: "reading or writing failed. Check the disk, its quota and its file-size limit.",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Check that its folder exists and may be written, and who owns what lies beside it (-wal, -shm).",
+    sqlite3.SQLITE_BUSY: "another program holds its lock. End the program that keeps a "
+    "transaction open, then go on.",
+    sqlite3.SQLITE_LOCKED: "another program holds its lock. End the program that keeps a "
+    "transaction open, then go on.",
+    sqlite3.SQLITE_FULL: "the disk is full. Make room (`outlast prune --older-than 7d` may "
+    "help), then go on.",
+    sqlite3.SQLITE_READONLY: "it is read-only. Check the mount and the owner of the file and "
+    "its folder.",
+    sqlite3.SQLITE_IOERR: "reading or writing failed. Check the disk, its quota and its "
+    "file-size limit.",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Check that its folder exists and may be "
+    "written, and who owns what lies beside it (-wal, -shm).",
     sqlite3.SQLITE_PERM: "access is not permitted. Check the owner of the file and its folder.",
 }
 _BROKEN = {
-    sqlite3.SQLITE_CORRUPT: "it is damaged. Restore a copy, or save what can be read with `sqlite3 FILE .recover`.",
+    sqlite3.SQLITE_CORRUPT: "it is damaged. Restore a copy, or save what can be read with "
+    "`sqlite3 FILE .recover`.",
     sqlite3.SQLITE_NOTADB: "it is not a SQLite database. Check the address.",
 }
 _ERRNO = {
@@ -63,7 +70,10 @@ def translate(error: Exception, place: str, *, committing: bool) -> StoreError:
         return StoreBroken(f"{place}: {_BROKEN[code]} ({error})")
     # A missing table or column has no code of its own.
     if code == sqlite3.SQLITE_ERROR and str(error).startswith("no such "):
-        return StoreBroken(f"{place}: a table of Outlast is not there, or not whole: somebody changed it. Restore a copy. ({error})")  # fmt: skip
+        return StoreBroken(
+            f"{place}: a table of Outlast is missing, or lacks a column: another program changed "
+            f"it. Restore a copy. ({error})"
+        )
     if committing and code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
         return CommitUnknown(f"{place}: the commit failed ({error}).")
     advice = _ADVICE.get(code, "it cannot be used now.")

@@ -130,8 +130,10 @@ class SharedFiles:
         self._is_first = lock(self._fd)
         if not self._is_first:
             raise StoreUnavailable(
-                f"{self._place}: its -wal or -shm was removed or replaced while other processes were using "
-                "it. Opening it now would lose what is recorded. Wait until they have ended, or send them "
+                f"{self._place}: its -wal or -shm was removed or replaced while other processes "
+                "were using "
+                "it. Opening it now would lose what is recorded. Wait until they have ended, or "
+                "send them "
                 "SIGTERM (not SIGKILL)."
             )
 
@@ -264,7 +266,8 @@ class OpenFiles:
     def _broken(self, path: str, how: str) -> StoreBroken:
         what = "the file" if path == self._paths[0] else Path(path).name
         return StoreBroken(
-            f"{self._place}: {what} was {how} while in use. Nothing more is written to it; start again.",
+            f"{self._place}: {what} was {how} while in use. Nothing more is written to it; "
+            "start again.",
             gone=True,
         )
 

@@ -38,8 +38,13 @@ def prune(transaction: Transaction, command: commands.Prune) -> int:
     dead = bool(command.dead or command.ids)
     ended, pk = transaction.prune_cursor.of(command)
     values = {
-        "before": command.before, "limit": command.limit, "ids": json.dumps(command.ids), "dead": dead, "last_ended": ended, "last_pk": pk,
-    }  # fmt: skip
+        "before": command.before,
+        "limit": command.limit,
+        "ids": json.dumps(command.ids),
+        "dead": dead,
+        "last_ended": ended,
+        "last_pk": pk,
+    }
     runs = transaction.db.execute(which, values).fetchall()
     for statement in sql.PRUNE:
         transaction.db.executemany(statement, [(pk,) for _, pk in runs])

@@ -22,16 +22,19 @@ RUN_BY_FENCE = f"SELECT {_RUN} FROM runs WHERE pk = ? AND fence = ? AND fence > 
 RUNS_BY_ID = f"SELECT {_RUN} FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 
 SUBMIT = f"""
-INSERT INTO runs (id, workflow, args, queue, priority, status, fence, worker, token, seed, parent, attempts_max,
-                  interruptions_max, created, started, due, timeout, deadline, abandon_after, lives)
-VALUES (:id, :workflow, :args, :queue, :priority, 'running', :fence, :worker, :token, :seed, :parent, :attempts_max,
+INSERT INTO runs (id, workflow, args, queue, priority, status, fence, worker, token, seed, parent,
+    attempts_max,
+      interruptions_max, created, started, due, timeout, deadline, abandon_after, lives)
+VALUES (:id, :workflow, :args, :queue, :priority, 'running', :fence, :worker, :token, :seed,
+    :parent, :attempts_max,
         :interruptions_max, :now, :now, :now, :timeout, :now + :timeout, :abandon_after, 1)
 ON CONFLICT (id) DO NOTHING
 RETURNING {_RUN}
 """
 ENQUEUE = """
-INSERT INTO runs (id, workflow, args, queue, priority, status, fence, token, seed, parent, attempts_max,
-                  interruptions_max, created, due, timeout, abandon_after, ready)
+INSERT INTO runs (id, workflow, args, queue, priority, status, fence, token, seed, parent,
+    attempts_max,
+      interruptions_max, created, due, timeout, abandon_after, ready)
 VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
@@ -40,23 +43,33 @@ CLAIMED_BY_TOKEN = f"SELECT {_RUN} FROM runs WHERE worker = ? AND token = ? ORDE
 # The index of ready runs is partial. SQLite uses it only if a query repeats its exact condition.
 COME_DUE = f"""
 UPDATE runs SET ready = {_READY}
-WHERE pk IN (SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due <= ? ORDER BY due LIMIT 1000)
+WHERE pk IN (SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due <= ?
+    ORDER BY due LIMIT 1000)
 """
 NEXT_DUE = "SELECT min(due) FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting')"
 QUEUE_NAMES = "SELECT name FROM queues ORDER BY name"
 NEXT_WORKFLOW = {
-    ready: f"SELECT workflow FROM runs WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow > ? ORDER BY workflow LIMIT 1"
+    ready: f"""
+    SELECT workflow FROM runs
+    WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow > ? ORDER BY workflow LIMIT 1
+    """
     for ready in (1, 2)
 }
 READY_ITEM = {
-    ready: f"SELECT 1 FROM runs WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = '' LIMIT 1"
+    ready: f"""
+    SELECT 1 FROM runs WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = '' LIMIT 1
+    """
     for ready in (1, 2)
 }
-_ABANDONED_AT = "CASE WHEN undoing IS NULL AND cancel IS NULL AND started IS NOT NULL THEN due + abandon_after END"
+_ABANDONED_AT = """
+CASE WHEN undoing IS NULL AND cancel IS NULL AND started IS NOT NULL THEN due + abandon_after END
+"""
 CLAIMABLE = {
     (ready, new): f"""
-    SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, {_ABANDONED_AT} FROM runs
-    WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = ? AND (interrupted IS NULL) = {new}
+    SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent,
+        {_ABANDONED_AT} FROM runs
+    WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = ?
+        AND (interrupted IS NULL) = {new}
     ORDER BY priority DESC, interrupted, due, pk LIMIT ?
     """
     for ready in (1, 2)
@@ -64,15 +77,19 @@ CLAIMABLE = {
 }
 CLAIMABLE_CHILDREN = {
     new: f"""
-    SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, {_ABANDONED_AT} FROM runs
-    WHERE ready > 0 AND parent IS NOT NULL AND queue = ? AND workflow = ? AND ready = ? AND (interrupted IS NULL) = {new}
+    SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent,
+        {_ABANDONED_AT} FROM runs
+    WHERE ready > 0 AND parent IS NOT NULL AND queue = ? AND workflow = ? AND ready = ?
+        AND (interrupted IS NULL) = {new}
     ORDER BY priority DESC, interrupted, due, pk LIMIT ?
     """
     for new in (0, 1)
 }
 CLAIMABLE_BY_ID = """
-SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, NULL FROM runs
-WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting') AND (ready > 0 OR due <= ?)
+SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, NULL
+    FROM runs
+WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting')
+    AND (ready > 0 OR due <= ?)
 ORDER BY pk LIMIT ?
 """
 
@@ -82,13 +99,16 @@ SELECT left_by, pk, max(:now - left_at, 0.0), :by FROM runs
 WHERE pk IN (SELECT value FROM json_each(:runs)) AND left_by IN (SELECT worker FROM drains)
 """
 CLAIM = """
-UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = ?, worker = ?, token = ?, waits = '', lives = lives + 1,
-                started = coalesce(started, ?), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, ? + timeout) END
+UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = ?,
+    worker = ?, token = ?, waits = '', lives = lives + 1,
+    started = coalesce(started, ?), deadline = CASE WHEN undoing IS NULL
+        THEN coalesce(deadline, ? + timeout) END
 WHERE pk = ?
 """
 
 RECORD = """
-INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
+INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked,
+    cost)
 SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE pk = ? AND fence = ? AND fence > 0
 ON CONFLICT (run, seq) DO NOTHING
 """
@@ -97,16 +117,19 @@ SEQ_TAKEN = "SELECT 1 FROM entries WHERE run = ? AND seq = ?"
 
 APPEND = """
 INSERT INTO entries (run, seq, fence, kind, key, at, value)
-SELECT :run, coalesce(max(seq), 0) + 1, :fence, :kind, :key, :now, :value FROM entries WHERE run = :run
+SELECT :run, coalesce(max(seq), 0) + 1, :fence, :kind, :key, :now, :value FROM entries
+    WHERE run = :run
 RETURNING seq
 """
 MARK = "UPDATE runs SET mark = ? WHERE pk = ?"
 
 SAVE = """
 INSERT INTO progress (run, key, fence, attempt, value, at)
-SELECT :run, :key, :fence, :attempt, :value, :now FROM runs WHERE pk = :run AND fence = :fence AND fence > 0
-ON CONFLICT (run, key) DO UPDATE SET fence = excluded.fence, attempt = excluded.attempt, value = excluded.value,
-                                     at = excluded.at
+SELECT :run, :key, :fence, :attempt, :value, :now FROM runs
+    WHERE pk = :run AND fence = :fence AND fence > 0
+ON CONFLICT (run, key) DO UPDATE SET fence = excluded.fence, attempt = excluded.attempt,
+    value = excluded.value,
+                         at = excluded.at
 WHERE excluded.fence > progress.fence OR excluded.attempt >= progress.attempt
 """
 HAS_FENCE = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
@@ -116,11 +139,14 @@ FORGET_PROGRESS = "DELETE FROM progress WHERE run = ?"
 WAIT = "UPDATE runs SET waits = ? WHERE pk = ? AND fence = ? AND fence > 0"
 
 SETTLE = """
-UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, value = :value, error = :error, reason = :reason,
-                failed_at = :failed_at, interrupted = NULL, waits = '', deaths_in_a_row = 0, interruptions_in_a_row = 0,
-                undoing = CASE WHEN :status = 'parked' THEN undoing END,
-                due = CASE WHEN :status = 'parked' THEN :now ELSE due END,  -- since when its clock stands still
-                ended = CASE WHEN :status = 'parked' THEN NULL ELSE :now END
+UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, value = :value,
+    error = :error, reason = :reason,
+    failed_at = :failed_at, interrupted = NULL, waits = '', deaths_in_a_row = 0,
+        interruptions_in_a_row = 0,
+    undoing = CASE WHEN :status = 'parked' THEN undoing END,
+    -- since when its clock stands still
+    due = CASE WHEN :status = 'parked' THEN :now ELSE due END,
+    ended = CASE WHEN :status = 'parked' THEN NULL ELSE :now END
 WHERE pk = :run AND fence = :fence AND fence > 0
   AND NOT (:unless_cancelled AND :status = 'parked' AND cancel IS NOT NULL AND undoing IS NULL)
 RETURNING queue, parent
@@ -128,34 +154,44 @@ RETURNING queue, parent
 SETTLED = """
 SELECT 1 FROM runs
 WHERE pk = ? AND fence = ? AND fence < 0 AND status IN ('done', 'failed', 'cancelled', 'parked')
-  AND deaths_in_a_row = 0 AND interruptions_in_a_row = 0  -- else it was a dead letter, cancelled since
+  -- else it was a dead letter, cancelled since
+  AND deaths_in_a_row = 0 AND interruptions_in_a_row = 0
 """
 
 _PROGRESS = """
 (EXISTS (SELECT 1 FROM entries
-         WHERE run = pk AND seq > mark AND entries.fence = runs.fence AND kind IN ('step', 'attempt', 'inner', 'child', 'session', 'done'))
+         WHERE run = pk AND seq > mark AND entries.fence = runs.fence
+             AND kind IN ('step', 'attempt', 'inner', 'child', 'session', 'done'))
  OR EXISTS (SELECT 1 FROM progress WHERE run = pk AND progress.fence = runs.fence))
 """
 HELD = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE pk = ? AND fence = ? AND fence > 0"
 HELD_BY = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE worker = ? ORDER BY pk"
 HOLDS = "SELECT pk, fence, id FROM runs WHERE worker = ?"
 GIVE_BACK = """
-UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, due = :due, ready = :ready, reason = :reason, waits = :waits,
-                interrupted = :interrupted, deaths = :deaths, interruptions = :interruptions, failures = :failures,
-                deaths_in_a_row = :deaths_in_a_row, interruptions_in_a_row = :interruptions_in_a_row,
-                ended = CASE WHEN :status IN ('dead', 'cancelled') THEN :now END
+UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, due = :due, ready = :ready,
+    reason = :reason, waits = :waits,
+    interrupted = :interrupted, deaths = :deaths, interruptions = :interruptions,
+        failures = :failures,
+    deaths_in_a_row = :deaths_in_a_row,
+        interruptions_in_a_row = :interruptions_in_a_row,
+    ended = CASE WHEN :status IN ('dead', 'cancelled') THEN :now END
 WHERE pk = :run
 """
 GIVE_BACK_ALL_BUT = f"""
-UPDATE runs SET status = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 'cancelled' ELSE 'queued' END,
-                ended = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN :now END,
-                reason = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN cancel ELSE :reason END,
-                ready = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 0
-                             WHEN deaths_in_a_row >= {SUSPECT_DEATHS} AND NOT {_PROGRESS} THEN 2 ELSE 1 END,
-                fence = -abs(fence), worker = NULL, due = :now,
-                deaths_in_a_row = CASE WHEN deaths_in_a_row > 0 AND NOT {_PROGRESS} THEN deaths_in_a_row ELSE 0 END,
-                interruptions_in_a_row =
-                    CASE WHEN interruptions_in_a_row > 0 AND NOT {_PROGRESS} THEN interruptions_in_a_row ELSE 0 END
+UPDATE runs SET status = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 'cancelled'
+    ELSE 'queued' END,
+    ended = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN :now END,
+    reason = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN cancel
+        ELSE :reason END,
+    ready = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 0
+                 WHEN deaths_in_a_row >= {SUSPECT_DEATHS} AND NOT {_PROGRESS} THEN 2
+                     ELSE 1 END,
+    fence = -abs(fence), worker = NULL, due = :now,
+    deaths_in_a_row = CASE WHEN deaths_in_a_row > 0 AND NOT {_PROGRESS}
+        THEN deaths_in_a_row ELSE 0 END,
+    interruptions_in_a_row =
+        CASE WHEN interruptions_in_a_row > 0 AND NOT {_PROGRESS}
+            THEN interruptions_in_a_row ELSE 0 END
 WHERE worker = :worker AND fence NOT IN (SELECT value FROM json_each(:keep))
 RETURNING pk, id, queue, parent, status
 """
@@ -163,15 +199,19 @@ LEFT = "UPDATE runs SET left_by = ?, left_at = ? WHERE pk = ?"
 GIVEN_BACK = """
 SELECT status FROM runs WHERE pk = ? AND fence = ? AND fence < 0
   AND (status IN ('queued', 'waiting', 'dead')
-       OR (status = 'cancelled' AND (workflow = '' OR deaths_in_a_row > 0 OR interruptions_in_a_row > 0)))
+       OR (status = 'cancelled' AND (workflow = '' OR deaths_in_a_row > 0
+           OR interruptions_in_a_row > 0)))
 """
 NEWS = """
-SELECT EXISTS (SELECT 1 FROM messages WHERE run = :run AND number > :seen AND name IN (SELECT value FROM json_each(:waits)))
-    OR (SELECT count(*) FROM runs WHERE id IN (SELECT value FROM json_each(:children)) AND ended IS NULL)
+SELECT EXISTS (SELECT 1 FROM messages WHERE run = :run AND number > :seen
+    AND name IN (SELECT value FROM json_each(:waits)))
+    OR (SELECT count(*) FROM runs WHERE id IN (SELECT value FROM json_each(:children))
+        AND ended IS NULL)
        < json_array_length(:children)
 """
 ACK = """
-UPDATE runs SET status = 'done', fence = -fence, worker = NULL, ended = ? WHERE pk = ? AND fence = ? AND fence > 0
+UPDATE runs SET status = 'done', fence = -fence, worker = NULL, ended = ?
+    WHERE pk = ? AND fence = ? AND fence > 0
 """
 ACKED_BY = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status = 'done'"
 
@@ -181,33 +221,43 @@ SELECT (SELECT coalesce(max(number), 0) FROM messages WHERE run = :run),
 """
 SEND = """
 INSERT INTO messages (run, number, name, id, value, at)
-SELECT :run, coalesce(max(number), 0) + 1, :name, :message, :value, :now FROM messages WHERE run = :run
+SELECT :run, coalesce(max(number), 0) + 1, :name, :message, :value, :now FROM messages
+    WHERE run = :run
 ON CONFLICT (run, name, id) DO NOTHING
 """
 WAKE = f"""
 UPDATE runs SET due = min(due, :now), ready = {_READY}
 WHERE pk = :run AND status = 'waiting' AND instr(waits, char(10) || :name || char(10)) > 0
 """
-WAKE_PARENT = f"UPDATE runs SET due = min(due, :now), ready = {_READY} WHERE id = :parent AND status = 'waiting'"
+WAKE_PARENT = f"""
+UPDATE runs SET due = min(due, :now), ready = {_READY} WHERE id = :parent AND status = 'waiting'
+"""
 
 CANCEL = f"""
 UPDATE runs SET cancel = coalesce(cancel, :why), due = min(due, :now),
-                ready = CASE WHEN status IN ('queued', 'waiting') THEN {_READY} ELSE 0 END
+    ready = CASE WHEN status IN ('queued', 'waiting') THEN {_READY} ELSE 0 END
 WHERE pk = :run
 """
 CANCEL_AT_ONCE = """
-UPDATE runs SET status = 'cancelled', cancel = coalesce(cancel, :why), reason = coalesce(cancel, :why), fence = -abs(fence), ended = :now, waits = '', ready = 0
+UPDATE runs SET status = 'cancelled', cancel = coalesce(cancel, :why),
+    reason = coalesce(cancel, :why), fence = -abs(fence), ended = :now, waits = '', ready = 0
 WHERE pk = :run
 """
 
 REQUEUE = """
-UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ended = NULL, reason = NULL,
-                token = :token, value = NULL, error = NULL, failed_at = NULL, waits = '', deaths = 0, ready = 1,
-                cancel = CASE WHEN :again THEN NULL ELSE cancel END,  -- it may have come while the run was being parked
-                deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0, lives = max(lives, 1),  -- it has a journal
-                left_by = NULL, left_at = NULL,
-                deadline = CASE WHEN undoing IS NOT NULL THEN NULL
-                                WHEN :again THEN :now + timeout ELSE deadline + :now - coalesce(ended, due) END
+UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ended = NULL,
+    reason = NULL,
+    token = :token, value = NULL, error = NULL, failed_at = NULL, waits = '',
+        deaths = 0, ready = 1,
+    -- it may have come while the run was being parked
+    cancel = CASE WHEN :again THEN NULL ELSE cancel END,
+    -- it has a journal
+    deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0,
+        lives = max(lives, 1),
+    left_by = NULL, left_at = NULL,
+    deadline = CASE WHEN undoing IS NOT NULL THEN NULL
+                    WHEN :again THEN :now + timeout
+                        ELSE deadline + :now - coalesce(ended, due) END
 WHERE pk = :run
 """
 
@@ -217,28 +267,40 @@ WHERE run = ? AND kind IN ('retry', 'resume') AND kind = ? AND json_extract(valu
 """
 
 UNDO = """
-UPDATE runs SET undoing = :verdict, status = 'queued', fence = -abs(fence), worker = NULL, due = :now, ready = 1,
-                interrupted = coalesce(interrupted, :now), deaths_in_a_row = 0, interruptions_in_a_row = 0, waits = '',
-                cancel = NULL, deadline = NULL, ended = NULL, error = NULL, reason = NULL, failed_at = NULL
+UPDATE runs SET undoing = :verdict, status = 'queued', fence = -abs(fence), worker = NULL,
+    due = :now, ready = 1,
+    interrupted = coalesce(interrupted, :now), deaths_in_a_row = 0,
+        interruptions_in_a_row = 0, waits = '',
+    cancel = NULL, deadline = NULL, ended = NULL, error = NULL, reason = NULL,
+        failed_at = NULL
 WHERE pk = :run
 """
-UNDONE_BY = "SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status = 'queued' AND undoing = ?"
+UNDONE_BY = """
+SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence < 0 AND status = 'queued' AND undoing = ?
+"""
 HAS_DEALT = """
 SELECT 1 FROM runs WHERE parent = :id UNION ALL
-SELECT 1 FROM entries WHERE run = (SELECT pk FROM runs WHERE id = :id) AND kind IN ('intent', 'compensation', 'child') LIMIT 1
+SELECT 1 FROM entries WHERE run = (SELECT pk FROM runs WHERE id = :id)
+    AND kind IN ('intent', 'compensation', 'child') LIMIT 1
 """
 DECIDED = """
-SELECT 1 FROM entries WHERE run = ? AND CASE WHEN kind = 'decision' THEN json_extract(value, '$.token') = ? END
+SELECT 1 FROM entries WHERE run = ? AND CASE WHEN kind = 'decision'
+    THEN json_extract(value, '$.token') = ? END
 """
 ABLE = "SELECT id, lease_until, queues, workflows FROM workers WHERE NOT draining AND started <= ?"
 
 ENLIST = """
-INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows, concurrency)
+INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows,
+    concurrency)
 VALUES (:worker, :host, :pid, :now, :now + :lease, :lease, :now, :queues, :workflows, :concurrency)
-ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = excluded.lease, renewed = excluded.renewed,
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = excluded.lease,
+    renewed = excluded.renewed,
     queues = excluded.queues, workflows = excluded.workflows, concurrency = excluded.concurrency
 """
-RENEW = "UPDATE workers SET lease_until = :now + :lease, lease = :lease, renewed = :now, draining = max(draining, :draining) WHERE id = :worker"
+RENEW = """
+UPDATE workers SET lease_until = :now + :lease, lease = :lease, renewed = :now,
+    draining = max(draining, :draining) WHERE id = :worker
+"""
 STANDING = "SELECT draining FROM workers WHERE id = ?"
 LEAVE = "DELETE FROM workers WHERE id = ?"
 HOLDERS = """
@@ -252,7 +314,8 @@ ASKED = "SELECT asked FROM workers WHERE id = ?"
 
 DRAIN_OPEN = """
 INSERT INTO drains (worker, host, pid, reason, began, held)
-SELECT id, host, pid, :reason, :now, (SELECT count(*) FROM runs WHERE worker = :worker) FROM workers WHERE id = :worker
+SELECT id, host, pid, :reason, :now, (SELECT count(*) FROM runs WHERE worker = :worker) FROM workers
+    WHERE id = :worker
 ON CONFLICT (worker) DO NOTHING
 """
 DRAIN_REPORT = """
@@ -260,26 +323,35 @@ INSERT INTO drains (worker, host, pid, reason, began, ended, held, report)
 VALUES (:worker, '', 0, '', :now, :now, 0, :report)
 ON CONFLICT (worker) DO UPDATE SET ended = excluded.ended, report = excluded.report WHERE NOT swept
 """
-DRAIN_SWEPT = "UPDATE drains SET ended = :now, report = :report, swept = 1 WHERE worker = :worker AND ended IS NULL"
+DRAIN_SWEPT = """
+UPDATE drains SET ended = :now, report = :report, swept = 1 WHERE worker = :worker AND ended IS NULL
+"""
 DRAINS_TOO_MANY = """
-DELETE FROM drains WHERE number < (SELECT number FROM drains ORDER BY number DESC LIMIT 1 OFFSET :kept - 1) RETURNING worker
+DELETE FROM drains WHERE number < (SELECT number FROM drains ORDER BY number DESC
+    LIMIT 1 OFFSET :kept - 1) RETURNING worker
 """
 DRAIN_FORGET = ("DELETE FROM recoveries WHERE drain = ?", "DELETE FROM drains WHERE worker = ?")
 DRAINS = f"SELECT {', '.join(DrainRow._fields[:-1])} FROM drains ORDER BY number DESC LIMIT ?"
-RECOVERIES = "SELECT drain, seconds FROM recoveries WHERE drain IN (SELECT value FROM json_each(?)) ORDER BY seconds"
+RECOVERIES = """
+SELECT drain, seconds FROM recoveries WHERE drain IN (SELECT value FROM json_each(?))
+    ORDER BY seconds
+"""
 
 MEASURED = """
 INSERT INTO durations (workflow, step, number, seconds)
-SELECT :workflow, :step, coalesce(max(number), 0) + 1, :seconds FROM durations WHERE workflow = :workflow AND step = :step
+SELECT :workflow, :step, coalesce(max(number), 0) + 1, :seconds FROM durations
+    WHERE workflow = :workflow AND step = :step
 """
 DURATIONS_TOO_MANY = """
 DELETE FROM durations WHERE workflow = :workflow AND step = :step
-    AND number <= (SELECT max(number) FROM durations WHERE workflow = :workflow AND step = :step) - :kept
+    AND number <= (SELECT max(number) FROM durations
+        WHERE workflow = :workflow AND step = :step) - :kept
 """
 MEASURED_PAIRS = "SELECT DISTINCT workflow, step FROM durations ORDER BY workflow, step"
 DURATIONS = """
 SELECT durations.workflow, step, seconds FROM json_each(?) AS pair CROSS JOIN durations
-WHERE durations.workflow = json_extract(pair.value, '$[0]') AND step = json_extract(pair.value, '$[1]')
+WHERE durations.workflow = json_extract(pair.value, '$[0]')
+    AND step = json_extract(pair.value, '$[1]')
 ORDER BY number
 """
 
@@ -291,13 +363,16 @@ DELETE FROM worker_deaths WHERE (at, worker, run) IN (
 """
 OWN_DEATHS = "SELECT at FROM worker_deaths WHERE run = :run ORDER BY at DESC LIMIT :limit"
 OTHER_DEATHS = """
-SELECT count(CASE WHEN charged > 1 OR run = 0 THEN 1 END) + count(DISTINCT CASE WHEN charged = 1 AND run <> 0 THEN run END)
+SELECT count(CASE WHEN charged > 1 OR run = 0 THEN 1 END) + count(DISTINCT CASE WHEN charged = 1
+    AND run <> 0 THEN run END)
 FROM (
     SELECT count(*) AS charged, min(run) AS run FROM worker_deaths WHERE at > :since AND at <= :now
     GROUP BY at, worker HAVING NOT sum(run = :run)
 )
 """
-FLEET_SIZE = "SELECT count(*) FROM (SELECT id FROM workers UNION SELECT worker FROM worker_deaths WHERE at = :now)"
+FLEET_SIZE = """
+SELECT count(*) FROM (SELECT id FROM workers UNION SELECT worker FROM worker_deaths WHERE at = :now)
+"""
 
 CUT_LEASES = "UPDATE workers SET lease_until = :now + lease WHERE lease_until > :now + lease + 1"
 
@@ -307,29 +382,36 @@ BEAT = "UPDATE pulse SET beat = ?, awake = ?"
 QUEUE = "SELECT queued, running, depth_max, concurrency_max FROM queues WHERE name = ?"
 DEPTH = """
 SELECT queued, (SELECT count(*) FROM runs INDEXED BY runs_delayed
-                WHERE ready = 0 AND status = 'queued' AND queue = :queue AND due > :now)
+    WHERE ready = 0 AND status = 'queued' AND queue = :queue AND due > :now)
 FROM queues WHERE name = :queue
 """
 MOVED = """
 INSERT INTO queues (name, queued, running) VALUES (:name, :queued, :running)
-ON CONFLICT (name) DO UPDATE SET queued = queued + excluded.queued, running = running + excluded.running
+ON CONFLICT (name) DO UPDATE SET queued = queued + excluded.queued,
+    running = running + excluded.running
 """
 LISTED = "INSERT INTO queues (name) VALUES (?)"
 LIMIT = """
 INSERT INTO queues (name, depth_max, concurrency_max) VALUES (:queue, :depth_max, :concurrency_max)
-ON CONFLICT (name) DO UPDATE SET depth_max = CASE WHEN :keep_depth THEN depth_max ELSE excluded.depth_max END,
-                                 concurrency_max = CASE WHEN :keep_concurrency THEN concurrency_max ELSE excluded.concurrency_max END
+ON CONFLICT (name) DO UPDATE SET depth_max = CASE WHEN :keep_depth THEN depth_max
+    ELSE excluded.depth_max END,
+                     concurrency_max = CASE WHEN :keep_concurrency THEN concurrency_max
+                         ELSE excluded.concurrency_max END
 """
 _RETURNED = "(status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0))"
 QUEUES = f"""
 SELECT name, queued, running, coalesce(waiting, 0), coalesce(parked, 0), coalesce(dead, 0), oldest,
        coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max,
-       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0), coalesce(delayed, 0)
+       coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0),
+           coalesce(delayed, 0)
 FROM queues LEFT JOIN (
-    SELECT queue, sum(status = 'waiting') AS waiting, sum(status = 'parked') AS parked, sum(status = 'dead') AS dead,
+    SELECT queue, sum(status = 'waiting') AS waiting, sum(status = 'parked') AS parked,
+        sum(status = 'dead') AS dead,
            min(CASE WHEN status = 'queued' AND due <= :now THEN created END) AS oldest,
            sum(created > :now - 60) AS submitted, sum(ended > :now - 60) AS just_ended,
-           sum({_RETURNED}) AS returned, min(CASE WHEN {_RETURNED} AND due > 0 AND due <= :now THEN due END) AS returned_since,
+           sum({_RETURNED}) AS returned,
+               min(CASE WHEN {_RETURNED} AND due > 0 AND due <= :now
+       THEN due END) AS returned_since,
            sum(undoing IS NOT NULL AND status IN ('queued', 'running', 'waiting')) AS undone,
            sum(undoing IS NOT NULL AND status = 'parked') AS stuck,
            sum(status = 'queued' AND ready = 0 AND due > :now) AS delayed
@@ -339,16 +421,19 @@ ORDER BY name
 """
 
 _PRUNABLE = """
-ended < :before AND undoing IS NULL AND (:dead OR status <> 'dead') AND (parent IS NULL OR NOT EXISTS (
+ended < :before AND undoing IS NULL AND (:dead OR status <> 'dead')
+    AND (parent IS NULL OR NOT EXISTS (
     WITH RECURSIVE line (parent, needs_it) AS (
         SELECT runs.parent, 0
-        UNION SELECT above.parent, above.ended IS NULL OR above.undoing IS NOT NULL OR (above.status = 'dead' AND NOT :dead)
+        UNION SELECT above.parent, above.ended IS NULL OR above.undoing IS NOT NULL
+            OR (above.status = 'dead' AND NOT :dead)
               FROM line CROSS JOIN runs AS above WHERE above.id = line.parent
     ) SELECT 1 FROM line WHERE needs_it
 )) AND (:dead OR NOT EXISTS (
     WITH RECURSIVE line (id, status) AS (
         SELECT below.id, below.status FROM runs AS below WHERE below.parent = runs.id
-        UNION SELECT below.id, below.status FROM line CROSS JOIN runs AS below WHERE below.parent = line.id
+        UNION SELECT below.id, below.status FROM line CROSS JOIN runs AS below
+            WHERE below.parent = line.id
     ) SELECT 1 FROM line WHERE line.status = 'dead'
 ))
 ORDER BY ended, pk LIMIT :limit
@@ -360,7 +445,10 @@ PRUNABLE = f"SELECT ended, pk FROM runs WHERE (ended, pk) > (:last_ended, :last_
 PRUNABLE_BY_ID = (
     f"SELECT ended, pk FROM runs WHERE id IN (SELECT value FROM json_each(:ids)) AND {_PRUNABLE}"
 )
-ACKED = "SELECT ended, pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < :before ORDER BY ended LIMIT :limit"
+ACKED = """
+SELECT ended, pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < :before
+    ORDER BY ended LIMIT :limit
+"""
 PRUNE = (
     "DELETE FROM entries WHERE run = ?",
     "DELETE FROM messages WHERE run = ?",
@@ -371,7 +459,9 @@ PRUNE = (
 _THERE = "version > 0 AND (expires IS NULL OR expires > :now)"
 """Version 0 is the tombstone of a deleted session. It does not exist, whatever the clock says."""
 _SESSION = f"FROM sessions WHERE space = :space AND id = :session AND {_THERE}"
-SESSION = f"SELECT pk, iif({_THERE}, version, 0), tokens FROM sessions WHERE space = :space AND id = :session"
+SESSION = f"""
+SELECT pk, iif({_THERE}, version, 0), tokens FROM sessions WHERE space = :space AND id = :session
+"""
 SESSION_WITH_FIELDS = f"""
 SELECT id, version, updated, expires, field, value, last - first + 1
 FROM (SELECT * {_SESSION}) LEFT JOIN session_fields ON session = pk ORDER BY field
@@ -399,7 +489,8 @@ UPDATE sessions SET version = :version, updated = :now, tokens = :tokens,
     expires = CASE WHEN :extends THEN max(expires, :expires) ELSE :expires END WHERE pk = :pk
 """
 SESSION_TOUCH = f"""
-UPDATE sessions SET expires = max(expires, :expires) WHERE space = :space AND id = :session AND {_THERE}
+UPDATE sessions SET expires = max(expires, :expires)
+    WHERE space = :space AND id = :session AND {_THERE}
 """
 """max() with NULL is NULL, so a session that never expires stays so."""
 SESSION_SET = """
@@ -410,7 +501,8 @@ SESSION_UNSET = "DELETE FROM session_fields WHERE session = :pk AND field = :fie
 SESSION_UNLIST = "DELETE FROM session_items WHERE session = :pk AND field = :field"
 SESSION_LENGTHEN = """
 INSERT INTO session_fields (session, field, first, last) VALUES (:pk, :field, 1, :count)
-ON CONFLICT (session, field) DO UPDATE SET value = NULL, first = coalesce(first, 1), last = coalesce(last, 0) + :count
+ON CONFLICT (session, field) DO UPDATE SET value = NULL, first = coalesce(first, 1),
+    last = coalesce(last, 0) + :count
 RETURNING first, last
 """
 SESSION_ADD = "INSERT INTO session_items (session, field, number, value) VALUES (?, ?, ?, ?)"
@@ -439,7 +531,8 @@ MESSAGES = (
     "SELECT number, name, id, value, at FROM messages WHERE run = ? AND number > ? ORDER BY number"
 )
 WORKERS = f"""
-SELECT {", ".join(WorkerRow._fields[:-1])}, (SELECT count(*) FROM runs WHERE worker = workers.id) FROM workers ORDER BY started
+SELECT {", ".join(WorkerRow._fields[:-1])}, (SELECT count(*) FROM runs WHERE worker = workers.id)
+    FROM workers ORDER BY started
 """
 
 RUNS = f"""
@@ -451,11 +544,13 @@ WHERE (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses))
   AND (:items IS NULL OR (workflow = '') = :items)
   AND (:undoing IS NULL OR (undoing IS NOT NULL) = :undoing)
   AND (:parent IS NULL OR parent = :parent)
-  AND (:waiting_for IS NULL OR (ended IS NULL AND instr(waits, char(10) || :waiting_for || char(10)) > 0))
+  AND (:waiting_for IS NULL OR (ended IS NULL AND instr(waits,
+      char(10) || :waiting_for || char(10)) > 0))
   AND (:created_before IS NULL OR created < :created_before)
   AND (:created_after IS NULL OR created >= :created_after)
   AND (:ended_after IS NULL OR ended >= :ended_after)
-  AND pk < coalesce(:before_pk, 9223372036854775807)  -- not OR: each page begins where the last one ended, without a look at what is before it
+  -- not OR: each page begins where the last one ended, without a look at what is before it
+  AND pk < coalesce(:before_pk, 9223372036854775807)
 ORDER BY pk DESC LIMIT :limit
 """
 

@@ -124,11 +124,26 @@ def _insert(transaction: Transaction, fresh: Sequence[commands.Submit]) -> None:
     transaction.db.executemany(
         sql.ENQUEUE,
         [
-            (v.id, v.workflow, v.args, v.queue, v.priority, v.token, v.seed, v.parent, v.attempts_max,
-             v.interruptions_max, transaction.now, transaction.now + v.delay, v.timeout, v.abandon_after, v.delay <= 0)
+            (
+                v.id,
+                v.workflow,
+                v.args,
+                v.queue,
+                v.priority,
+                v.token,
+                v.seed,
+                v.parent,
+                v.attempts_max,
+                v.interruptions_max,
+                transaction.now,
+                transaction.now + v.delay,
+                v.timeout,
+                v.abandon_after,
+                v.delay <= 0,
+            )
             for v in fresh
         ],
-    )  # fmt: skip
+    )
 
 
 def _own(row: RunRow, command: commands.Submit) -> bool:

@@ -66,14 +66,14 @@ def abandon(transaction: Transaction, pk: int) -> bool:
     if row.abandon_after is None:
         return False
     since = max(row.due, workers.awake(transaction))
-    if since + row.abandon_after >= transaction.now or not _somebody_could(transaction, row):
+    if since + row.abandon_after >= transaction.now or not _a_worker_could(transaction, row):
         return False
     error = encode_error(Abandoned(row.id, transaction.now - since), ERROR_TEXT_MAX)
     begin(transaction, row, verdict("failed", error=error))
     return True
 
 
-def _somebody_could(transaction: Transaction, row: RunRow) -> bool:
+def _a_worker_could(transaction: Transaction, row: RunRow) -> bool:
     """Return whether a live worker has served the run's queue and workflow since it was due."""
     return any(
         row.queue in names_of(queues)

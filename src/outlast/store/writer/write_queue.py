@@ -69,9 +69,9 @@ class WriteQueue(deque[PendingCommand]):
 
 
 class UrgentQueue(WriteQueue):
-    """Hold a worker's own signs of life. They go ahead of the others, unless they cannot be written.
+    """Hold a worker's own signs of life, which go ahead of the other commands.
 
-    After a failed attempt, or while a row of theirs is locked, the other commands go first.
+    After a failed attempt, or while a row of theirs is locked, the others go first.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from outlast.testing.conformance.harness import EVERYTHING, Contract, StoreDrive
 
 
 def many(
-    *ids: str, by: str = "somebody", queue: str = "default", depth_max: int | None = None
+    *ids: str, by: str = "submitter", queue: str = "default", depth_max: int | None = None
 ) -> SubmitMany:
     return SubmitMany(
         tuple(

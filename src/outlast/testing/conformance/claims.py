@@ -91,7 +91,7 @@ class ClaimContract(Contract):
         driver.one(Release(early.pk, early.fence, "drain"))
         assert ids(driver.claim(limit=10)) == ["urgent", "late", "early", "new"]
 
-    def test_a_run_given_back_uninterrupted_is_not_raised(self, driver: StoreDriver) -> None:
+    def test_a_run_released_uninterrupted_is_not_raised(self, driver: StoreDriver) -> None:
         driver.submit("older")
         row = driver.held("younger")
         driver.one(Release(row.pk, row.fence, "not mine", interrupted=False))
@@ -300,7 +300,7 @@ class ClaimContract(Contract):
         assert driver.commit(command, command) == [first, first]
         assert driver.row("b").status == "queued"
 
-    def test_a_repeated_claim_of_what_was_given_back_claims_anew(self, driver: StoreDriver) -> None:
+    def test_a_repeated_claim_of_what_was_released_claims_anew(self, driver: StoreDriver) -> None:
         driver.register_worker()
         driver.submit("a")
         command = Claim("w1", "again")

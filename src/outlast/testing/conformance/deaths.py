@@ -24,7 +24,7 @@ from outlast.store.rows import RunRow
 from outlast.testing.conformance.harness import LEASE, NOBODY, Contract, StoreDriver, entry, seen_of
 
 
-def given_back(driver: StoreDriver, row: RunRow) -> None:
+def released(driver: StoreDriver, row: RunRow) -> None:
     driver.one(Release(row.pk, row.fence, "drain"))
 
 
@@ -258,7 +258,7 @@ class DeathContract(Contract):
         assert driver.die(row).deaths_in_a_row == 0
         assert driver.die(driver.take(worker="w3")).deaths_in_a_row == 1
 
-    @pytest.mark.parametrize("end", [given_back, put_aside, waiting, left, drained, died])
+    @pytest.mark.parametrize("end", [released, put_aside, waiting, left, drained, died])
     def test_a_suspect_that_recorded_something_is_none_any_more_however_its_life_ended(
         self, driver: StoreDriver, end: Callable[[StoreDriver, RunRow], None]
     ) -> None:
@@ -269,7 +269,7 @@ class DeathContract(Contract):
         assert (driver.row().deaths_in_a_row, driver.row().ready) == (0, 1)
         assert [r.id for r in driver.claim("w3")] == ["r"]
 
-    @pytest.mark.parametrize("end", [given_back, put_aside, waiting, left, drained])
+    @pytest.mark.parametrize("end", [released, put_aside, waiting, left, drained])
     def test_a_suspect_that_recorded_nothing_stays_one(
         self, driver: StoreDriver, end: Callable[[StoreDriver, RunRow], None]
     ) -> None:
@@ -277,7 +277,7 @@ class DeathContract(Contract):
         end(driver, driver.take(worker="w2"))
         assert (driver.row().deaths_in_a_row, driver.row().ready) == (2, 2)
 
-    @pytest.mark.parametrize("end", [given_back, put_aside, waiting, left, drained])
+    @pytest.mark.parametrize("end", [released, put_aside, waiting, left, drained])
     def test_a_run_that_died_once_and_recorded_nothing_since_is_nearly_one(
         self, driver: StoreDriver, end: Callable[[StoreDriver, RunRow], None]
     ) -> None:

@@ -31,7 +31,7 @@ def nack(driver: StoreDriver, row: RunRow) -> None:
     assert driver.release(row, failed=True) == "cancelled"
 
 
-def given_back(driver: StoreDriver, row: RunRow) -> None:
+def released(driver: StoreDriver, row: RunRow) -> None:
     assert driver.release(row) == "cancelled"
 
 
@@ -98,7 +98,7 @@ class ItemContract(Contract):
         assert driver.store.run("i") == before
 
     @pytest.mark.parametrize(
-        "since", ["given back", "nacked", "claimed", "swept", "cancelled", "swept and cancelled"]
+        "since", ["released", "nacked", "claimed", "swept", "cancelled", "swept and cancelled"]
     )
     def test_an_ack_of_who_has_lost_the_item_is_refused(
         self, driver: StoreDriver, since: str
@@ -236,7 +236,7 @@ class ItemContract(Contract):
         assert driver.one(ack(row)) is None
         assert driver.one(Cancel("i", "no")).why in {STATUS, "unknown"}
 
-    @pytest.mark.parametrize("end", [nack, given_back, left, died])
+    @pytest.mark.parametrize("end", [nack, released, left, died])
     def test_an_item_that_was_asked_to_end_is_cancelled_when_it_comes_back(
         self, driver: StoreDriver, end: Callable[[StoreDriver, RunRow], None]
     ) -> None:

@@ -40,7 +40,7 @@ def waiting(driver: StoreDriver, row: RunRow) -> None:
     driver.wait(row)
 
 
-def given_back(driver: StoreDriver, row: RunRow) -> None:
+def released(driver: StoreDriver, row: RunRow) -> None:
     driver.release(row, delay=1000.0)
 
 
@@ -214,9 +214,7 @@ class LimitContract(Contract):
         driver.settle(first[0])
         assert [row.id for row in driver.claim("w3", limit=5)] == ["r3"]
 
-    @pytest.mark.parametrize(
-        "end", [settled, parked, waiting, given_back, failed, died, left, acked]
-    )
+    @pytest.mark.parametrize("end", [settled, parked, waiting, released, failed, died, left, acked])
     def test_however_a_life_ends_its_place_is_free(
         self, driver: StoreDriver, end: Callable[[StoreDriver, RunRow], None]
     ) -> None:
@@ -235,9 +233,13 @@ class LimitContract(Contract):
         for number in range(4):
             driver.submit(f"r{number}")
         outcomes = driver.commit(
-            SetQueueLimits("default", None, 2), Claim("w1", "t1"), Claim("w1", "t2"), Claim("w1", "t3"),
-            SetQueueLimits("default", None, 3), Claim("w1", "t4", limit=4),
-        )  # fmt: skip
+            SetQueueLimits("default", None, 2),
+            Claim("w1", "t1"),
+            Claim("w1", "t2"),
+            Claim("w1", "t3"),
+            SetQueueLimits("default", None, 3),
+            Claim("w1", "t4", limit=4),
+        )
         assert [None if rows is None else len(rows) for rows in outcomes] == [
             None,
             1,
@@ -254,7 +256,7 @@ class LimitContract(Contract):
         """
         driver.one(SetQueueLimits("default", None, 2))
         for number in range(3):
-            driver.held(f"child{number}", parent="somebody")
+            driver.held(f"child{number}", parent="another")
         for number in range(4):
             driver.submit(f"r{number}")
         assert [row.id for row in driver.claim("w2", limit=10)] == ["r0", "r1"]
@@ -263,7 +265,7 @@ class LimitContract(Contract):
 
     def test_claimed_children_leave_room_for_the_others(self, driver: StoreDriver) -> None:
         driver.one(SetQueueLimits("default", None, 1))
-        driver.submit("child", parent="somebody", priority=1)
+        driver.submit("child", parent="another", priority=1)
         driver.submit("run")
         assert [row.id for row in driver.claim(limit=10)] == ["child", "run"]
 
@@ -322,9 +324,13 @@ class LimitContract(Contract):
     ) -> None:
         driver.one(SetQueueLimits("new", 10, 2))
         (queue,) = driver.store.queues()
-        assert (queue.name, queue.queued, queue.running, queue.depth_max, queue.concurrency_max) == (
-            "new", 0, 0, 10, 2
-        )  # fmt: skip
+        assert (
+            queue.name,
+            queue.queued,
+            queue.running,
+            queue.depth_max,
+            queue.concurrency_max,
+        ) == ("new", 0, 0, 10, 2)
         driver.submit("a", queue="new")
         (queue,) = driver.store.queues()
         assert (queue.queued, queue.depth_max, queue.concurrency_max) == (1, 10, 2)

@@ -144,9 +144,14 @@ class LookContract(Contract):
         row = driver.held("dead", interruptions_max=1)
         assert driver.release(row) == "dead"
         (queue,) = driver.store.queues()
-        assert (queue.name, queue.queued, queue.running, queue.waiting, queue.parked, queue.dead) == (
-            "default", 3, 1, 1, 1, 1
-        )  # fmt: skip
+        assert (
+            queue.name,
+            queue.queued,
+            queue.running,
+            queue.waiting,
+            queue.parked,
+            queue.dead,
+        ) == ("default", 3, 1, 1, 1, 1)
         assert queue.oldest == start + 1
         assert (queue.submitted, queue.ended) == (10, 3)
         assert (queue.depth_max, queue.concurrency_max) == (None, None)
@@ -200,13 +205,13 @@ class LookContract(Contract):
 
         driver.submit("new")
         driver.submit("submitted", delay=10.0)
-        driver.release(driver.held("given back"), delay=20.0)
+        driver.release(driver.held("released"), delay=20.0)
         driver.release(driver.held("failed item", workflow=ITEM), failed=True, delay=30.0)
         driver.wait(driver.held("asleep"), due=driver.clock.now + 40.0)
         assert counts() == (4, 1, 3, 1), "what sleeps waits, and is not queued"
         driver.clock.forward(10)
         assert counts() == (4, 2, 2, 2), "it is due, though no claim has seen it yet"
-        driver.one(Cancel("given back", "no"))
+        driver.one(Cancel("released", "no"))
         assert counts() == (4, 3, 1, 3), "it must be claimed to end"
         assert len(driver.claim("w2", limit=10)) == 3
         assert counts() == (1, 0, 1, 0)
@@ -261,7 +266,7 @@ class LookContract(Contract):
         assert listed == [("0", 0, None), ("a", 1, now), ("b", 0, None), ("c", 1, now)]
 
     def test_a_queue_that_only_children_were_in_is_listed(self, driver: StoreDriver) -> None:
-        driver.settle(driver.held(queue="q", parent="somebody"), "parked")
+        driver.settle(driver.held(queue="q", parent="another"), "parked")
         assert [(q.name, q.running, q.parked) for q in driver.store.queues()] == [("q", 0, 1)]
 
     def test_a_queue_whose_only_run_came_and_went_in_one_batch_is_listed(

@@ -195,18 +195,18 @@ class ReportContract(Contract):
         self, driver: StoreDriver
     ) -> None:
         """Counting from the sweep's detection would miss most of the time without execution."""
-        row, given_back = driver.held(), driver.held("given back")
-        driver.one(Drain("w1", "x", (row.fence, given_back.fence)))
+        row, released = driver.held(), driver.held("released")
+        driver.one(Drain("w1", "x", (row.fence, released.fence)))
         driver.clock.forward(10)
         driver.renew(draining=True)
-        driver.release(given_back)
+        driver.release(released)
         driver.lease_over()
         driver.clock.forward(2)
         driver.claim("w9", limit=2)
         assert driver.store.drains(1)[0].recoveries == (LEASE + 2, LEASE + 2)
         assert seen_of(driver, row) == (driver.clock.now - LEASE - 2, "lease")
 
-    def test_what_was_given_back_in_another_way_is_no_recovery(self, driver: StoreDriver) -> None:
+    def test_what_was_released_in_another_way_is_no_recovery(self, driver: StoreDriver) -> None:
         rows = [
             driver.held(id, workflow=ITEM if id == "failed" else "flow")
             for id in ("free", "waiting", "failed")
@@ -221,7 +221,7 @@ class ReportContract(Contract):
         (drain,) = driver.store.drains()
         assert drain.recoveries == ()
 
-    def test_what_was_given_back_before_the_drain_is_none_either(self, driver: StoreDriver) -> None:
+    def test_what_was_released_before_the_drain_is_none_either(self, driver: StoreDriver) -> None:
         driver.release(driver.held())
         driver.one(Drain("w1", "x"))
         driver.take("r", "w2")

@@ -168,8 +168,8 @@ class SaveContract(Contract):
         assert driver.one(Retry("r", "t")) is None
         again = driver.take()
         assert driver.store.progress(row.pk) == {}
-        assert driver.one(save(again, '"anew"', attempt=1)) is None
-        assert driver.store.progress(row.pk) == {"step#1": '"anew"'}
+        assert driver.one(save(again, '"new"', attempt=1)) is None
+        assert driver.store.progress(row.pk) == {"step#1": '"new"'}
 
     def test_a_pruned_run_leaves_none_behind(self, driver: StoreDriver) -> None:
         row = driver.held()

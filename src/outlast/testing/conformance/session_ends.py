@@ -198,11 +198,11 @@ class SessionEndContract(Contract):
         before = UpdateSession("s", "t1", {"a": "1"}, appends={"l": Append(("1",))})
         if was_there:
             driver.one(before)
-        forgetting, anew = DeleteSession("s", "f"), UpdateSession("s", "t2", {"b": "2"}, version=0)
-        assert driver.commit(forgetting, anew, forgetting) == [None, 1, None]
+        forgetting, again = DeleteSession("s", "f"), UpdateSession("s", "t2", {"b": "2"}, version=0)
+        assert driver.commit(forgetting, again, forgetting) == [None, 1, None]
         driver.clock.forward(1)
         assert driver.one(forgetting) is None
-        assert [driver.one(command) for command in (before, anew) if was_there] == [1, 1][
+        assert [driver.one(command) for command in (before, again) if was_there] == [1, 1][
             : 2 * was_there
         ]
         assert (kept(driver).version, kept(driver).fields, kept(driver).lists) == (
@@ -210,7 +210,7 @@ class SessionEndContract(Contract):
             {"b": "2"},
             {},
         )
-        assert driver.commit(DeleteSession("s", "f2"), forgetting, anew) == [None, None, 1]
+        assert driver.commit(DeleteSession("s", "f2"), forgetting, again) == [None, None, 1]
         assert driver.store.session("s") is None
 
     def test_of_the_tokens_that_outlive_a_session_the_newest_stay(

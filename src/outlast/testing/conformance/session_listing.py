@@ -34,8 +34,11 @@ class SessionListingContract(Contract):
         self, driver: StoreDriver
     ) -> None:
         driver.commit(
-            UpdateSession("a", "t", {}, ttl=10.0), UpdateSession("b", "t", {}, ttl=20.0), UpdateSession("c", "t", {}), UpdateSession("d", "t", {}, space=CHECKPOINT)
-        )  # fmt: skip
+            UpdateSession("a", "t", {}, ttl=10.0),
+            UpdateSession("b", "t", {}, ttl=20.0),
+            UpdateSession("c", "t", {}),
+            UpdateSession("d", "t", {}, space=CHECKPOINT),
+        )
         driver.clock.forward(11)
         assert ids(driver) == ["c", "b"]
         assert ids(driver, space=CHECKPOINT) == ["d"]

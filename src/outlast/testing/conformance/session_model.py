@@ -170,8 +170,12 @@ class Model:
     ) -> None:
         newest = dict(list({**tokens, token: version}.items())[-TOKENS_MAX:])
         self.there[key] = {
-            "version": version, "updated": now, "expires": expires, "fields": fields, "tokens": newest,
-        }  # fmt: skip
+            "version": version,
+            "updated": now,
+            "expires": expires,
+            "fields": fields,
+            "tokens": newest,
+        }
 
     def session(self, key: tuple[str, str], now: float) -> SessionRow | None:
         session = self._alive(key, now)
@@ -179,10 +183,13 @@ class Model:
             return None
         fields = sorted(session["fields"].items())
         return SessionRow(
-            key[0], session["version"], session["updated"], session["expires"],
+            key[0],
+            session["version"],
+            session["updated"],
+            session["expires"],
             {field: value for field, value in fields if isinstance(value, str)},
             {field: len(value) for field, value in fields if isinstance(value, list)},
-        )  # fmt: skip
+        )
 
     def items(self, key: tuple[str, str], field: str, last: int | None, now: float) -> list[str]:
         session = self._alive(key, now)

@@ -56,8 +56,15 @@ class StormContract(Contract):
 
     @pytest.mark.parametrize(
         ("other", "counts"),
-        [(idle, True), (with_progress, True), (in_company, True), (alone, True), (draining, False), (left, False)],
-    )  # fmt: skip
+        [
+            (idle, True),
+            (with_progress, True),
+            (in_company, True),
+            (alone, True),
+            (draining, False),
+            (left, False),
+        ],
+    )
     def test_another_worker_that_dies_in_the_same_minute_counts_whatever_it_held(
         self, driver: StoreDriver, other: Callable[[StoreDriver], None], counts: bool
     ) -> None:

@@ -70,7 +70,7 @@ class SubmissionContract(Contract):
         assert outcomes[2].row == driver.row()
         assert driver.store.queues()[0].queued == 2
 
-    @pytest.mark.parametrize("since", ["claimed", "given back", "cancelled", "ended"])
+    @pytest.mark.parametrize("since", ["claimed", "released", "cancelled", "ended"])
     def test_the_same_token_is_not_new_once_something_became_of_the_run(
         self, driver: StoreDriver, since: str
     ) -> None:
@@ -80,7 +80,7 @@ class SubmissionContract(Contract):
             driver.one(Cancel("r", "no"))
         else:
             row = driver.take()
-            if since == "given back":
+            if since == "released":
                 driver.release(row)
             elif since == "ended":
                 driver.settle(row)

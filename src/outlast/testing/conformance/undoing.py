@@ -124,8 +124,12 @@ class UndoContract(Contract):
         assert counts(driver) == (1, 0)
         last = driver.store.journal(row.pk)[-1]
         assert (last.seq, last.kind, last.key, last.at, last.value) == (
-            2, "undoing", "", driver.clock.now, VERDICT
-        )  # fmt: skip
+            2,
+            "undoing",
+            "",
+            driver.clock.now,
+            VERDICT,
+        )
 
     def test_to_be_undone_is_no_interruption_but_goes_before_new_work(
         self, driver: StoreDriver
@@ -370,11 +374,19 @@ class UndoContract(Contract):
         assert driver.one(Cancel("r", "not needed")) == "queued"
         now = driver.row()
         assert told(driver, row) == {
-            "status": "cancelled", "value": None, "error": None, "reason": "not needed", "failed_at": None
-        }  # fmt: skip
+            "status": "cancelled",
+            "value": None,
+            "error": None,
+            "reason": "not needed",
+            "failed_at": None,
+        }
         assert (now.status, now.due, now.ended, now.cancel, now.deadline) == (
-            "queued", driver.clock.now, None, None, None
-        )  # fmt: skip
+            "queued",
+            driver.clock.now,
+            None,
+            None,
+            None,
+        )
         assert (now.error, now.reason, now.failed_at, now.deaths_in_a_row) == (None, None, None, 0)
         assert counts(driver) == (2, 0)
         claimed = driver.claim("w2", limit=5)
@@ -441,8 +453,12 @@ class UndoContract(Contract):
         assert driver.one(UndoChild("child", "parent", "its parent failed")) == "queued"
         now = driver.row("child")
         assert told(driver, child) == {
-            "status": "cancelled", "value": None, "error": None, "reason": "its parent failed", "failed_at": None
-        }  # fmt: skip
+            "status": "cancelled",
+            "value": None,
+            "error": None,
+            "reason": "its parent failed",
+            "failed_at": None,
+        }
         assert (now.status, now.value, now.ended, now.due) == (
             "queued",
             '"paid"',
@@ -501,8 +517,12 @@ class UndoContract(Contract):
         command = UndoChild("child", "parent", "its parent failed", unheld=True)
         assert driver.commit(command, command) == ["queued", "queued"]
         assert told(driver, child) == {
-            "status": "cancelled", "value": None, "error": None, "reason": "its parent failed", "failed_at": None
-        }  # fmt: skip
+            "status": "cancelled",
+            "value": None,
+            "error": None,
+            "reason": "its parent failed",
+            "failed_at": None,
+        }
         now = driver.row("child")
         assert (now.status, now.due, now.ended, now.waits) == ("queued", driver.clock.now, None, "")
         assert (now.cancel, now.deadline, now.deaths_in_a_row) == (None, None, 0)
@@ -597,8 +617,10 @@ class UndoContract(Contract):
         child = dealt(driver, "child", parent="parent")
         command = Settle(child.pk, child.fence, "done")
         assert driver.commit(command, UndoChild("child", "parent", "why"), command) == [
-            None, "queued", Refused(FENCE)
-        ]  # fmt: skip
+            None,
+            "queued",
+            Refused(FENCE),
+        ]
 
     def test_what_is_to_be_undone_rings_the_bell(self, driver: StoreDriver) -> None:
         row, child = dealt(driver), dealt(driver, "child", parent="r")
