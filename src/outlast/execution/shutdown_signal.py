@@ -163,7 +163,9 @@ class ShutdownSignal:
 
     # -- what the coordinator writes
 
-    def begin_drain(self, reason: str, *, grace: float | None, at: float | None) -> None:
+    def begin_drain(
+        self, reason: str, *, grace: float | None, at: float | None, ends_process: bool
+    ) -> None:
         """Begin the drain. `at` is the time of the sign that began it, on the drain's clock.
 
         May be called from any thread. `draining` is written after the facts that belong to it,
@@ -172,8 +174,17 @@ class ShutdownSignal:
         self.reason = reason
         self.started_at = self._clock() if at is None else at
         self.grace = self._settings.grace if grace is None else grace
+        self.ends_process = ends_process
         self.draining = True
         self.begun = True
+
+    def note_signal(self) -> None:
+        """Note that a signal asked the process to end. May be called from any thread."""
+        self.signalled = True
+
+    def note_process_ends(self) -> None:
+        """Note that the process ends with this drain. May be called from any thread."""
+        self.ends_process = True
 
     def renew_grace(self, at: float | None = None) -> None:
         """Give the end of the process its own grace, from `at` or from now on.

@@ -19,7 +19,8 @@ from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.tracing import FLUSH_SECONDS
 from outlast.shutdown.cleanup import CleanupRunner, end
 from outlast.shutdown.drain_steps import DrainSteps
-from outlast.shutdown.report import CleanupResult, DrainReport
+from outlast.shutdown.report import CleanupResult
+from outlast.shutdown.report_builder import ReportBuilder
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
@@ -44,7 +45,7 @@ class CloseSteps:
         signal: ShutdownSignal,
         shield: Shield,
         drain_steps: DrainSteps,
-        report: DrainReport,
+        reporter: ReportBuilder,
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -54,7 +55,7 @@ class CloseSteps:
         self._signal = signal
         self._shield = shield
         self._drain_steps = drain_steps
-        self._report = report
+        self._reporter = reporter
 
     async def close(self, why: str, left_by: int | None) -> None:
         """Wait for a drain in progress, then stop and release everything that executes.
@@ -88,7 +89,7 @@ class CloseSteps:
             finally:
                 results, until = hooks.result()
                 results.append(await end("lifespan", exit_lifespan, until))
-                self._report.cleanup = results
+                self._reporter.note_cleanup(results)
         else:
             calls = cleanup.run(engine.pool, engine.settings.close_timeout)
             try:

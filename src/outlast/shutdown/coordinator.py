@@ -73,7 +73,7 @@ class ShutdownCoordinator:
         self.drain_phase = DrainPhase.NONE
         self.app_phase = AppPhase.OPENING
         self.reporter = ReportBuilder(engine, self.signal)
-        self._drain_steps = DrainSteps(engine, self.signal, self.reporter.report)
+        self._drain_steps = DrainSteps(engine, self.signal, self.reporter)
         self._begin_once = threading.Lock()
         """Taken by the first `begin` and never released."""
         self._opener: asyncio.Task[Any] | None = None
@@ -110,12 +110,12 @@ class ShutdownCoordinator:
         """Begin, expedite or time the drain for a signal. Called in the signal thread."""
         process, signal = self.process, self.signal
         is_repeated_interrupt = process.note_signal(number)
-        signal.signalled = True
+        signal.note_signal()
         # Callers that wait here for a run in another process check again whether they may.
         self._on_loop(self._engine.notifier.notify)
         if self.begin(number.name, at=at):
             if process.ends_by_signal:
-                signal.ends_process = True
+                signal.note_process_ends()
                 process.arm(signal.seconds_left)
         elif is_repeated_interrupt:
             process.expedite(signal.seconds_left)
@@ -136,8 +136,8 @@ class ShutdownCoordinator:
         if not self._begin_once.acquire(blocking=False):
             return False
         self.drain_phase = DrainPhase.COORDINATE
-        self.signal.begin_drain(reason, grace=grace, at=at)
-        self.signal.ends_process = self.process.role.is_owned
+        is_owned = self.process.role.is_owned
+        self.signal.begin_drain(reason, grace=grace, at=at, ends_process=is_owned)
         self._engine.in_flight.begin_drain()
         self.process.drain_began(self.signal.seconds_left)
         if self._engine.inline:
@@ -158,7 +158,7 @@ class ShutdownCoordinator:
     def _announce(self) -> None:
         blocked = self.signal.seconds
         if blocked > 1.0:
-            self.reporter.report.blocked.append(f"the event loop stood still for {blocked:.1f} s")
+            self.reporter.note_blocked(f"the event loop stood still for {blocked:.1f} s")
         self.drain_phase = DrainPhase.BOUNDARY
         self.signal.announce()
         # Detached: the task that leaves the app waits for its end.
@@ -247,8 +247,7 @@ class ShutdownCoordinator:
             self.signal.renew_grace()
 
     async def _leave(self, why: str, left_by: int | None, shield: Shield) -> None:
-        report = self.reporter.report
-        steps = CloseSteps(self._engine, self.signal, shield, self._drain_steps, report)
+        steps = CloseSteps(self._engine, self.signal, shield, self._drain_steps, self.reporter)
         write_report = partial(self.write_report, leaving=True)
         failure: BaseException | None = None
         for phase, step in (

@@ -23,7 +23,7 @@ from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.state import EndReason
 from outlast.shutdown.forecast import completion_probability
 from outlast.shutdown.remaining import executing_steps, remaining_work
-from outlast.shutdown.report import DrainReport
+from outlast.shutdown.report_builder import ReportBuilder
 from outlast.store.commands import Drain, Refused
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def _switching_quickly() -> Iterator[None]:
 class DrainSteps:
     """Stop the work of one engine, layer by layer."""
 
-    def __init__(self, engine: Engine, signal: ShutdownSignal, report: DrainReport) -> None:
+    def __init__(self, engine: Engine, signal: ShutdownSignal, reporter: ReportBuilder) -> None:
         self._engine = engine
         self._signal = signal
-        self._report = report
+        self._reporter = reporter
         self._coordinated = asyncio.Event()
         self._changed = asyncio.Event()
         self._expedited = False
@@ -79,7 +79,7 @@ class DrainSteps:
 
         It may block or fail: the other layers do not wait for it.
         """
-        engine, signal, report = self._engine, self._signal, self._report
+        engine, signal = self._engine, self._signal
         command = Drain(engine.worker.id, signal.reason, engine.in_flight.begin_drain())
         try:
             with _switching_quickly():
@@ -88,7 +88,7 @@ class DrainSteps:
                 )
         except (StoreError, Empty) as error:
             why = str(error) or "no answer"
-            report.blocked.append(f"the store did not take that this worker drains: {why}")
+            self._reporter.note_blocked(f"the store did not take that this worker drains: {why}")
             log.warning(
                 "The store could not be told that worker %s drains: %s. "
                 "Work that has not started stays claimed until the worker is deregistered.",
@@ -96,16 +96,16 @@ class DrainSteps:
                 why,
             )
         else:
-            report.layers["coordinate"] = signal.seconds
+            self._reporter.layer_ended("coordinate")
             if not isinstance(outcome, Refused):
-                report.given_back += len(outcome)
+                self._reporter.note_not_started(len(outcome))
         fields = {"event": "draining", "worker": command.worker, "reason": signal.reason}
         log.info("draining: %s", signal.reason, extra=fields)
         self._end_coordination()
 
     def skip_coordination(self, error: RuntimeError) -> None:
         """Go on without layer 1, because no thread can be started for it."""
-        self._report.blocked.append(f"no thread could be started to tell the store: {error}")
+        self._reporter.note_blocked(f"no thread could be started to tell the store: {error}")
         log.warning(
             "No thread could be started to tell the store that worker %s drains: %s. "
             "Work that has not started stays claimed until the worker is deregistered.",
@@ -247,4 +247,4 @@ class DrainSteps:
                     await engine.read(engine.store.durations, list(pairs))
                 )
             except StoreError as error:
-                self._report.blocked.append(f"the store did not say how long steps took: {error}")
+                self._reporter.note_blocked(f"the store did not say how long steps took: {error}")

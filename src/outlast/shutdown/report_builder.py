@@ -16,7 +16,7 @@ from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.state import OutcomeKind, RunOutcome
 from outlast.settings.checks import EXIT_SECONDS
 from outlast.shutdown.remaining import executing_steps, remaining_work
-from outlast.shutdown.report import DrainReport
+from outlast.shutdown.report import CleanupResult, DrainReport
 from outlast.store.commands import StoreDrainReport
 
 if TYPE_CHECKING:
@@ -52,9 +52,10 @@ class ReportBuilder:
     # -- counting
 
     def run_ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
-        """Count an execution of a run that has ended. A run that this worker has lost counts not.
+        """Count an execution of a run that has ended.
 
-        A run that another worker continues also adds its compensations and its cost.
+        A run that this worker has lost is not counted. A run that another worker continues also
+        adds its compensations and its cost.
         """
         report = self.report
         if outcome.kind in (OutcomeKind.LOST, OutcomeKind.HUNG):
@@ -84,6 +85,18 @@ class ReportBuilder:
         """Count a batch that has ended before the drain was over."""
         if scope.kind in ("each", "map") and not self._signal.finished.done():
             self.report.completed += 1
+
+    def note_not_started(self, count: int) -> None:
+        """Count runs and items that were released before they had started."""
+        self.report.given_back += count
+
+    def note_blocked(self, why: str) -> None:
+        """Note what delays the drain."""
+        self.report.blocked.append(why)
+
+    def note_cleanup(self, results: list[CleanupResult]) -> None:
+        """Note the results of the clean-up hooks and of the lifespan."""
+        self.report.cleanup = results
 
     def layer_ended(self, layer: str) -> None:
         """Note the time at which a layer of the drain ended."""
