@@ -9,6 +9,7 @@ from outlast.tools.doctor import (
     grace,
     local_checks,
     manifest_checks,
+    manifest_rollout,
     manifest_stores,
     processes,
     servers,
@@ -39,7 +40,7 @@ IN_MANIFESTS: dict[str, Check] = {
     "grace": manifest_checks.grace,
     "lease": manifest_checks.lease,
     "signals": manifest_checks.signals,
-    "rollout": manifest_checks.rollout,
+    "rollout": manifest_rollout.rollout,
     "filesystem": manifest_stores.filesystem,
     "redis": manifest_stores.redis,
     "http": manifest_checks.http,
@@ -61,7 +62,7 @@ def examine(facts: Facts, checks: dict[str, Check]) -> list[Finding]:
                 note(
                     name,
                     f"this check could not be made: {type(failure).__name__}: {failure}",
-                    "Tell the makers of Outlast.",
+                    "Please report this as a bug of Outlast.",
                 )
             )
     return found
