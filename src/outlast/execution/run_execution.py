@@ -157,16 +157,12 @@ class RunExecution:
     # -- states
 
     @property
-    def is_active(self) -> bool:
-        """Return whether this execution replays or is live, so that its calls do not raise."""
-        return self.state <= ExecutionState.LIVE
-
-    @property
     def is_replaying(self) -> bool:
         return self.state is ExecutionState.REPLAYING
 
     def _enter(self, state: ExecutionState) -> None:
-        self.state = state
+        """Move on to a later state. Ignore an earlier one: a thread may have refused a call."""
+        self.state = max(self.state, state)
 
     def go_live(self) -> None:
         """Start to execute calls: the journal is replayed."""
@@ -190,8 +186,7 @@ class RunExecution:
 
     def _stop(self, reason: EndReason) -> None:
         self.end_reason = reason
-        if self.state < ExecutionState.STOPPING:
-            self._enter(ExecutionState.STOPPING)
+        self._enter(ExecutionState.STOPPING)
 
     def diverge(self, recorded: str, asked: str) -> Diverged:
         """Stop this execution as diverged, and return the exception.
