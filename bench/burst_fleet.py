@@ -17,7 +17,7 @@ from typing import Any
 from outlast import Outlast, current, step, workflow
 from outlast.api.workflow import Workflow
 from outlast.engine import claimer
-from outlast.execution import step_execution
+from outlast.execution import step_runner
 from outlast.settings import Settings
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.app import _Kept
@@ -196,7 +196,7 @@ def burst(scene: Scene) -> bytes:
 def recovery(scene: Scene, image: bytes, settings: dict[str, float]) -> Outcome:
     """A new fleet on that store, until everything has ended."""
     claimer._chance.seed(scene.seed)
-    step_execution._jitter.seed(scene.seed)
+    step_runner._jitter.seed(scene.seed)
     clock = VirtualClock()
     clock.advance(3_600.0)
     store = open_image(image, clock=clock)
