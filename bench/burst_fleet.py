@@ -22,6 +22,7 @@ from outlast.settings import Settings
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.app import _Kept
 from outlast.testing.clock import VirtualClock
+from outlast.testing.runtime import INLINE
 from outlast.testing.store_images import image_of, open_image
 
 LONG = 1e6
@@ -263,5 +264,5 @@ def _outcome(
 
 def _app(store: SQLiteStore, **settings: Any) -> Outlast:
     app = Outlast(_Kept(store), **OUTSIDE, **settings)
-    app._inline = True
+    app._runtime = INLINE
     return app

@@ -81,7 +81,7 @@ async def queue_runs_at(store: str) -> dict[str, float]:
             cpu, start = time.process_time(), time.perf_counter()
             runs = await app.submit_many([single(number) for number in range(COUNT)])
             await runs[-1].result()
-            while app._open.executions:
+            while app._open.in_flight.executions:
                 await asyncio.sleep(0.001)
             numbers[f"{state}runs_per_second"] = COUNT / (time.perf_counter() - start)
             numbers[f"{state}cpu_us_per_run"] = (time.process_time() - cpu) / COUNT * 1e6

@@ -10,7 +10,7 @@ from datetime import date
 import pytest
 
 from outlast import Draining, LeaseLost, Outlast, RunCancelled, SettingsError, Unrecordable
-from outlast.api.batch_run import BatchRun
+from outlast.engine.batch_run import BatchRun
 from outlast.store.commands import Release
 from outlast.testing import App
 

@@ -216,7 +216,7 @@ def test_eviction_in_the_middle_of_it_counts_neither(world):
         await app.start(orders(), id="run")
         await asyncio.sleep(1)
         engine = app._open
-        engine.executions["run"].stop(EndReason.released("test"))
+        engine.in_flight.executions["run"].stop(EndReason.released("test"))
         await asyncio.sleep(0.001)
         seen.append((engine.services.totals.committed, engine.services.totals.rolled_back))
 

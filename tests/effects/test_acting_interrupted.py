@@ -132,7 +132,7 @@ def test_outcome_of_a_lost_run_is_logged_as_an_error(world, caplog):
         await app.start(paying("rent", 5.0), id="run")
         await asyncio.sleep(1)
         steal(world, app)
-        app._engine.executions["run"].stop(EndReason.lost("another worker has it"))
+        app._engine.in_flight.executions["run"].stop(EndReason.lost("another worker has it"))
         await asyncio.sleep(10)
 
     with caplog.at_level(logging.ERROR):

@@ -174,7 +174,7 @@ def test_effects_without_compensation_take_no_memory(world, replayed):
         run = await app.start(one(), id="run")
         while outside.log.count("rest") < 1 + replayed:
             await asyncio.sleep(1)
-        journal = app._open.executions["run"].journal
+        journal = app._open.in_flight.executions["run"].journal
         assert len(journal.effect_log.records) == count + 1
         characters = kept(journal)
         with pytest.raises(ValueError, match="no"):

@@ -142,9 +142,9 @@ def test_unreadable_arguments_do_not_stop_an_undo(world):
         raise AssertionError
 
     async def main(app):
-        app._open.register_workflow(changed)
+        app._open.workflows.register(changed)
         row = world.row()
-        app._open.takeover.start(row, changed)
+        app._open.runs.takeover.start(row, changed)
         return await app.get(changed, "run").result(timeout=LONG)
 
     with pytest.raises(ValueError, match="no such luck"):

@@ -162,7 +162,7 @@ def test_worker_stays_until_both_handlers_of_a_reclaimed_item_end(tmp_path):
             await wait_until_async(lambda: len(begun) == 2)
         ends[0].set()
         await wait_until_async(
-            lambda: len([one for one in engine.consumers for _ in one.under_way]) == 1
+            lambda: len([one for one in engine.claimers.consumers for _ in one.under_way]) == 1
         )
         async with Outlast(store, signals=0) as other:
             assert [run.status for run in await other.runs(items=None)] == ["running"]

@@ -46,7 +46,7 @@ def test_run_being_started_at_close_does_not_begin_afterwards(tmp_path):
             await asyncio.sleep(0)
         await asyncio.wait([starter], timeout=WAIT_SECONDS)
         assert starter.done()
-        assert engine.executions == {}
+        assert engine.in_flight.executions == {}
         async with Outlast(store) as app:
             assert await (await app.start(one(), id="run")).result(timeout=WAIT_SECONDS) == 1
 
@@ -77,8 +77,8 @@ def test_start_after_close_is_refused(address):
     async def main() -> None:
         async with Outlast(address) as app:
             engine = app._open
-        with pytest.raises(Draining, match="on its way out"):
-            await asyncio.wait_for(engine.start(one(), "run"), WAIT_SECONDS)
+        with pytest.raises(Draining, match="is shutting down"):
+            await asyncio.wait_for(engine.runs.start(one(), "run"), WAIT_SECONDS)
 
     asyncio.run(main())
     assert done == []
@@ -281,9 +281,9 @@ def test_consumers_share_one_close_timeout(monkeypatch, address):
         async with Outlast(address, signals=0) as app:
             engine = app._open
             tasks.extend(asyncio.create_task(app.queue(name).consume(print)) for name in "abc")
-            await wait_until_async(lambda: len(engine.consumers) == 3)
+            await wait_until_async(lambda: len(engine.claimers.consumers) == 3)
             monkeypatch.setattr(Consumer, "close", closed)
-            await engine._close_consumers()
+            await engine.claimers.close_consumers(engine.shutdown.close_seconds)
             monkeypatch.undo()
         await asyncio.wait(tasks)
 

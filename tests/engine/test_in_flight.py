@@ -93,7 +93,7 @@ def test_a_drain_between_the_two_halves_of_a_start_keeps_the_fence_or_refuses_th
 def test_the_end_of_an_isolated_run_lets_others_in_even_if_its_claim_was_lost():
     ended = []
     in_flight = holding(row(1))
-    isolation = Isolation(in_flight, on_ended=lambda: ended.append(1))
+    isolation = Isolation(in_flight, None, patience=0.0, on_ended=lambda: ended.append(1))
     isolation.reserve()
     in_flight.drop(1)
     isolation.settle_reservation(1)
@@ -177,7 +177,7 @@ def test_the_next_claim_is_queued_behind_the_end_of_the_run_before_it():
                 )
             )
             assert len(done) == 1
-            assert engine.claimer.slots_used == 0
+            assert engine.claimers.own.slots.used == 0
             assert engine.in_flight.held(), "the claim lasts until its end is written"
             gate.set()
             for run in runs:
@@ -212,10 +212,10 @@ def test_a_handler_that_goes_on_after_its_ack_keeps_its_slot(outcome):
         await app.queue("q").put_many(range(4))
         consuming = asyncio.create_task(app.queue("q").consume(handle, concurrency=2))
         await asyncio.sleep(5)
-        (consumer,) = engine.consumers
-        assert (consumer.claimer.slots_used, engine.in_flight.held()) == (2, [])
+        (consumer,) = engine.claimers.consumers
+        assert (consumer.claimer.slots.used, engine.in_flight.held()) == (2, [])
         await asyncio.sleep(100)
-        assert (consumer.claimer.slots_used, engine.in_flight.held()) == (0, [])
+        assert (consumer.claimer.slots.used, engine.in_flight.held()) == (0, [])
         assert engine.in_flight.in_state(HeldState.ENDING) == []
         consuming.cancel()
         await asyncio.wait([consuming])

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from outlast import Evicted, current, step, workflow
-from outlast.engine.acquirer import RunAcquirer
-from outlast.engine.engine import Engine
+from outlast.engine.acquirer import WorkAcquirer
+from outlast.engine.execution_starter import ExecutionStarter
+from outlast.engine.store_client import StoreClient
 from outlast.store.commands import Claim, Record, RegisterWorker, Sweep
 from outlast.store.writer.group_commit import GroupCommitWriter
 
@@ -123,7 +124,7 @@ def slow_to_come_back(monkeypatch):
 def test_run_does_not_start_under_a_claim_lost_while_its_journal_is_read(
     world, monkeypatch, slow_to_come_back
 ):
-    read, pasts = Engine.read, RunAcquirer._pasts
+    read, pasts = StoreClient.read, ExecutionStarter._pasts
 
     async def reads(self, fn, *args):
         if getattr(fn, "__func__", None) is pasts:
@@ -145,14 +146,18 @@ def test_run_does_not_start_under_a_claim_lost_while_its_journal_is_read(
         other.commit([Sweep()])
         worker._report_lost(lost)
         await asyncio.sleep(1)
-        assert (worker.id, app._open.executions, done) == (lost, {}, [])
+        assert (worker.id, app._open.in_flight.executions, done) == (lost, {}, [])
         await asyncio.sleep(50)
-        assert [life.row.worker for life in app._open.executions.values()] == [worker.id] != [lost]
+        assert (
+            [life.row.worker for life in app._open.in_flight.executions.values()]
+            == [worker.id]
+            != [lost]
+        )
         assert done == ["slow 1"]
 
     world.do(first)
     done.clear()
-    monkeypatch.setattr(Engine, "read", reads)
+    monkeypatch.setattr(StoreClient, "read", reads)
     world.do(second)
 
 
@@ -160,13 +165,13 @@ def test_run_does_not_start_under_a_claim_lost_while_its_journal_is_read(
 def test_item_is_not_handled_under_a_claim_of_a_lost_worker(
     world, monkeypatch, slow_to_come_back, by_hand
 ):
-    claim = RunAcquirer.claim
+    claim = WorkAcquirer.claim
 
     async def claims(self, command, **options):
         rows = await claim(self, command, **options)
         if rows and not seen:
             seen.append("lost")
-            self._engine.worker._report_lost(command.worker)
+            self._registration._report_lost(command.worker)
         return rows
 
     async def handle(item) -> None:
@@ -186,7 +191,7 @@ def test_item_is_not_handled_under_a_claim_of_a_lost_worker(
             consumer.cancel()
         assert done == [app._open.worker.id] != [lost]
 
-    monkeypatch.setattr(RunAcquirer, "claim", claims)
+    monkeypatch.setattr(WorkAcquirer, "claim", claims)
     world.do(main)
 
 

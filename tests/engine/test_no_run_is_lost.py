@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from outlast import Outlast, RunParked, StoreUnavailable, effect, step, workflow
-from outlast.engine.engine import Engine
+from outlast.engine.isolation import Isolation
 from outlast.store.commands import Claim, Record, Sweep
 from outlast.store.protocol import CommitUnknown
 from outlast.store.sqlite.store import SQLiteStore
@@ -140,7 +140,7 @@ def test_child_is_cancelled_when_its_parent_ends_during_submission(address):
                 return {info.status for info in await app.runs(workflow="child")} <= {"cancelled"}
 
             await wait_until_true(all_ended)
-            assert app._open.executions == {}
+            assert app._open.in_flight.executions == {}
 
     asyncio.run(main())
 
@@ -148,7 +148,7 @@ def test_child_is_cancelled_when_its_parent_ends_during_submission(address):
 def test_child_that_waits_for_a_suspect_does_not_start_after_its_parent_failed(world, monkeypatch):
     """Nobody would cancel it then, nor undo what it does: it was not there when its parent ended."""
 
-    async def waits(engine: Engine, parent: str | None) -> None:
+    async def waits(isolation: Isolation, parent: str | None) -> None:
         await asyncio.sleep(5 if parent is not None else 0)
 
     @step
@@ -166,7 +166,7 @@ def test_child_that_waits_for_a_suspect_does_not_start_after_its_parent_failed(w
         await asyncio.sleep(20)
         return [run.id for run in await app.runs()]
 
-    monkeypatch.setattr(Engine, "wait_for_isolated_run", waits)
+    monkeypatch.setattr(Isolation, "wait_until_over", waits)
     assert world.do(main) == ["run"]
     assert done == []
 
@@ -227,7 +227,7 @@ def test_thread_step_is_repeated_only_after_its_cancelled_thread_ends(gate):
         async with Outlast("memory:", close_timeout=0.05) as app:
             run = await app.start(waits(), id="run")
             await wait_until_async(lambda: slow.now == 1)
-            for body in list(app._open.executions["run"].steps.tasks):
+            for body in list(app._open.in_flight.executions["run"].steps.tasks):
                 body.cancel()
             await asyncio.sleep(0.2)  # longer than close_timeout, which has no part in this
             assert await (await app.start(waits(), id="run")).info()
@@ -368,11 +368,11 @@ def test_run_that_ends_during_its_adoption_is_still_undone(tmp_path, monkeypatch
 
     async def again() -> None:
         async with Outlast(address) as app:
-            post = app._open.request_poller
+            post = app._open.runs.requests
             look = post.poll_requests
 
             async def look_slowly() -> None:
-                await wait_until_async(lambda: "r" not in app._open.executions)
+                await wait_until_async(lambda: "r" not in app._open.in_flight.executions)
                 await look()
 
             monkeypatch.setattr(post, "poll_requests", look_slowly)

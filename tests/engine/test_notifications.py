@@ -11,7 +11,8 @@ def test_single_change_notifies_at_once():
 
     async def main():
         heard = []
-        changes = ChangeNotifier(asyncio.get_running_loop(), lambda: heard.append(clock.elapsed))
+        changes = ChangeNotifier(asyncio.get_running_loop())
+        changes.subscribe(lambda: heard.append(clock.elapsed))
         for _ in range(3):
             changes.notify_threadsafe()
             await asyncio.sleep(1)
@@ -25,9 +26,8 @@ def test_burst_of_changes_notifies_at_its_start_and_after_its_end():
 
     async def main():
         heard, written, seen = [], 0, []
-        changes = ChangeNotifier(
-            asyncio.get_running_loop(), lambda: (heard.append(clock.elapsed), seen.append(written))
-        )
+        changes = ChangeNotifier(asyncio.get_running_loop())
+        changes.subscribe(lambda: (heard.append(clock.elapsed), seen.append(written)))
         for _ in range(100):
             written += 1
             changes.notify_threadsafe()
@@ -51,7 +51,8 @@ def test_change_made_during_a_notification_notifies_again():
             if len(heard) < 3:
                 changes.notify_threadsafe()
 
-        changes = ChangeNotifier(asyncio.get_running_loop(), rung)
+        changes = ChangeNotifier(asyncio.get_running_loop())
+        changes.subscribe(rung)
         changes.notify_threadsafe()
         await asyncio.sleep(1)
         return heard

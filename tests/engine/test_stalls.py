@@ -40,7 +40,7 @@ def executed(address, call, counted):
             async with asyncio.timeout(WAIT_SECONDS):
                 while True:
                     found = [one for one in stalls_of(app._open.store) if one.step == name]
-                    if found and counted in app._open.meters.stalls.counts:
+                    if found and counted in app._open.services.metrics.stalls.counts:
                         return found
                     await asyncio.sleep(0.01)
 
@@ -96,7 +96,7 @@ def test_sync_step_does_not_block_the_loop(tmp_path, caplog):
     async def main():
         async with Outlast(f"sqlite:///{tmp_path}/store.db", signals=0, stall_warn=0.2) as app:
             await (await app.start(one())).result()
-            return app._open.meters.stalls.counts
+            return app._open.services.metrics.stalls.counts
 
     assert (one.name, fetch.name) not in asyncio.run(main())
     assert slept.is_set()

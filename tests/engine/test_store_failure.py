@@ -153,13 +153,15 @@ def test_run_is_claimed_although_the_sweep_keeps_failing(world, caplog, error):
         return await run.result()
 
     assert App(failing, clock=world.clock).do(main) == ["a", "slow"]
-    said = [record for record in caplog.records if "cannot be taken up yet" in record.getMessage()]
+    said = [
+        record for record in caplog.records if "cannot be taken over yet" in record.getMessage()
+    ]
     assert 2 <= len(said) <= 6
     failing.close()
 
 
 def test_waiting_for_a_run_of_another_process_is_logged_once(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("outlast.engine.takeover.NOTICE_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("outlast.engine.claim_by_id.NOTICE_AFTER_SECONDS", 0.05)
     store = f"sqlite:///{tmp_path}/o.db"
 
     async def main() -> None:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from outlast import RunCancelled, UnknownRun, WrongStatus, receive, sleep, step, workflow
-from outlast.engine.engine import Engine
 from outlast.engine.request_poller import RequestPoller
+from outlast.engine.store_client import StoreClient
 from outlast.store.commands import Cancel
 
 broken: set[str] = set()
@@ -299,10 +299,10 @@ def test_cancellation_read_before_a_retry_does_not_cancel_the_retried_run(
         await app.start(one(), id="run")
         await asyncio.sleep(1)
         app.store.commit([Cancel("run", "enough")])
-        monkeypatch.setattr(Engine, "read", read)
-        looking = asyncio.create_task(app._open.request_poller.poll_requests())
+        monkeypatch.setattr(StoreClient, "read", read)
+        looking = asyncio.create_task(app._open.runs.requests.poll_requests())
         await asyncio.sleep(1)
-        await app._open.request_poller.poll_requests()
+        await app._open.runs.requests.poll_requests()
         await asyncio.sleep(1)
         assert app.store.run("run").status == "cancelled"
         await app.retry("run")

@@ -223,4 +223,4 @@ async def die_elsewhere(app: Any, *submissions: Any, backoff: float = 0.0) -> No
     engine.store.release_liveness(second)
     await engine.writer.execute(Sweep(backoff=backoff))
     for id in ids:
-        assert (await engine.read(engine.store.run, id)).is_suspect
+        assert (await engine.client.read(engine.store.run, id)).is_suspect

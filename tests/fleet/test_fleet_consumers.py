@@ -59,7 +59,7 @@ def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(cap
         consumer = asyncio.create_task(app.queue("q").consume(handler))
         await asyncio.sleep(1000)
         assert not engine.in_flight.held()
-        assert not next(iter(engine.consumers)).claimer.slots_used
+        assert not next(iter(engine.claimers.consumers)).claimer.slots.used
         consumer.cancel()
         await asyncio.wait([consumer])
         return attempts, await statuses(app, items=True)
@@ -136,7 +136,9 @@ def test_consumer_cancelled_while_a_thread_handles_an_item_loses_nothing(cancels
             assert len(engine.in_flight.held()) == 1, "a thread still has it"
             await engine.sweeper.tidy()
             gate.set()
-            await wait_until_async(lambda: not engine.in_flight.held() and not engine.consumers)
+            await wait_until_async(
+                lambda: not engine.in_flight.held() and not engine.claimers.consumers
+            )
             await engine.writer.execute(SetWaiting(0, 0, ()))  # what was said before is written
             assert await statuses(app, items=True) == {"q/x": "done"}
             assert await app.queue("q").claim() is None
@@ -204,7 +206,7 @@ def test_cancelled_consumer_releases_stopped_items_and_acks_finished_ones(cancel
         await asyncio.wait([consumer])
         await asyncio.sleep(10)
         assert not engine.in_flight.held()
-        assert not engine.consumers
+        assert not engine.claimers.consumers
         return await statuses(app, items=True)
 
     assert App(ramp=0).do(main) == {"q/stops": "queued", "q/ends": "done"}
@@ -225,7 +227,7 @@ def test_handler_that_raises_a_base_exception_fails_like_any_other():
         consumer = asyncio.create_task(app.queue("q").consume(handle, concurrency=1))
         await asyncio.sleep(100)
         assert not engine.in_flight.held()
-        assert not next(iter(engine.consumers)).claimer.slots_used
+        assert not next(iter(engine.claimers.consumers)).claimer.slots.used
         consumer.cancel()
         await asyncio.wait([consumer])
         return await statuses(app, items=None)

@@ -28,7 +28,7 @@ def test_nothing_runs_beside_a_suspect_until_it_records_something():
     app = virtual(suspect_patience=50.0)
 
     async def prepare(app):
-        await die_elsewhere(app, app._open.submission(gated("suspect"), "suspect"))
+        await die_elsewhere(app, app._open.submissions.for_call(gated("suspect"), "suspect"))
 
     App(app.store, clock=app.clock).do(prepare)
 
@@ -40,7 +40,7 @@ def test_nothing_runs_beside_a_suspect_until_it_records_something():
         submitted = await app.submit(job("submitted"))
         starting = asyncio.create_task(app.start(job("started")))
         assert await app.queue("q").claim(wait=20) is None
-        assert (begun, list(app._open.executions)) == (["suspect"], ["suspect"])
+        assert (begun, list(app._open.in_flight.executions)) == (["suspect"], ["suspect"])
         gates["suspect"].set()
         await app.get(gated, "suspect").result()
         assert (await app.queue("q").claim(wait=1)).payload == "item"
@@ -54,7 +54,7 @@ def test_start_waits_for_a_suspect_no_longer_than_its_patience():
     app = virtual(suspect_patience=50.0)
 
     async def prepare(app):
-        await die_elsewhere(app, app._open.submission(gated("suspect"), "suspect"))
+        await die_elsewhere(app, app._open.submissions.for_call(gated("suspect"), "suspect"))
 
     App(app.store, clock=app.clock).do(prepare)
 
@@ -76,7 +76,7 @@ def test_suspect_child_runs_beside_its_waiting_parent():
             engine = app._open
             run = await app.submit(family(), id="family")
             await wait_until_async(lambda: begun == ["family"])
-            child = engine.submission(job("child"), "family/job#1")
+            child = engine.submissions.for_call(job("child"), "family/job#1")
             await die_elsewhere(app, child._replace(parent="family"))
             gates["family"].set()
             assert await run.result(timeout=WAIT_SECONDS) == "child"
@@ -94,7 +94,7 @@ def test_suspect_runs_beside_others_where_a_worker_never_gets_idle():
         await app.submit(agent(), id="agent")
         while "turn 0" not in begun:
             await asyncio.sleep(0.01)
-        await die_elsewhere(app, engine.submission(job("suspect"), "suspect"))
+        await die_elsewhere(app, engine.submissions.for_call(job("suspect"), "suspect"))
         while not engine.isolation.suspends_claims:
             await asyncio.sleep(0.01)
         late = await app.submit(job("late"))
@@ -102,7 +102,7 @@ def test_suspect_runs_beside_others_where_a_worker_never_gets_idle():
         assert await late.result(timeout=100) == "late"
         while engine.isolation.suspends_claims:
             await asyncio.sleep(0.01)
-        assert list(engine.executions) == ["agent"]
+        assert list(engine.in_flight.executions) == ["agent"]
 
     virtual(suspect_patience=1.0).do(main)
     assert begun.index("suspect") < begun.index("late"), "nothing is claimed while it makes room"
@@ -118,13 +118,13 @@ def test_run_submitted_beside_a_suspect_item_is_claimed_when_the_item_ends():
 
         async with worker(**RARELY) as app:
             engine = app._open
-            submission = engine.build_submit("q/x", ITEM, plain.encode(1), queue="q")
+            submission = engine.submissions.build("q/x", ITEM, plain.encode(1), queue="q")
             await die_elsewhere(app, submission)
             consumer = asyncio.create_task(app.queue("q").consume(handle))
             await wait_until_async(lambda: begun == ["x"])
             assert engine.in_flight.is_held(engine.isolation.fence)
             run = await app.submit(job("run"))
-            await until_idle(app, engine.claimer)
+            await until_idle(app, engine.claimers.own)
             assert begun == ["x"]
             gate.set()
             assert await run.result(timeout=WAIT_SECONDS) == "run"

@@ -38,7 +38,7 @@ def test_unreadable_journal_parks_its_run_and_no_other(tmp_path):
                 "went"
             ] * 3
             await wait_until_async(lambda: parked == ["r0"] and not engine.in_flight.held())
-            assert not engine.claimer.slots_used
+            assert not engine.claimers.own.slots.used
             info = await app.get(letter, "r0").info()
             assert info.status == "parked"
             assert "journal cannot be read" in info.reason

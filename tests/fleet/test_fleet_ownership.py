@@ -18,7 +18,7 @@ def test_run_submitted_and_started_at_once_is_executed_once():
 
             def claim_now():
                 engine.isolation.stop_yielding("this test")
-                engine.claimer.wake()
+                engine.claimers.own.wake()
 
             def run_once_claimed(id):
                 """Who takes the run over looks when the claimer has it and does not know yet."""
@@ -50,7 +50,7 @@ def test_run_submitted_and_started_at_once_is_executed_once():
             assert await started.result(timeout=WAIT_SECONDS) == "r"
             assert looked.is_set()
             await wait_until_async(
-                lambda: not engine.in_flight.held() and not engine.claimer.slots_used
+                lambda: not engine.in_flight.held() and not engine.claimers.own.slots.used
             )
 
     asyncio.run(main())
@@ -79,7 +79,7 @@ def test_run_is_not_executed_again_while_a_thread_of_it_still_executes():
                 "c",
             ]
             await wait_until_async(lambda: not engine.in_flight.held())
-            assert not engine.claimer.slots_used
+            assert not engine.claimers.own.slots.used
 
     asyncio.run(main())
     assert sorted(begun) == ["a", "a", "b", "c"], (
@@ -94,11 +94,13 @@ def test_worker_whose_claim_is_refused_drops_its_runs():
         engine = app._open
         run = await app.submit(job("long", 1000), id="long")
         await asyncio.sleep(1)
-        (old,) = engine.executions.values()
+        (old,) = engine.in_flight.executions.values()
         await engine.writer.execute(DeregisterWorker(engine.worker.id))
         assert await (await app.submit(job("short"))).result(timeout=5) == "short"
         assert old.end_reason is not None
-        assert {life.row.worker for life in engine.executions.values()} <= {engine.worker.id}
+        assert {life.row.worker for life in engine.in_flight.executions.values()} <= {
+            engine.worker.id
+        }
         return await run.result()
 
     assert virtual().do(main) == "long"

@@ -63,7 +63,7 @@ async def with_two_runs_in_hand(app) -> None:
 def test_busy_worker_makes_room_for_a_suspect_at_once_where_no_worker_is_idle():
     async def main(app):
         await with_two_runs_in_hand(app)
-        await die_elsewhere(app, app._open.submission(job("suspect"), "suspect"))
+        await die_elsewhere(app, app._open.submissions.for_call(job("suspect"), "suspect"))
         await asyncio.sleep(1)
         late = await app.submit(job("late"))
         await asyncio.sleep(5)
@@ -84,7 +84,7 @@ def test_busy_worker_leaves_a_suspect_to_an_idle_one_and_makes_room_when_its_pat
             RegisterWorker("idle", "host", 1, 1e6, ("default",), ("job",), 5)
         )
         await with_two_runs_in_hand(app)
-        await die_elsewhere(app, engine.submission(job("suspect"), "suspect"))
+        await die_elsewhere(app, engine.submissions.for_call(job("suspect"), "suspect"))
         await asyncio.sleep(1)
         late = await app.submit(job("late"))
         assert await late.result(timeout=10) == "late"
@@ -101,7 +101,9 @@ def test_suspect_that_came_due_while_no_worker_lived_goes_first_on_a_new_one():
 
     async def prepare(app):
         await app.submit(job("other"))
-        await die_elsewhere(app, app._open.submission(gated("suspect"), "suspect"), backoff=5.0)
+        await die_elsewhere(
+            app, app._open.submissions.for_call(gated("suspect"), "suspect"), backoff=5.0
+        )
         await asyncio.sleep(10)
 
     App(app.store, clock=app.clock).do(prepare)
@@ -120,7 +122,7 @@ def test_worker_that_executed_a_suspect_takes_the_next_one_before_other_work():
 
     async def prepare(app):
         for id in ("one", "two"):
-            await die_elsewhere(app, app._open.submission(gated(id), id))
+            await die_elsewhere(app, app._open.submissions.for_call(gated(id), id))
         await app.submit(job("other"))
 
     App(app.store, clock=app.clock).do(prepare)
@@ -141,7 +143,7 @@ def test_suspect_that_recorded_something_no_longer_keeps_other_work_away():
     app = worker()
 
     async def prepare(app):
-        await die_elsewhere(app, app._open.submission(gated("suspect"), "suspect"))
+        await die_elsewhere(app, app._open.submissions.for_call(gated("suspect"), "suspect"))
         await app.submit(job("other"))
 
     App(app.store, clock=app.clock).do(prepare)
@@ -165,7 +167,7 @@ def test_new_worker_takes_over_several_runs_of_a_dead_one_at_once():
         for number in range(FIRST_SLOTS):
             label = f"r{number}"
             await engine.writer.execute(
-                engine.submission(gated(label), label)._replace(worker="dead")
+                engine.submissions.for_call(gated(label), label)._replace(worker="dead")
             )
         engine.store.release_liveness("dead")
         await engine.writer.execute(Sweep())

@@ -41,7 +41,7 @@ def test_run_that_ends_frees_its_place_in_a_limited_queue():
             first = await app.start(gated("first"))
             await wait_until_async(lambda: begun == ["first"])
             second = await app.submit(job("second"))
-            await until_idle(app, app._open.claimer)
+            await until_idle(app, app._open.claimers.own)
             gates["first"].set()
             await first.result(timeout=WAIT_SECONDS)
             assert await second.result(timeout=WAIT_SECONDS) == "second"
@@ -61,8 +61,8 @@ def test_ack_frees_its_place_in_a_limited_queue_for_other_processes(tmp_path):
             await one.queue("q").put_many([1, 2])
             item = await one.queue("q").claim()
             consumer = asyncio.create_task(other.queue("q").consume(handle))
-            await wait_until_async(lambda: other._open.consumers)
-            await until_idle(other, next(iter(other._open.consumers)).claimer)
+            await wait_until_async(lambda: other._open.claimers.consumers)
+            await until_idle(other, next(iter(other._open.claimers.consumers)).claimer)
             assert begun == []
             await item.ack()
             await wait_until_async(lambda: begun == [2])
@@ -142,8 +142,8 @@ def test_other_slots_are_filled_when_new_work_has_its_turn():
     App(app.store, clock=app.clock).do(prepare)
 
     async def main(app):
-        app._open.claimer.pacer._claims = 4
+        app._open.claimers.own.pacer._claims = 4
         await asyncio.sleep(10)
-        return begun[0], sorted(app._open.executions)
+        return begun[0], sorted(app._open.in_flight.executions)
 
     assert app.do(main) == ("new", ["a", "b", "c", "new"])

@@ -27,6 +27,7 @@ from outlast import (
 from outlast.store.commands import Claim, Release
 from outlast.store.rows import SUSPECT_DEATHS
 from outlast.testing import App
+from outlast.testing.runtime import INLINE
 
 
 def test_submitted_run_is_executed_by_a_worker():
@@ -105,7 +106,7 @@ def test_unknown_workflows_wait_and_are_reported(caplog):
         await app.submit(job("known"))
         # Submitted by a program with newer code.
         newer = Outlast(app._store)
-        newer._inline = True
+        newer._runtime = INLINE
         async with newer:
             await newer.submit(strange("x"), id="strange")
         await asyncio.sleep(10)
@@ -123,7 +124,7 @@ def test_sleeping_run_is_released_and_claimed_when_due():
         held = (await app.workers())[0].held
         waiting = (await app.queues())[0].waiting
         await asyncio.gather(*[run.result() for run in runs])
-        return held, waiting, app._open.claimer.slots_used, app._open.executions
+        return held, waiting, app._open.claimers.own.slots.used, app._open.in_flight.executions
 
     assert worker(concurrency=5).do(main) == (0, 50, 0, {})
     assert done.count("before") == done.count("after") == 50
@@ -195,7 +196,7 @@ def test_worker_with_a_suspect_claims_nothing_until_it_records_something():
         run = app.get(job, "suspect")
         others = await app.submit_many([job(str(number), 5) for number in range(5)])
         for _ in range(40):
-            held.append((app._open.isolation.fence, list(app._open.executions)))
+            held.append((app._open.isolation.fence, list(app._open.in_flight.executions)))
             await asyncio.sleep(0.05)
         for other in [run, *others]:
             await other.result()

@@ -169,9 +169,9 @@ def test_a_replaying_run_starts_nothing(world):
 
     async def main(app):
         await app.start(long(), id="run")
-        while "run" not in app._open.executions:
+        while "run" not in app._open.in_flight.executions:
             await asyncio.sleep(0)
-        assert app._open.executions["run"].is_replaying
+        assert app._open.in_flight.executions["run"].is_replaying
         return await app.drain("test")
 
     report = world.do(main)
@@ -192,7 +192,7 @@ def test_a_run_that_catches_up_in_the_drain_starts_no_gathered_step(world):
 
     async def main(app):
         await app.start(flow(), id="run")
-        while "run" not in app._open.executions:
+        while "run" not in app._open.in_flight.executions:
             await asyncio.sleep(0)
         return await app.drain("test")
 

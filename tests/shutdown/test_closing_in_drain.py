@@ -51,7 +51,7 @@ def test_a_signal_after_the_drain_ends_the_wait_for_another_process():
             await asyncio.sleep(0.1)  # its grace is over
             assert not waiting.done()
             signal.raise_signal(signal.SIGTERM)
-            with pytest.raises(Draining, match="another's"):
+            with pytest.raises(Draining, match="executing in another process"):
                 await asyncio.wait_for(waiting, WAIT_SECONDS)
 
     before = signal.signal(signal.SIGTERM, lambda *_: seen.append("the program's own handler"))

@@ -172,7 +172,7 @@ def test_a_sync_workflow_that_computes_past_the_drain_keeps_its_run(address):
             report = await app.drain("test", grace=1)
             held = app._open.store.run("run").worker is not None
             gate.set()
-            await wait_until_async(lambda: not app._open.executions)
+            await wait_until_async(lambda: not app._open.in_flight.executions)
             return (
                 report.reason,
                 held,

@@ -213,7 +213,7 @@ def test_an_inner_step_does_not_end_the_progress_of_its_outer_step(world):
     async def main(app):
         await app.start(flow(), id="run")
         await asyncio.sleep(0.2)
-        (body,) = app._open.executions["run"].steps.tasks.values()
+        (body,) = app._open.in_flight.executions["run"].steps.tasks.values()
         assert body.can_save
         await app.drain("test", grace=4)
         return app.store.progress(app.store.run("run").pk)

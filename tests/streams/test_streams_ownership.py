@@ -256,7 +256,9 @@ def test_stream_that_would_lose_everything_does_not_count_as_one_that_can_be_sto
         for by in WAYS:
             await app.start(ask(by), id=by)
         await asyncio.sleep(3.5)
-        bodies = {by: next(iter(app._open.executions[by].steps.tasks.values())) for by in WAYS}
+        bodies = {
+            by: next(iter(app._open.in_flight.executions[by].steps.tasks.values())) for by in WAYS
+        }
         return {by: body.can_save for by, body in bodies.items()}
 
     assert world.do(main) == {"restart": False, "prefill": True, "cursor": True}

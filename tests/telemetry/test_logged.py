@@ -392,7 +392,7 @@ def test_failure_after_close_is_logged_without_its_message(world, heard):
         raise LookupError(card)
 
     async def first(app):
-        app._open.run_after_close(late(SECRET))
+        app._open.background.run_after_close(late(SECRET))
         await asyncio.sleep(0.1)
 
     world.do(first)
@@ -429,16 +429,14 @@ def test_dead_letter_is_logged_although_the_store_is_away(tmp_path, heard, monke
             await wait_until_async(lambda: called)
             (counter,) = [
                 one
-                for one in app._open.meters.counters
+                for one in app._open.services.metrics.counters
                 if one.metric.name == "outlast_dead_letters_total"
             ]
             assert counter.counts[("mail",)] == 1
 
     asyncio.run(main())
     assert called[0].status == "dead" and store.times == 0
-    at_once = (
-        "mail/one is a dead letter; why is told when the store answers again: the disk is away"
-    )
+    at_once = "mail/one is a dead letter. The reason follows when the store answers again: the disk is away"
     messages = [record.getMessage() for record in heard.records]
     assert messages.count(at_once) == 1
     assert any(message.startswith("item mail/one is a dead letter: ") for message in messages)

@@ -97,7 +97,7 @@ def after(world, *calls, then=()):
     async def main(app):
         for number, call in enumerate(calls):
             run = await app.start(call, id=f"run-{number}")
-            await app._open.wait_until_ended(run.id)
+            await app._open.runs.wait_until_ended(run.id)
         await asyncio.sleep(0.01)  # hooks
         return {metric.name: numbers(app, metric.name) for metric in names.METRICS}
 
@@ -339,7 +339,7 @@ def test_disabled_metrics_count_and_export_nothing(world):
         app.status_provider.refresh()
         return (
             list(app.status_provider.samples()),
-            app._open.meters.steps.counts,
+            app._open.services.metrics.steps.counts,
             app._open.writer.commits,
         )
 

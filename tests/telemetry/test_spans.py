@@ -190,7 +190,7 @@ def test_later_life_of_a_child_keeps_its_link(world, sent):
     started = sent.one("start slow_child")
 
     async def main(app):
-        assert app._open.executions == {}
+        assert app._open.in_flight.executions == {}
         return await (await app.start(slow_child(), id="run/slow_child#1")).result()
 
     assert world.do(main) == "child"
@@ -416,7 +416,7 @@ def test_refused_start_span_names_the_error(world, sent):
 
     async def main(app):
         await (await app.start(two(), id="run")).result()
-        app._open.workflows.clear()
+        app._open.workflows._workflows.clear()
         with pytest.raises(Conflict):
             await app.start(other(SECRET), id="run")
 
@@ -487,7 +487,7 @@ def test_store_calls_are_outside_the_trace(tmp_path, sent):
                     return _real(*args)
 
                 setattr(store, name, spied)
-            app._open.writer._on_loop._try_commit = store.try_commit
+            app._open.writer._try = store.try_commit
             with own().start_as_current_span("GET /report"):
                 await (await app.start(two(), id="run")).result()
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from outlast.api.batch_run import BatchRun
 from outlast.api.item_source import ItemSource, Lookup, Source
 from outlast.api.progress_line import ProgressLine
 from outlast.codec.identifiers import check_id
@@ -37,9 +36,11 @@ class Each(AsyncIterator[T], Generic[T]):
         key: Callable[[T], str] | None,
     ) -> None:
         check_id(id, engine.settings.id_length_max, "run id")
-        self._engine, self._id = engine, id
-        self._batch_run = BatchRun(engine, id, "each")
-        self._source = Source(self._batch_run, items, key)
+        self._loop = engine.loop
+        self._scopes = engine.active_scopes
+        self._id = id
+        self._batch_run = engine.batches.build(id, "each")
+        self._source = Source(self._batch_run, items, key, engine.settings.id_length_max)
         self._progress_line = ProgressLine(id, self._source.total)
         self._todo: deque[Lookup[T]] = deque()
         self._pulling: asyncio.Task[list[Lookup[T]]] | None = None
@@ -82,7 +83,7 @@ class Each(AsyncIterator[T], Generic[T]):
             # The drain also waits until the run is released.
             if batch_run.stopping:
                 raise batch_run.draining()
-            self._engine.active_scopes.leave(self._token)
+            self._scopes.leave(self._token)
         await batch_run.check_cancelled()
         while not self._todo:
             found = await self._ahead()
@@ -95,14 +96,14 @@ class Each(AsyncIterator[T], Generic[T]):
             raise batch_run.draining()
         found_one = self._todo.popleft()
         self._under_way = batch_run.note("done", found_one.key)
-        self._token = self._engine.active_scopes.enter("each", self._id, thread=self.thread)
+        self._token = self._scopes.enter("each", self._id, thread=self.thread)
         return found_one.item
 
     async def _ahead(self) -> list[Lookup[T]]:
         """Return the next batch. Raise Draining if a drain begins first."""
         if self._batch_run.stopping:
             raise self._batch_run.draining()
-        self._pulling = self._engine.loop.create_task(self._source.batch())
+        self._pulling = self._loop.create_task(self._source.batch())
         found = await self._batch_run.unless_draining(self._pulling)
         self._pulling = None
         return found
@@ -120,7 +121,7 @@ class Each(AsyncIterator[T], Generic[T]):
         if not self._over:
             self._over = True
             self._batch_run.leave(why)
-            self._engine.active_scopes.leave(self._token)
+            self._scopes.leave(self._token)
             self._progress_line.close()
             self._source.close()
             if self._pulling is not None:
@@ -133,7 +134,7 @@ class Each(AsyncIterator[T], Generic[T]):
         """
         if not getattr(self, "_over", True):
             self._progress_line.close()
-            loop = self._engine.loop
+            loop = self._loop
             if asyncio._get_running_loop() is loop:
                 self._leave("its loop was left")
             else:

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from outlast.api.batch_run import BatchRun
 from outlast.codec.identifiers import check_id
+from outlast.engine.batch_run import BatchRun
 
 T = TypeVar("T")
 
@@ -120,9 +120,11 @@ class Source(Generic[T]):
         batch_run: BatchRun,
         items: Iterable[T] | AsyncIterable[T] | ItemSource[T],
         key: Callable[[T], str] | None,
+        key_length_max: int,
     ) -> None:
-        self._batch_run, self._pull = batch_run, pulling(items)
-        self._keys = Keys(key, batch_run.engine.settings.id_length_max)
+        self._batch_run = batch_run
+        self._pull = pulling(items)
+        self._keys = Keys(key, key_length_max)
         self.total = total_of(items)
         self._size = 1
         self._begun = False

@@ -11,13 +11,13 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from outlast.api.batch_run import BatchRun
 from outlast.api.item_source import ItemSource, Lookup, Source
 from outlast.api.progress_line import ProgressLine
 from outlast.codec.codecs import codec_for
 from outlast.codec.identifiers import check_id
 from outlast.errors import SettingsError, Unrecordable
 from outlast.execution.step_execution import BODY
+from outlast.settings.limits import check_size
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
@@ -43,11 +43,14 @@ class MapJob(Generic[T]):
         check_id(id, engine.settings.id_length_max, "run id")
         if not callable(fn):
             raise TypeError(f"map() takes a function first, not {fn!r}.")
-        self._engine, self._fn, self._id = engine, fn, id
-        self._is_async, self._codec = is_async(fn), codec_for(returned_by(fn))
+        self._engine = engine
+        self._fn = fn
+        self._id = id
+        self._is_async = is_async(fn)
+        self._codec = codec_for(returned_by(fn))
         self._concurrency = check_concurrency(concurrency) or engine.settings.concurrency
-        self._batch_run = BatchRun(engine, id, "map", parent=parent)
-        self._source = Source(self._batch_run, items, key)
+        self._batch_run = engine.batches.build(id, "map", parent)
+        self._source = Source(self._batch_run, items, key, engine.settings.id_length_max)
         self._progress_line = ProgressLine(id, self._source.total)
         self._results: dict[str, Any] = {}
         """By key, in item order. Items in flight have a placeholder."""
@@ -175,7 +178,7 @@ class MapJob(Generic[T]):
             raise Unrecordable(
                 f"the result of item {key!r} in map {self._id!r}: {error}"
             ) from error.__cause__
-        self._engine.check_size(text, f"the result of item {key!r} in map {self._id!r}")
+        check_size(self._engine.settings, text, f"the result of item {key!r} in map {self._id!r}")
         await self._batch_run.write(self._batch_run.note("done", key, text))
         self._results[key] = value
         self._progress_line.add()
@@ -183,7 +186,7 @@ class MapJob(Generic[T]):
     async def _call(self, item: T) -> Any:
         if self._is_async:
             return await self._fn(item)
-        thread = self._engine.pool.run(self._engine.loop, copy_context(), self._fn, item)
+        thread = self._engine.background.start_thread(copy_context(), self._fn, item)
         self._threads.add(thread)
         thread.add_done_callback(self._thread_ended)
         value = await asyncio.shield(thread)

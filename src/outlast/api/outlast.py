@@ -39,8 +39,9 @@ from outlast.engine.engine import Engine
 from outlast.engine.hooks import Hook
 from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.retry import retry
+from outlast.engine.runtime import Runtime
 from outlast.engine.sessions import prune_sessions
-from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, enqueue, joins
+from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, joins
 from outlast.errors import (
     Draining,
     LimitExceeded,
@@ -128,7 +129,7 @@ class Outlast:
         self._coordinator: ShutdownCoordinator | None = None
         """Shuts down the current opening, or the last one."""
         self._status: AppStatus | None = None
-        self._inline = False
+        self._runtime = Runtime()
         self._leaving = "the program closed Outlast"
         """The reason that runs released at close are given."""
         self._say_waiting: Callable[[str], None] | None = None
@@ -182,13 +183,12 @@ class Outlast:
         queues = _queue_names(self.settings.queues)
         store = self._store or store_at(self._loaded.address(), heartbeat=self.settings.heartbeat)
         loop = asyncio.get_running_loop()
-        shutdown = ShutdownSignal(self.settings, loop, loop.time if self._inline else None)
+        shutdown = ShutdownSignal(self.settings, loop, None if self._runtime.threads else loop.time)
         engine = Engine(
-            store, self.settings, loop, shutdown, inline=self._inline, hooks=self._hooks
+            store, self.settings, loop, shutdown, runtime=self._runtime, hooks=self._hooks
         )
-        engine.report_waiting = self._say_waiting or engine.report_waiting
         for workflow in self._workflows:
-            engine.register_workflow(workflow)
+            engine.workflows.register(workflow)
         if self._worker:
             _warn_of_patterns(queues)
             engine.worker.queues, engine.worker.workflows = queues, tuple(engine.workflows)
@@ -207,7 +207,7 @@ class Outlast:
         )
         engine.subscribe(coordinator)
         try:
-            await engine.open()
+            await engine.open(self._say_waiting)
         except BaseException:
             coordinator.abandon_opening()
             raise
@@ -230,7 +230,7 @@ class Outlast:
         return self
 
     def _http_server(self) -> Server | None:
-        if self._inline or not self.settings.http:
+        if not self._runtime.threads or not self.settings.http:
             return None
         from outlast.http import Server
 
@@ -342,7 +342,7 @@ class Outlast:
     async def drains(self, *, limit: int = 20) -> list[DrainReport]:
         """Return the latest drains of all workers, newest first."""
         engine = self._open
-        return [DrainReport.of(row) for row in await engine.read(engine.store.drains, limit)]
+        return [DrainReport.of(row) for row in await engine.client.read(engine.store.drains, limit)]
 
     @property
     def status_provider(self) -> AppStatus:
@@ -368,7 +368,7 @@ class Outlast:
         """
         engine, id = self._open, self._id(id)
         check_on_conflict(on_conflict)
-        await engine.start(call, id, on_conflict=on_conflict)
+        await engine.runs.start(call, id, on_conflict=on_conflict)
         return Run(engine, id, call.workflow)
 
     async def submit(
@@ -419,15 +419,14 @@ class Outlast:
             raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
         check_name(queue, self.settings.name_length_max, "queue name")
         commands = [
-            engine.submission(call, id, queue=queue, priority=priority, delay=delay)
+            engine.submissions.for_call(call, id, queue=queue, priority=priority, delay=delay)
             for call, id in zip(calls, names, strict=True)
         ]
-        with engine.spans.starting(
+        with engine.services.spans.starting(
             "submit", commands[0].workflow if commands else "nothing"
         ) as link:
             of = {command.token: call for command, call in zip(commands, calls, strict=True)}
-            outcomes = await enqueue(
-                engine,
+            outcomes = await engine.submissions.enqueue(
                 commands,
                 wait,
                 lambda workflow, args, command: joins(
@@ -451,13 +450,13 @@ class Outlast:
     async def queues(self) -> list[QueueInfo]:
         """Return every queue with its contents and limits."""
         engine = self._open
-        return [QueueInfo.of(row) for row in await engine.read(engine.store.queues)]
+        return [QueueInfo.of(row) for row in await engine.client.read(engine.store.queues)]
 
     async def workers(self) -> list[WorkerInfo]:
         """Return every process that has the store open for work."""
         engine = self._open
-        dead = set(await engine.read(engine.store.dead_workers))
-        rows = await engine.read(engine.store.workers)
+        dead = set(await engine.client.read(engine.store.dead_workers))
+        rows = await engine.client.read(engine.store.workers)
         return [WorkerInfo.of(row, seems_dead=row.id in dead) for row in rows]
 
     # -- plain scripts
@@ -566,7 +565,7 @@ class Outlast:
     def get(self, workflow: Workflow[..., R], id: str) -> Run[R]:
         """Return the run with this id. The workflow gives its result a type."""
         engine = self._open
-        engine.register_workflow(workflow)
+        engine.workflows.register(workflow)
         return Run(engine, self._id(id), workflow)
 
     async def result(self, id: str, timeout: float | None = None) -> Any:
@@ -577,7 +576,7 @@ class Outlast:
         engine = self._open
         await self._row(id)
         async with asyncio.timeout(timeout):
-            end = await engine.wait_until_ended(id)
+            end = await engine.runs.wait_until_ended(id)
         return conclude(id, end, plain)
 
     async def runs(
@@ -615,12 +614,12 @@ class Outlast:
             created_after=None if newer_than is None else now - _seconds(newer_than),
             limit=limit,
         )
-        return [RunInfo.of(row) for row in await engine.read(engine.store.runs, query)]
+        return [RunInfo.of(row) for row in await engine.client.read(engine.store.runs, query)]
 
     async def journal(self, id: str) -> list[Entry]:
         """Return every journal entry of a run, in order."""
         engine, row = self._open, await self._row(id)
-        return await engine.read(whole_journal, engine.store, row.pk)
+        return await engine.client.read(whole_journal, engine.store, row.pk)
 
     # -- acting on runs
 
@@ -660,7 +659,7 @@ class Outlast:
         """
         self._id(id)
         why = why.encode(errors="backslashreplace").decode()[: self.settings.error_text_max]
-        status: str = self._done(id, await self._open.cancel(id, why), "cancelled")
+        status: str = self._done(id, await self._open.runs.cancel(id, why), "cancelled")
         return status
 
     async def retry(self, id: str) -> None:
@@ -717,7 +716,7 @@ class Outlast:
     async def effects(self, id: str) -> list[EffectInfo]:
         """Return the effects that a run performed or intended to perform, oldest first."""
         engine, row = self._open, await self._row(id)
-        effect_log, _ = await engine.read(effect_log_of, engine, row)
+        effect_log, _ = await engine.client.read(effect_log_of, engine, row)
         return EffectInfo.of(effect_log)
 
     async def prune(
@@ -766,7 +765,7 @@ class Outlast:
 
     async def _row(self, id: str) -> RunRow:
         engine = self._open
-        row = await engine.read(engine.store.run, self._id(id))
+        row = await engine.client.read(engine.store.run, self._id(id))
         if row is None:
             raise UnknownRun(id)
         return row
@@ -818,7 +817,7 @@ def run(
 
     async def ended(app: Outlast) -> tuple[str, RunOutcome]:
         run = await app.start(call, id=id, on_conflict=on_conflict)
-        return run.id, await app._open.wait_until_ended(run.id)
+        return run.id, await app._open.runs.wait_until_ended(run.id)
 
     try:
         run_id, end = asyncio.run(main())
@@ -843,8 +842,10 @@ def run(
 def _say_waiting(engine: Engine) -> None:
     """Tell a person at the terminal or reading the pod's log what the process waits for."""
     shutdown = engine.shutdown
-    if engine.executions:
-        steps = f"{len(engine.executions)} run" + ("s" if len(engine.executions) > 1 else "")
+    if engine.in_flight.executions:
+        steps = f"{len(engine.in_flight.executions)} run" + (
+            "s" if len(engine.in_flight.executions) > 1 else ""
+        )
         _say(
             f"{shutdown.reason}: {steps} under way; steps have "
             f"{shutdown.step_seconds_left:.0f} s to end. A second Ctrl-C leaves at once."

@@ -6,9 +6,7 @@ id.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +15,15 @@ from outlast.api.step import StepBase
 from outlast.api.workflow import Workflow
 from outlast.codec import plain
 from outlast.codec.identifiers import check_id, new_ids
-from outlast.engine.consumer import Consumer
-from outlast.engine.submission import enqueue
-from outlast.errors import Conflict, Draining, SettingsError, StoreError
-from outlast.store.commands import ITEM, Claim, SetQueueLimits, Submit
-from outlast.store.rows import RunRow
+from outlast.errors import Conflict, Draining, SettingsError
+from outlast.settings.limits import check_size
+from outlast.store.commands import ITEM, SetQueueLimits, Submit
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
 
 Handler = Callable[[Item], Awaitable[Any] | Any]
 UNCHANGED: Any = object()
-LOOK_SECONDS = 0.25
-"""Seconds between polls while an item is there but cannot be claimed yet."""
 
 
 class Queue:
@@ -55,9 +49,8 @@ class Queue:
         Conflict if the id is in the queue with another payload.
         """
         ids = None if id is None else [id]
-        return (await self.put_many([payload], ids=ids, priority=priority, delay=delay, wait=wait))[
-            0
-        ]
+        names = await self.put_many([payload], ids=ids, priority=priority, delay=delay, wait=wait)
+        return names[0]
 
     async def put_many(
         self,
@@ -81,12 +74,13 @@ class Queue:
             raise ValueError(f"{len(texts)} payloads need as many ids, not {len(names)}.")
         commands: list[Submit] = []
         for name, text in zip(names, texts, strict=True):
-            engine.check_size(text, f"the payload of item {name!r}")
+            check_size(engine.settings, text, f"the payload of item {name!r}")
             id = self._id(engine, name)
-            commands.append(
-                engine.build_submit(id, ITEM, text, queue=self.name, priority=priority, delay=delay)
+            command = engine.submissions.build(
+                id, ITEM, text, queue=self.name, priority=priority, delay=delay
             )
-        outcomes = await enqueue(engine, commands, wait)
+            commands.append(command)
+        outcomes = await engine.submissions.enqueue(commands, wait)
         for command, outcome in zip(commands, outcomes, strict=True):
             row = outcome.row
             if row is not None and (row.workflow, row.args) != (ITEM, command.args):
@@ -101,52 +95,7 @@ class Queue:
 
         Ack or nack the item when it is processed. Raise Draining if this process is draining.
         """
-        engine = self._open()
-        until = engine.loop.time() + wait
-        engine.start_sweeping()
-        while not engine.shutdown.begun:
-            seen = engine.notifier.count
-            try:
-                row = await self._claim_one(engine)
-                alive = row is not None and engine.worker.is_alive(row.worker or "")
-                if row is not None and alive and engine.in_flight.start(row.fence, by_hand=True):
-                    return Item(engine, row, by_hand=True)
-                if row is not None:
-                    engine.acquirer.release(row, "its worker was taken for dead or drains")
-                    if not alive:
-                        # Wait until the worker is registered again.
-                        await asyncio.sleep(LOOK_SECONDS)
-                    continue
-                left = until - engine.loop.time()
-                if left <= 0:
-                    return None
-                claimable = await engine.read(engine.store.peek, (self.name,), (ITEM,))
-            except StoreError:
-                if engine.shutdown.begun:
-                    break
-                raise
-            pause = [left, engine.settings.poll]
-            if claimable.next_due is not None:
-                pause.append(max(0.0, claimable.next_due - engine.store.now()))
-            # An item came in between, or must wait until it can be claimed.
-            if claimable.ready or claimable.suspect:
-                pause.append(0.0 if claimable.overdue else LOOK_SECONDS)
-            if min(pause) > 0:
-                await engine.notifier.wait(min(pause), seen)
-        raise Draining(
-            f"this process is shutting down and claims nothing from queue {self.name!r}."
-        )
-
-    async def _claim_one(self, engine: Engine) -> RunRow | None:
-        for suspects in (False, True):
-            if engine.isolation.suspends_claims or (suspects and not engine.in_flight.is_empty()):
-                return None
-            worker, token = engine.worker.id, secrets.token_hex(8)
-            command = Claim(worker, token, (), (self.name,), (ITEM,), suspects=suspects)
-            rows = await engine.acquirer.claim(command, alone=suspects)
-            if rows:
-                return rows[0]
-        return None
+        return await self._open().items.claim(self.name, Item, wait)
 
     async def consume(self, fn: Handler, *, concurrency: int | None = None) -> None:
         """Call `fn(item)` for every item until this is cancelled or Outlast is closed.
@@ -160,7 +109,7 @@ class Queue:
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
             raise SettingsError(f"concurrency={concurrency!r} must be a whole number from 1.")
         concurrency = concurrency or engine.settings.concurrency
-        await Consumer(engine, self.name, fn, Item, concurrency).work()
+        await engine.items.consume(self.name, fn, Item, concurrency)
 
     async def size(self) -> int:
         """Return how many items and runs are ready.
@@ -168,7 +117,7 @@ class Queue:
         Delayed ones and those in progress do not count.
         """
         engine = self._open()
-        return await engine.read(engine.store.depth, self.name)
+        return await engine.client.read(engine.store.depth, self.name)
 
     async def limit(
         self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED

@@ -36,14 +36,14 @@ class Run(Generic[R]):
         after `timeout` seconds.
         """
         async with asyncio.timeout(timeout):
-            end = await self._engine.wait_until_ended(self.id)
+            end = await self._engine.runs.wait_until_ended(self.id)
         codec = self._workflow.signature.returns() if self._workflow is not None else PLAIN
         result: R = conclude(self.id, end, codec)
         return result
 
     async def info(self) -> RunInfo:
         """Return the run's current state. Raise UnknownRun if it does not exist."""
-        row = await self._engine.read(self._engine.store.run, self.id)
+        row = await self._engine.client.read(self._engine.store.run, self.id)
         if row is None:
             raise UnknownRun(self.id)
         return RunInfo.of(row)

@@ -366,7 +366,7 @@ async def list_sessions(
     found: list[SessionInfo] = []
     query = SessionQuery(space, prefix)
     while len(found) < limit:
-        rows = await engine.read(
+        rows = await engine.client.read(
             engine.store.sessions, query._replace(limit=min(PAGE, limit - len(found)))
         )
         found += map(SessionInfo.of, rows)

@@ -114,7 +114,7 @@ async def _drain_or_loss(app: Outlast) -> None:
     A supervisor then restarts the worker on the store that exists now.
     """
     drain = asyncio.ensure_future(app.wait_drain())
-    lost = app._open.sweeper.lost
+    lost = app._open.maintenance.store_lost
     try:
         await asyncio.wait((drain, lost), return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -16,17 +16,26 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 from outlast.codec.exceptions import CANCELLED, encode_error
+from outlast.engine.background import Background
+from outlast.engine.claimers import Claimers
+from outlast.engine.notifier import ChangeNotifier
+from outlast.engine.store_client import StoreClient
+from outlast.engine.sweeper import Sweeper
+from outlast.engine.workflow_registry import WorkflowRegistry
 from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
 from outlast.execution import release
 from outlast.execution.call_site import CallSite, child_id
+from outlast.execution.definitions import WorkflowCall
+from outlast.execution.run_execution import RunExecution
 from outlast.execution.state import EndReason, OutcomeKind, RunOutcome
+from outlast.settings import Settings
 from outlast.store.commands import Retry, UndoChild
 from outlast.store.rows import ENDED, RunRow
+from outlast.telemetry.error_text import redact
+from outlast.telemetry.meters import Meters
 
 if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
-    from outlast.execution.definitions import WorkflowCall
-    from outlast.execution.run_execution import RunExecution
+    from outlast.engine.runs import Runs
 
 log = logging.getLogger("outlast.replay")
 
@@ -34,8 +43,28 @@ log = logging.getLogger("outlast.replay")
 class Children:
     """Start, follow and compensate the child runs of the runs that execute here."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        runs: Runs,
+        client: StoreClient,
+        workflows: WorkflowRegistry,
+        *,
+        sweeper: Sweeper,
+        notifier: ChangeNotifier,
+        claimers: Claimers,
+        background: Background,
+        meters: Meters,
+        settings: Settings,
+    ) -> None:
+        self._runs = runs
+        self._client = client
+        self._workflows = workflows
+        self._sweeper = sweeper
+        self._notifier = notifier
+        self._claimers = claimers
+        self._background = background
+        self._meters = meters
+        self._settings = settings
 
     # -- starting
 
@@ -46,23 +75,23 @@ class Children:
         site.stop = partial(self._stop, execution, id)
 
     def _id(self, execution: RunExecution, key: str) -> str:
-        return child_id(execution.id, key, self._engine.settings.id_length_max)
+        return child_id(execution.id, key, self._settings.id_length_max)
 
     def _spawn(self, execution: RunExecution, work: Coroutine[Any, Any, None]) -> None:
         """Start a task on the host loop, as part of this execution."""
         task: asyncio.Task[None] = asyncio.Task(work, loop=execution.host)
         execution.steps.follow(task)
-        self._engine.track_task(task)
+        self._background.track_task(task)
 
     def _stop(self, execution: RunExecution, id: str) -> None:
-        cancelling = self._engine.cancel(id, "its parent cancelled it")
-        self._engine.track_task(asyncio.Task(cancelling, loop=execution.host))
+        cancelling = self._runs.cancel(id, "its parent cancelled it")
+        self._background.track_task(asyncio.Task(cancelling, loop=execution.host))
 
     async def _follow(
         self, execution: RunExecution, site: CallSite, call: WorkflowCall, id: str
     ) -> None:
         """Start the child, wait for its end, and record the end in the parent's journal."""
-        text_max = self._engine.settings.error_text_max
+        text_max = self._settings.error_text_max
         try:
             outcome = await self._end(execution, site, call, id)
         except asyncio.CancelledError:
@@ -92,24 +121,23 @@ class Children:
             self._count(execution, call, outcome.kind.value if is_plain else "failed")
 
     def _count(self, execution: RunExecution, call: WorkflowCall, end: str) -> None:
-        self._engine.meters.step(execution.workflow.name, call.workflow.name, "child", end)
+        self._meters.step(execution.workflow.name, call.workflow.name, "child", end)
 
     async def _end(
         self, execution: RunExecution, site: CallSite, call: WorkflowCall, id: str
     ) -> RunOutcome:
-        engine = self._engine
         if await self._is_to_be_retried(execution, site, id):
             # The store refuses this unless the child has failed too, which is fine.
-            await engine.writer.execute(Retry(id, secrets.token_hex(8)))
+            await self._client.writer.execute(Retry(id, secrets.token_hex(8)))
         while True:
-            row = await engine.start(call, id, parent=execution.row)
+            row = await self._runs.start(call, id, parent=execution.row)
             site.child = id
             if row.parent != execution.id:
                 raise Conflict(id, "a run of its own", f"a child of {execution.id!r}")
             if site.cancelled:
-                await engine.cancel(id, "its parent cancelled it")
+                await self._runs.cancel(id, "its parent cancelled it")
             try:
-                outcome = await engine.wait_until_ended(id)
+                outcome = await self._runs.wait_until_ended(id)
             except Draining:
                 # The child was released. Its parent waits for it and is released too.
                 await execution.host.create_future()
@@ -117,7 +145,7 @@ class Children:
             if outcome.kind is not OutcomeKind.PARKED:
                 return outcome
             # The parent waits as long as its child is parked.
-            await engine.while_parked(id)
+            await self._runs.while_parked(id)
 
     async def _is_to_be_retried(self, execution: RunExecution, site: CallSite, id: str) -> bool:
         """Return whether the child must be retried with its parent.
@@ -128,17 +156,18 @@ class Children:
         retried = execution.journal.retried
         if site.key in execution.journal.voided or retried is None:
             return site.key in execution.journal.voided
-        row = await self._engine.read(self._engine.store.run, id)
+        row = await self._client.read(self._client.store.run, id)
         return row is not None and row.ended is not None and row.ended <= retried
 
     async def has_unfinished(self, run_id: str) -> bool:
         """Return whether a child of a failed or cancelled run has not ended or has effects."""
-        engine = self._engine
-        async with aclosing(engine.children_of(run_id)) as children:
+        async with aclosing(self._client.children_of(run_id)) as children:
             async for row in children:
                 ended = row.status in ENDED and row.undoing is None
                 undone = row.status in ("failed", "cancelled")
-                if not ended or (not undone and await engine.read(engine.store.has_dealt, row.id)):
+                if not ended or (
+                    not undone and await self._client.read(self._client.store.has_dealt, row.id)
+                ):
                     return True
         return False
 
@@ -174,7 +203,7 @@ class Children:
             log.error(
                 "could not compensate the children of run %s",
                 execution.id,
-                exc_info=self._engine.redact_exception(error),
+                exc_info=redact(error, self._settings.log_values),
                 extra=execution.log_fields(site.key),
             )
             why = f"something is wrong with its children: {error!r}."
@@ -184,7 +213,7 @@ class Children:
 
     async def _end_all(self, execution: RunExecution, site: CallSite) -> None:
         known = {self._id(execution, one.place) for one in execution.journal.effect_log}
-        async with aclosing(self._engine.children_of(execution.id)) as children:
+        async with aclosing(self._client.children_of(execution.id)) as children:
             async for row in children:
                 if row.id not in known:
                     await self._undo(execution, site, row.id)
@@ -195,18 +224,17 @@ class Children:
         A child that only needs compensation may execute here, because its workflow's code is not
         needed.
         """
-        engine = self._engine
         site.child = id
         asked: RunRow | None = None
         while True:
-            seen = engine.notifier.count
-            row = await engine.read(engine.store.run, id)
+            seen = self._notifier.count
+            row = await self._client.read(self._client.store.run, id)
             if row is None:
                 return
             if row.undoing is None and row != asked:
                 # Ask once per state of the row: asking triggers the notification awaited below.
                 await self._ask(execution, row)
-                asked = await engine.read(engine.store.run, id)
+                asked = await self._client.read(self._client.store.run, id)
                 continue
             if row.undoing is None and row.status in ENDED:
                 return
@@ -217,29 +245,29 @@ class Children:
                 )
                 release.mark_unknown(execution, site.key, why)
                 await execution.host.create_future()
-            if row.undoing is not None or row.workflow in engine.workflows:
-                engine.takeover.start(
-                    row, engine.workflows.get(row.workflow) or cast("Any", Unneeded(row.workflow))
+            if row.undoing is not None or row.workflow in self._workflows:
+                self._runs.takeover.start(
+                    row, self._workflows.get(row.workflow) or cast("Any", Unneeded(row.workflow))
                 )
             elif row.worker is not None:
-                await engine.sweeper.sweep()
-            pause = min(engine.settings.poll, 10 * engine.settings.heartbeat)
-            await engine.notifier.wait(pause, seen)
+                await self._sweeper.sweep()
+            pause = min(self._settings.poll, 10 * self._settings.heartbeat)
+            await self._notifier.wait(pause, seen)
 
     async def _ask(self, execution: RunExecution, row: RunRow) -> None:
         """Ask a child to end, and to compensate its effects."""
         why = f"its parent {execution.id} is undone"
         if row.status not in ENDED:
-            await self._engine.cancel(row.id, why)
+            await self._runs.cancel(row.id, why)
         unheld = self._is_left_alone(row)
-        await self._engine.writer.execute(UndoChild(row.id, execution.id, why, unheld=unheld))
+        await self._client.writer.execute(UndoChild(row.id, execution.id, why, unheld=unheld))
 
     def _is_left_alone(self, row: RunRow) -> bool:
         """Return whether no worker has the child or will take it.
 
         Either it is a dead letter, or this process is not a worker and lacks its code.
         """
-        elsewhere = self._engine.claimer is not None or row.workflow in self._engine.workflows
+        elsewhere = self._claimers.own is not None or row.workflow in self._workflows
         return row.status == "dead" or (
             row.worker is None and row.status not in ENDED and not elsewhere
         )

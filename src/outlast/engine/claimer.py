@@ -9,29 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
+from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.claim_pacer import ClaimPacer
+from outlast.engine.isolation import Isolation
 from outlast.engine.log_backoff import LogBackoff
+from outlast.engine.store_client import StoreClient
+from outlast.engine.suspects import SuspectClaim, SuspectWait
 from outlast.errors import StoreError
+from outlast.settings import Settings
 from outlast.store.commands import Claim
 from outlast.store.rows import Claimable, RunRow
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
+from outlast.telemetry.error_text import redact
 
 log = logging.getLogger("outlast.worker")
 
-LOOK_SECONDS = 0.5
+PEEK_SECONDS = 0.5
 """How long full claims may follow each other without a peek."""
-
-YIELD_PATIENCES = 6
-"""How many times `suspect_patience` a suspect waits before it is claimed beside other work."""
+PAUSE_SECONDS_MAX = 3600.0
+SUSPECT_SECONDS = 0.2
+"""Seconds between two rounds while a suspect waits for isolation."""
+UNKNOWN_LOG_SECONDS = 60.0
+"""Seconds between two log lines about runs of a workflow that this worker does not know."""
 
 # Not the shared generator: a program may have seeded that.
 _chance = random.Random()  # noqa: S311 - no secret
@@ -40,51 +44,99 @@ OVERDUE_ROUNDS, OVERDUE_SECONDS = 20, 0.2
 """After this many rounds without a claim, the seconds between two of them."""
 
 
+class ClaimedWork(NamedTuple):
+    """What a claimer claims, and who executes it."""
+
+    queues: tuple[str, ...]
+    workflows: Callable[[], tuple[str, ...]]
+    """Returns the names of the workflows to claim."""
+    begin: Callable[[list[RunRow]], Awaitable[None]]
+    """Starts the claimed runs or items."""
+    before_round: Callable[[], None] = lambda: None
+    """Called before every round. What it enqueues is committed together with the claim."""
+
+
+class Slots:
+    """Count the slots that the claims of one claimer use."""
+
+    __slots__ = ("_on_free", "returned", "used")
+
+    def __init__(self, on_free: Callable[[], None]) -> None:
+        self._on_free = on_free
+        self.used = 0
+        """Claims that have not ended, or have not freed their slot yet."""
+        self.returned = 0
+        """How many of them had been interrupted before."""
+
+    def take_slot(self, *, returned: bool) -> None:
+        """Count a claim. `returned` says whether it had been interrupted before."""
+        self.used += 1
+        self.returned += returned
+
+    def free_slot(self, *, returned: bool) -> None:
+        """Count the end of a claim, and wake the claimer."""
+        self.used -= 1
+        self.returned -= returned
+        self._on_free()
+
+
 class Claimer:
     """Keep the free slots of one worker, or of one consumer of items, filled."""
 
     def __init__(
         self,
-        engine: Engine,
-        queues: tuple[str, ...],
-        known: Callable[[], tuple[str, ...]],
+        work: ClaimedWork,
         concurrency: int,
-        begin: Callable[[list[RunRow]], Awaitable[None]],
-        first: Callable[[], None] = lambda: None,
+        *,
+        acquirer: WorkAcquirer,
+        isolation: Isolation,
+        client: StoreClient,
+        settings: Settings,
     ) -> None:
-        self._engine, self.queues, self._known, self._begin = engine, queues, known, begin
-        self._first = first
-        """Called before every round. What it enqueues is committed together with the claim."""
-        self._log_backoff = LogBackoff(engine.loop.time)
-        self._overdue_rounds = 0
-        """Rounds in a row that claimed nothing although something is overdue."""
-        settings = engine.settings
+        self._work = work
+        self._acquirer = acquirer
+        self._isolation = isolation
+        self._client = client
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self.slots = Slots(self._wake.set)
         self.pacer = ClaimPacer(
             concurrency,
-            now=engine.loop.time(),
+            now=self._loop.time(),
             ramp=settings.ramp,
             new_share=settings.new_share,
             returned_rate=settings.returned_rate,
             chance=_chance,
         )
-        self.slots_used = 0
-        """Claims that have not ended, or have not freed their slot yet."""
-        self._slots_returned = 0
-        """How many of them had been interrupted before."""
+        self._suspects = SuspectWait(
+            self,
+            isolation,
+            client,
+            worker_id=lambda: acquirer.worker_id,
+            patience=settings.suspect_patience,
+            chance=_chance,
+        )
+        self._unknown = UnknownWorkflows()
+        self._log_backoff = LogBackoff(self._loop.time)
         self._token = secrets.token_hex(8)
         """The token of the next claim, generated ahead of time.
 
-        Generating it lets other threads in. The writer's thread would then commit what `first` has
-        enqueued without the claim.
+        Generating it lets other threads in. The writer's thread would then commit what
+        `before_round` has enqueued without the claim.
         """
-        self._wake = asyncio.Event()
-        self._look_at = 0.0
+        self._peek_at = 0.0
         self._more = False
         """Whether the last claim filled all slots: there is probably more, so no peek is needed."""
-        self._stopped = False
-        self._suspect_since: float | None = None
+        self._overdue_rounds = 0
+        """Rounds in a row that claimed nothing although something is overdue."""
         self._has_claimed = False
-        self._reported: dict[str, float] = {}
+        self._stopped = False
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Return the queues from which this claimer claims."""
+        return self._work.queues
 
     def wake(self) -> None:
         """Start the next round now, because something may have changed."""
@@ -93,64 +145,54 @@ class Claimer:
     def stop(self) -> None:
         """Stop claiming."""
         self._stopped = True
-        self._engine.isolation.stop_yielding(self)
-        self._wake.set()
-
-    def take_slot(self, *, returned: bool) -> None:
-        """Count a claim. `returned` says whether it had been interrupted before."""
-        self.slots_used += 1
-        self._slots_returned += returned
-
-    def free_slot(self, *, returned: bool) -> None:
-        """Count the end of a claim, and claim more."""
-        self.slots_used -= 1
-        self._slots_returned -= returned
+        self._isolation.stop_yielding(self)
         self._wake.set()
 
     async def work(self) -> None:
         """Claim in rounds until the claimer is stopped. Log failures and continue."""
         while not self._stopped:
             self._wake.clear()
-            self._first()
+            self._work.before_round()
             try:
                 pause = await self._round()
                 self._log_backoff.reset()
             except StoreError as error:
                 if self._log_backoff.should_log():
                     log.warning("cannot claim: %s", error)
-                pause = min(1.0, self._engine.settings.poll)
+                pause = min(1.0, self._settings.poll)
             except Exception as error:
                 # A bug of ours. A worker that stopped claiming would be worse.
                 log.error(
-                    "a round of claiming failed", exc_info=self._engine.redact_exception(error)
+                    "a round of claiming failed",
+                    exc_info=redact(error, self._settings.log_values),
                 )
-                pause = self._engine.settings.poll
+                pause = self._settings.poll
             if pause > 0 and not self._stopped:
                 # `wait_for` would create a task for every claim.
-                later = self._engine.loop.call_later(min(pause, 3600.0), self._wake.set)
+                later = self._loop.call_later(min(pause, PAUSE_SECONDS_MAX), self._wake.set)
                 await self._wake.wait()
                 later.cancel()
 
     async def _round(self) -> float:
         """Peek, claim what fits, and return the seconds until the next round."""
-        engine, now = self._engine, self._engine.loop.time()
-        limit, returned, new_first = self.pacer.allow(now, self.slots_used, self._slots_returned)
-        if not self._more or now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
-            claimable = await engine.read(engine.store.peek, self.queues, self._known())
-            self._report(claimable.unknown)
+        now = self._loop.time()
+        limit, returned, new_first = self.pacer.allow(now, self.slots.used, self.slots.returned)
+        if not self._more or now >= self._peek_at:
+            self._peek_at = now + PEEK_SECONDS
+            claimable = await self._peek()
+            self._unknown.log(claimable.unknown)
             # What came due while no worker was alive is not sorted yet. A suspect among it goes
             # first, while nothing is held.
             if claimable.suspect or (
-                claimable.overdue and not self._has_claimed and engine.in_flight.is_empty()
+                claimable.overdue and not self._has_claimed and self._isolation.is_empty()
             ):
-                await self._suspect()
+                await self._claim_suspect()
             else:
-                self._no_suspect()
+                self._suspects.end()
             if not claimable.ready:
                 self._more = False
                 return self._pause(claimable)
-        if limit == 0 or engine.isolation.suspends_claims or self._stopped:
+        if limit == 0 or self._isolation.suspends_claims or self._stopped:
             return self._pause(None)
         claimed = len(await self._claim(limit, 0 if new_first else returned))
         if claimed < limit and new_first and returned:
@@ -158,103 +200,73 @@ class Claimer:
         self._more = claimed == limit
         if self._more:
             # All slots are taken, unless the claimed runs have opened others.
-            more = self.slots_used < self.pacer.open(engine.loop.time())
+            more = self.slots.used < self.pacer.open(self._loop.time())
             return 0.0 if more else self._pause(None)
         # Nothing more can be claimed until a notification arrives or something comes due. Peek
         # again for the due time: the claim has made ready what was due.
-        claimable = await engine.read(engine.store.peek, self.queues, self._known())
+        claimable = await self._peek()
         self._overdue_rounds = self._overdue_rounds + 1 if claimable.overdue and not claimed else 0
         # Each claim makes some overdue work ready, unless another program keeps it locked.
         if claimable.overdue:
             return 0.0 if self._overdue_rounds < OVERDUE_ROUNDS else OVERDUE_SECONDS
         return self._pause(claimable)
 
+    async def _peek(self) -> Claimable:
+        return await self._client.read(
+            self._client.store.peek, self._work.queues, self._work.workflows()
+        )
+
     def _pause(self, claimable: Claimable | None) -> float:
-        engine = self._engine
-        pauses = [engine.settings.poll * _chance.uniform(0.75, 1.0)]
+        pauses = [self._settings.poll * _chance.uniform(0.75, 1.0)]
         if claimable is not None and claimable.next_due is not None:
-            pauses.append(max(0.0, claimable.next_due - engine.store.now()) + 0.001)
-        more_in = self.pacer.more_in(engine.loop.time())
+            pauses.append(max(0.0, claimable.next_due - self._client.store.now()) + 0.001)
+        more_in = self.pacer.more_in(self._loop.time())
         if more_in is not None:
             pauses.append(more_in)
-        if self._suspect_since is not None:
-            pauses.append(0.2)
+        if self._suspects.is_waiting:
+            pauses.append(SUSPECT_SECONDS)
         return min(pauses)
 
     async def _claim(
         self, limit: int, returned: int, *, suspects: bool = False, alone: bool = False
     ) -> list[RunRow]:
-        engine = self._engine
+        queues, workflows = self._work.queues, self._work.workflows()
         command = Claim(
-            engine.worker.id, self._token, (), self.queues, self._known(), limit, returned, suspects
+            self._acquirer.worker_id, self._token, (), queues, workflows, limit, returned, suspects
         )
         try:
-            rows = await engine.acquirer.claim(command, alone=alone, slot=self)
+            rows = await self._acquirer.claim(command, alone=alone, slot=self.slots)
         finally:
             self._token = secrets.token_hex(8)
             self._has_claimed = True
         if rows:
             again = [row for row in rows if row.interrupted is not None]
             self.pacer.took(len(again), died=any(row.deaths for row in again))
-            await self._begin(rows)
+            await self._work.begin(rows)
         return rows
 
-    async def _suspect(self) -> None:
-        """Claim a suspect while nothing else is held, or yield to make that possible.
-
-        If no worker becomes empty, the suspect is claimed beside other work in the end. A death in
-        company counts against no run.
-        """
-        engine, now = self._engine, self._engine.loop.time()
-        isolation, patience = engine.isolation, engine.settings.suspect_patience
-        if self._stopped or isolation.is_active:
+    async def _claim_suspect(self) -> None:
+        """Claim a suspect, if it may be claimed now."""
+        if self._stopped:
             return
-        if engine.in_flight.is_empty():
-            await self._claim(1, 1, suspects=True, alone=True)
-            self._no_suspect()
-            return
-        if self._suspect_since is None:
-            self._suspect_since = now + _chance.uniform(0.0, patience)
-        waited = now - self._suspect_since
-        if waited > patience * YIELD_PATIENCES:
-            log.warning(
-                "a run that died more than once without recording anything waits for an idle worker in vain"
-            )
-            await self._claim(1, 1, suspects=True)
-            self._no_suspect()
-        elif not isolation.suspends_claims and await self._should_yield(patient=waited <= patience):
-            isolation.start_yielding(self)
+        how = await self._suspects.decide()
+        if how is not SuspectClaim.NOT_YET:
+            await self._claim(1, 1, suspects=True, alone=how is SuspectClaim.ALONE)
+            self._suspects.end()
 
-    def _no_suspect(self) -> None:
-        self._suspect_since = None
-        self._engine.isolation.stop_yielding(self)
 
-    async def _should_yield(self, *, patient: bool) -> bool:
-        """Return whether this worker stops claiming to become empty for a suspect.
+class UnknownWorkflows:
+    """Log that runs wait for a worker that knows their workflow, once a minute per workflow."""
 
-        At most a quarter of the busy workers do, those that hold the least. The others continue
-        with other work. A patient worker leaves the suspect to an idle worker, if there is one.
-        """
-        engine = self._engine
-        everybody = await engine.read(engine.store.workers)
-        # A worker that only consumes items does not register what it claims, but it knows that it
-        # claims.
-        workers = [
-            worker for worker in everybody if worker.concurrency or worker.id == engine.worker.id
-        ]
-        busy = [worker for worker in workers if worker.held or worker.id == engine.worker.id]
-        if patient and any(not worker.draining for worker in workers if worker not in busy):
-            return False
-        busy.sort(key=lambda worker: (worker.held, str(worker.id)))
-        first = busy[: math.ceil(len(busy) / 4)]
-        return any(worker.id == engine.worker.id for worker in first)
+    def __init__(self) -> None:
+        self._next_log: dict[str, float] = {}
 
-    def _report(self, unknown: tuple[str, ...]) -> None:
-        """Log, once a minute per workflow, that its runs wait for a worker that knows it."""
+    def log(self, workflows: tuple[str, ...]) -> None:
+        """Log these workflows, unless they were logged within the last minute."""
         now = time.monotonic()
-        for name in unknown:
-            if now >= self._reported.get(name, 0.0):
-                self._reported[name] = now + 60.0
+        for name in workflows:
+            if now >= self._next_log.get(name, 0.0):
+                self._next_log[name] = now + UNKNOWN_LOG_SECONDS
                 log.warning(
                     "runs of workflow %s wait for a worker that knows it",
                     name,

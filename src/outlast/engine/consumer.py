@@ -9,16 +9,20 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from outlast.engine.claimer import Claimer
-from outlast.engine.item_claim import ItemClaim, outcome_label
+from outlast.engine.acquirer import WorkAcquirer
+from outlast.engine.background import Background
+from outlast.engine.claimer import ClaimedWork, Claimer
+from outlast.engine.claimers import Claimers
+from outlast.engine.item_claim import ItemClaim
+from outlast.engine.item_outcomes import ItemOutcomes
 from outlast.errors import Draining, StoreError
+from outlast.execution.services import log_fields
+from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.store.commands import ITEM, Ack, Refused, Release
 from outlast.store.rows import RunRow
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
+from outlast.telemetry.error_text import redact
 
 log = logging.getLogger("outlast.items")
 
@@ -31,18 +35,29 @@ class Consumer:
 
     def __init__(
         self,
-        engine: Engine,
         queue: str,
         handler: Callable[[Any], Awaitable[Any] | Any],
         item_type: type[ItemClaim],
-        concurrency: int,
+        *,
+        build_claimer: Callable[[ClaimedWork], Claimer],
+        claimers: Claimers,
+        acquirer: WorkAcquirer,
+        outcomes: ItemOutcomes,
+        background: Background,
+        shutdown: ShutdownSignal,
+        log_values: int,
     ) -> None:
-        self._engine = engine
         self._handler = handler
         self._item_type = item_type
         self._is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
+        self._claimers = claimers
+        self._acquirer = acquirer
+        self._outcomes = outcomes
+        self._background = background
+        self._shutdown = shutdown
+        self._log_values = log_values
         self._tasks: dict[asyncio.Task[None], ItemClaim] = {}
         self._commands: list[tuple[ItemClaim, Ack | Release]] = []
         """Acks and releases to submit, in one commit with the next claim."""
@@ -50,27 +65,21 @@ class Consumer:
         """The number of acks and releases that are not answered yet."""
         self._all_answered = asyncio.Event()
         self._claiming = True
-        self.claimer = Claimer(
-            engine, (queue,), lambda: (ITEM,), concurrency, self._begin, self._submit
+        self.claimer = build_claimer(
+            ClaimedWork((queue,), lambda: (ITEM,), self._begin, self._submit)
         )
 
     async def work(self) -> None:
-        engine = self._engine
-        engine.consumers.add(self)
-        engine.meters.begin(self.claimer.queues)
-        engine.start_sweeping()
+        """Claim and handle items until the consumer is stopped or cancelled."""
+        self._claimers.add_consumer(self)
+        shutdown = self._shutdown
         try:
             await self.claimer.work()
-            while (
-                engine.shutdown.begun
-                and not engine.shutdown.closing
-                and self._tasks
-                and self._claiming
-            ):
+            while shutdown.begun and not shutdown.closing and self._tasks and self._claiming:
                 # A drain lets the handlers end.
                 await asyncio.wait(list(self._tasks))
         finally:
-            await self.close(engine.shutdown.close_seconds)
+            await self.close(shutdown.close_seconds)
 
     @property
     def under_way(self) -> list[str]:
@@ -114,19 +123,18 @@ class Consumer:
         for task, item in self._tasks.items():
             if item._row.worker == worker:
                 item._mark_lost()
-                self._engine.meters.item(item._row.queue, "lost")
+                self._outcomes.report_lost(item._row)
                 task.cancel()
 
     async def _begin(self, rows: list[RunRow]) -> None:
         for row in rows:
-            mine = self._engine.worker.is_alive(row.worker or "") and self._claiming
-            if not mine or not self._engine.in_flight.start(row.fence):
-                self._engine.acquirer.release(
-                    row, "its worker was taken for dead or drains, or its consumer stopped"
-                )
+            mine = self._acquirer.owns(row) and self._claiming
+            if not mine or not self._outcomes.in_flight.start(row.fence):
+                why = "its worker was taken for dead or drains, or its consumer stopped"
+                self._acquirer.release(row, why)
                 continue
-            item = self._item_type(self._engine, row)
-            task = self._engine.loop.create_task(self._handle(item))
+            item = self._item_type(self._outcomes, row)
+            task = self._background.loop.create_task(self._handle(item))
             self._tasks[task] = item
             task.add_done_callback(self._on_handler_ended)
 
@@ -135,7 +143,7 @@ class Consumer:
             await self._handler(item)
             return
         # A thread cannot be cancelled: the item stays in flight until its thread has ended.
-        thread = self._engine.pool.run(self._engine.loop, copy_context(), self._handler, item)
+        thread = self._background.start_thread(copy_context(), self._handler, item)
         cancelled: asyncio.CancelledError | None = None
         while not thread.done():
             try:
@@ -156,6 +164,7 @@ class Consumer:
         """Record a handler's outcome and free its slot."""
         item = self._tasks.pop(task)
         row = item._row
+        in_flight = self._outcomes.in_flight
         try:
             error = task.exception()
         except asyncio.CancelledError as cancelled:
@@ -163,18 +172,17 @@ class Consumer:
         # A handler that raises a CancelledError of its own, as from something that it awaited, has
         # failed.
         was_cancelled = isinstance(error, asyncio.CancelledError) and task.cancelling() > 0
-        stopped = was_cancelled or (isinstance(error, Draining) and self._engine.shutdown.begun)
+        stopped = was_cancelled or (isinstance(error, Draining) and self._shutdown.begun)
         item._on_handler_ended()
         if not item._is_settled:
             self._commands.append((item, self._outcome(item, error, stopped=stopped)))
         elif item._unanswered:
-            self._engine.in_flight.ending(row.fence)
+            in_flight.ending(row.fence)
         else:
-            self._engine.in_flight.drop(row.fence)
-        self._engine.in_flight.release_slot(row.fence)
-        if self._engine.shutdown.begun:
-            self._engine.listener.item_ended(released=stopped)
-        if not self._claiming or self._engine.shutdown.begun:
+            in_flight.drop(row.fence)
+        in_flight.release_slot(row.fence)
+        self._outcomes.on_handled(released=stopped)
+        if not self._claiming or self._shutdown.begun:
             self._submit()
 
     def _outcome(
@@ -190,8 +198,8 @@ class Consumer:
             "item %s failed, attempt %d",
             item._name,
             item._attempt,
-            exc_info=self._engine.redact_exception(error),
-            extra=self._engine.log_fields(row, attempt=item._attempt),
+            exc_info=redact(error, self._log_values),
+            extra=log_fields(row, attempt=item._attempt),
         )
         return item._failure(None, repr(error))
 
@@ -202,31 +210,27 @@ class Consumer:
         for item, command in commands:
             item._mark_settled()
             self._unanswered += 1
-            self._engine.writer.enqueue(command, partial(self._on_answer, item))
-            self._engine.in_flight.ending(item._row.fence)
+            self._outcomes.writer.enqueue(command, partial(self._on_answer, item))
+            self._outcomes.in_flight.ending(item._row.fence)
         self._deregister_if_done()
 
     def _on_answer(self, item: ItemClaim, command: Any, outcome: Any) -> None:
-        engine = self._engine
-        engine.in_flight.drop(item._row.fence)
+        self._outcomes.in_flight.drop(item._row.fence)
         self._unanswered -= 1
         if not self._unanswered:
             self._all_answered.set()
             self._deregister_if_done()
-        engine.meters.item(item._row.queue, outcome_label(command, outcome))
-        if isinstance(command, Ack):
-            engine.sweeper.item_acked()
-        if outcome == "dead":
-            engine.hooks.tell("dead", item._row.id)
-        elif isinstance(outcome, (Refused, StoreError)):
+        self._outcomes.report(item._row, command, outcome)
+        self._outcomes.on_recorded(item._row, command, outcome)
+        if isinstance(outcome, (Refused, StoreError)):
             log.error(
                 "the outcome of item %s could not be recorded: %s",
                 item._name,
                 outcome,
-                extra=engine.log_fields(item._row),
+                extra=log_fields(item._row),
             )
 
     def _deregister_if_done(self) -> None:
         """Deregister this consumer once it is stopped, executes nothing and has all its answers."""
         if not self._claiming and not self._tasks and not self._unanswered:
-            self._engine.consumers.discard(self)
+            self._claimers.remove_consumer(self)

@@ -10,6 +10,7 @@ from outlast.codec.codecs import encode_message
 from outlast.errors import OutlastError, SettingsError, UnknownEffect, Unrecordable, WrongStatus
 from outlast.execution.effect_call import find
 from outlast.execution.effect_log import UNDO, EffectLog, EffectRecord
+from outlast.settings.limits import check_size
 from outlast.store.commands import STATUS, VERSION, Decide, Refused, verdict
 from outlast.store.protocol import whole_journal
 from outlast.store.rows import RunRow
@@ -56,11 +57,11 @@ async def decide(
         raise WrongStatus(
             f"run {row.id!r} is {row.status}: only of a parked run can it be decided what came of an effect."
         )
-    effect_log, last = await engine.read(effect_log_of, engine, row)
+    effect_log, last = await engine.client.read(effect_log_of, engine, row)
     effect_record = choose(row.id, effect_log, effect)
     _check_seen(row.id, effect_record, intent)
     text = "null" if did_not else encode_message(result if compensate else happened)
-    engine.check_size(text, f"the result of effect {effect}")
+    check_size(engine.settings, text, f"the result of effect {effect}")
     # Without a result, the effect is compensated without one.
     if not did_not and not (compensate and result is None):
         _check_result(effect_record, text)

@@ -7,17 +7,19 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from shlex import quote
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from outlast.engine.background import Background
 from outlast.engine.info import RunInfo
+from outlast.engine.registration import WorkerRegistration
+from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreUnavailable
 from outlast.errors.reasons import of_run
+from outlast.execution.services import log_fields
 from outlast.store.commands import ITEM
 from outlast.store.rows import RunRow
-from outlast.telemetry.error_text import format_reason
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
+from outlast.telemetry.error_text import format_reason, redact
+from outlast.telemetry.meters import Meters
 
 log = logging.getLogger("outlast")
 Hook: TypeAlias = Callable[[RunInfo], Awaitable[None] | None]
@@ -31,15 +33,28 @@ _BECAME = {"parked": "parked", "dead": "a dead letter"}
 class Hooks:
     """Call the program's `on_parked` and `on_dead` hooks."""
 
-    def __init__(self, engine: Engine, hooks: Mapping[str, Hook]) -> None:
-        self._engine, self._hooks = engine, hooks
+    def __init__(
+        self,
+        hooks: Mapping[str, Hook],
+        client: StoreClient,
+        *,
+        registration: WorkerRegistration,
+        meters: Meters,
+        background: Background,
+        log_values: int,
+    ) -> None:
+        self._hooks = hooks
         """Hooks by what the run became: parked or dead."""
+        self._client = client
+        self._registration = registration
+        self._meters = meters
+        self._background = background
+        self._log_values = log_values
         self._telling: set[asyncio.Task[None]] = set()
 
     def tell(self, what: str, id: str) -> None:
         """Log that a run is parked or a dead letter, and call the hook, in the background."""
-        engine = self._engine
-        task = engine.track_task(engine.loop.create_task(self._tell(what, id)))
+        task = self._background.spawn(self._tell(what, id))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
@@ -53,31 +68,37 @@ class Hooks:
 
         No other process will report this run. Log an error at the first failure.
         """
-        engine, said = self._engine, False
+        is_logged = False
         while True:
             try:
-                return await engine.read(engine.store.run, id)
+                return await self._client.read(self._client.store.run, id)
             except StoreUnavailable as error:
-                if not said:
-                    log.error("%s is %s; why is told when the store answers again: %s", id, _BECAME[what], error, extra={"run": id})  # fmt: skip
-                said = True
+                if not is_logged:
+                    log.error(
+                        "%s is %s. The reason follows when the store answers again: %s",
+                        id,
+                        _BECAME[what],
+                        error,
+                        extra={"run": id},
+                    )
+                is_logged = True
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _tell(self, what: str, id: str) -> None:
-        engine = self._engine
         row = await self._row(what, id)
         if row is None:
             return
-        engine.meters.needs_a_person(what, row.queue)
+        self._meters.needs_a_person(what, row.queue)
         kind = "item" if row.workflow == ITEM else "run"
         became = _BECAME[what]
         # The reason for a death is our own text. The reason for parking, or for an item's failure,
         # may quote an error.
         ours = row.status == "dead" and not row.failures
-        reason = format_reason(row.reason, engine.log_values, ours=ours)
+        reason = format_reason(row.reason, self._log_values, ours=ours)
         page = of_run(row.status, row.reason)
         facts = {
-            **engine.log_fields(row),
+            **log_fields(row),
+            "worker": row.worker or self._registration.id,
             "status": row.status,
             "reason": reason or None,
             "explain": page,
@@ -97,6 +118,6 @@ class Hooks:
                 what,
                 kind,
                 id,
-                exc_info=engine.redact_exception(error),
+                exc_info=redact(error, self._log_values),
                 extra=facts,
             )

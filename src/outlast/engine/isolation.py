@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from outlast.engine.in_flight import InFlight
+from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.store.rows import RunRow
 
 POLL_SECONDS = 0.02
@@ -30,8 +31,18 @@ class IsolationState(Enum):
 class Isolation:
     """Keep other work away while this process executes a suspect, or waits to claim one."""
 
-    def __init__(self, in_flight: InFlight, on_ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        in_flight: InFlight,
+        shutdown: ShutdownSignal,
+        *,
+        patience: float,
+        on_ended: Callable[[], None],
+    ) -> None:
         self._in_flight = in_flight
+        self._shutdown = shutdown
+        self._patience = patience
+        """Seconds that other work waits for an isolated run."""
         self._on_ended = on_ended
         """Called when other work may be claimed again."""
         self._state = IsolationState.NONE
@@ -50,6 +61,10 @@ class Isolation:
     def suspends_claims(self) -> bool:
         """Return whether nothing else may be claimed now."""
         return bool(self._yielding) or self._state is not IsolationState.NONE
+
+    def is_empty(self) -> bool:
+        """Return whether nothing is held here, so that a suspect would be alone."""
+        return self._in_flight.is_empty()
 
     def start_yielding(self, claimer: object) -> None:
         """Suspend all claims until nothing is held and `claimer` can claim a suspect."""
@@ -97,16 +112,14 @@ class Isolation:
             self.fence = None
             self._on_ended()
 
-    async def wait_until_over(
-        self, parent: str | None, seconds: float, *, closing: Callable[[], bool]
-    ) -> None:
-        """Wait until no run is isolated, for `seconds` at most, or until the engine closes.
+    async def wait_until_over(self, parent: str | None) -> None:
+        """Wait until no run is isolated, for `suspect_patience` seconds, or until the close.
 
         The children of the isolated run, identified by their `parent`, do not wait.
         """
         now = asyncio.get_running_loop().time
-        until = now() + seconds
-        while self.is_active and now() < until and not closing():
+        until = now() + self._patience
+        while self.is_active and now() < until and not self._shutdown.closing:
             if self._is_among(self._in_flight.ancestors_held(parent)):
                 return
             await asyncio.sleep(POLL_SECONDS)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from outlast.engine.in_flight import HeldState
+from outlast.engine.item_outcomes import ItemOutcomes
 from outlast.errors import LeaseLost, StoreError, WrongStatus
 from outlast.store.commands import Ack, Refused, Release
 from outlast.store.rows import RunRow
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
 
 DELAY_MAX = 300.0
 """The longest pause before a failed item is tried again, unless `nack` names one."""
@@ -29,8 +27,10 @@ class ClaimState(Enum):
 class ItemClaim:
     """A claimed item, as the engine sees it. What a handler is given inherits from it."""
 
-    def __init__(self, engine: Engine, row: RunRow, *, by_hand: bool = False) -> None:
-        self._engine = engine
+    __slots__ = ("_by_hand", "_handler_ended", "_outcomes", "_row", "_state", "_unanswered")
+
+    def __init__(self, outcomes: ItemOutcomes, row: RunRow, *, by_hand: bool = False) -> None:
+        self._outcomes = outcomes
         self._row = row
         self._by_hand = by_hand
         """Whether the program claimed it itself. Otherwise a consumer's handler processes it."""
@@ -57,7 +57,7 @@ class ItemClaim:
     def _failure(self, delay: float | None, reason: str) -> Release:
         """Return the command that records a failed attempt. Retry after `delay` seconds."""
         pause = min(2.0 ** min(self._row.failures, 60), DELAY_MAX) if delay is None else delay
-        text = reason[: self._engine.settings.error_text_max] or "nacked"
+        text = reason[: self._outcomes.error_text_max] or "nacked"
         return Release(
             self._row.pk, self._row.fence, text, delay=pause, interrupted=False, failed=True
         )
@@ -72,7 +72,7 @@ class ItemClaim:
             raise WrongStatus(
                 f"item {self._name!r} of queue {self._row.queue!r} was acked or nacked already."
             )
-        answer: asyncio.Future[Any] = self._engine.loop.create_future()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def answered(_: Any, outcome: Any) -> None:
             self._unanswered -= 1
@@ -80,7 +80,7 @@ class ItemClaim:
                 self._on_settled(command, outcome)
             elif self._handler_ended and not self._unanswered:
                 # The handler has ended: nothing acks or nacks the item again.
-                self._engine.in_flight.drop(self._row.fence)
+                self._outcomes.in_flight.drop(self._row.fence)
             if answer.done():
                 # The caller was cancelled. The command is in effect all the same.
                 return
@@ -90,7 +90,7 @@ class ItemClaim:
                 answer.set_result(outcome)
 
         self._unanswered += 1
-        self._engine.writer.enqueue(command, answered)
+        self._outcomes.writer.enqueue(command, answered)
         if isinstance(await answer, Refused):
             raise LeaseLost(
                 f"item {self._name!r} of queue {self._row.queue!r} belongs to another worker: this "
@@ -98,29 +98,26 @@ class ItemClaim:
             )
 
     def _on_settled(self, command: Ack | Release, outcome: Any) -> None:
-        engine = self._engine
+        outcomes = self._outcomes
+        in_flight = outcomes.in_flight
         fence = self._row.fence
         first = self._state is ClaimState.HELD
         if isinstance(outcome, Refused):
             self._state = ClaimState.LOST
         elif first:
             self._state = ClaimState.SETTLED
-        held = engine.in_flight.state(fence)
+        held = in_flight.state(fence)
         if self._by_hand or self._handler_ended:
-            engine.in_flight.drop(fence)
+            in_flight.drop(fence)
         elif held is not HeldState.HUNG:
             # Its handler goes on, and keeps its slot.
-            engine.in_flight.ending(fence)
-        if held is HeldState.BY_HAND and engine.shutdown.begun:
-            engine.listener.item_ended(released=False)
+            in_flight.ending(fence)
+        if held is HeldState.BY_HAND:
+            outcomes.on_handled(released=False)
         if first:
-            engine.meters.item(self._row.queue, outcome_label(command, outcome))
-        if isinstance(outcome, Refused):
-            return
-        if isinstance(command, Ack):
-            engine.sweeper.item_acked()
-        elif outcome == "dead":
-            engine.hooks.tell("dead", self._row.id)
+            outcomes.report(self._row, command, outcome)
+        if not isinstance(outcome, Refused):
+            outcomes.on_recorded(self._row, command, outcome)
 
     # -- called by its consumer
 
@@ -135,12 +132,3 @@ class ItemClaim:
 
     def _on_handler_ended(self) -> None:
         self._handler_ended = True
-
-
-def outcome_label(command: Ack | Release, outcome: Any) -> str:
-    """Return an item's outcome, for the metrics."""
-    if isinstance(outcome, (Refused, StoreError)):
-        return "lost"
-    if isinstance(command, Ack):
-        return "acked"
-    return "nacked" if command.failed else "given_back"

@@ -16,13 +16,18 @@ DEBOUNCE_SECONDS = 0.002
 class ChangeNotifier:
     """Count changes and wake the callers that wait for one."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, rung: Callable[[], None]) -> None:
-        self._loop, self._on_change = loop, rung
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._subscribers: list[Callable[[], None]] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._on_its_way = self._pausing = self._again = False
         self._looking: asyncio.TimerHandle | None = None
         self.count = 0
         """Number of changes so far that a caller may wait for."""
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the loop after every change that the store reports."""
+        self._subscribers.append(callback)
 
     async def wait(self, timeout: float, since: int) -> None:
         """Wait until something changes, for `timeout` seconds at most.
@@ -98,4 +103,5 @@ class ChangeNotifier:
 
     def _changed(self) -> None:
         self.notify()
-        self._on_change()
+        for callback in self._subscribers:
+            callback()

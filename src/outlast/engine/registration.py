@@ -19,7 +19,7 @@ from outlast.engine.lease import Lease
 from outlast.engine.patience import patiently
 from outlast.errors import StoreError
 from outlast.settings import Settings
-from outlast.store.commands import DeregisterWorker, RegisterWorker
+from outlast.store.commands import DeregisterWorker, RegisterWorker, Renew
 from outlast.store.protocol import Store
 from outlast.store.writer.group_commit import GroupCommitWriter
 
@@ -30,9 +30,13 @@ class WorkerRegistration:
     """Own the id, the liveness lock and the lease of this worker."""
 
     def __init__(
-        self, store: Store, writer: GroupCommitWriter, settings: Settings, *, inline: bool
+        self, store: Store, writer: GroupCommitWriter, settings: Settings, *, has_threads: bool
     ) -> None:
-        self._store, self._writer, self._settings, self._inline = store, writer, settings, inline
+        self._store = store
+        self._writer = writer
+        self._settings = settings
+        self._has_threads = has_threads
+        """Whether the lease has a thread, and registering waits for an unavailable store."""
         self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
         self._lease: Lease | None = None
@@ -45,10 +49,14 @@ class WorkerRegistration:
 
         0 if it claims nothing.
         """
-        self.lost: Callable[[str], None] = lambda _: None
-        """Called on the loop, once, with the id that was declared dead."""
-        self._lost_reported, self._left = "", False
+        self._on_lost: Callable[[str], None] = lambda _: None
+        self._lost_reported = ""
+        self._left = False
         self._tick_seconds = min(1.0, settings.stall_max / 4, settings.health_stall / 4 or 1.0)
+
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        """Call `callback` on the loop, once for each id that was declared dead."""
+        self._on_lost = callback
 
     def is_alive(self, id: str) -> bool:
         """Return whether this is the worker's id and it is not known to have been declared dead.
@@ -71,7 +79,7 @@ class WorkerRegistration:
             await patiently(
                 partial(self._acquire_liveness, worker),
                 self._settings.store_patience,
-                until=lambda: self._inline,
+                until=lambda: not self._has_threads,
                 say=partial(log.warning, "%s"),
             )
             try:
@@ -85,7 +93,7 @@ class WorkerRegistration:
             self.id = worker
             if instead_of:
                 log.warning("worker %s goes on as %s", instead_of, worker, extra={"worker": worker})
-            if not self._inline:
+            if self._has_threads:
                 lost = partial(self._lost_from_thread, worker)
                 settings, asked = self._settings, self._store.asked
                 self._lease = Lease(
@@ -102,6 +110,10 @@ class WorkerRegistration:
         return RegisterWorker(
             worker, host, pid, lease, self.queues, self.workflows, self.concurrency
         )
+
+    def draining(self) -> Renew:
+        """Return the command that marks this worker as draining and renews its lease."""
+        return Renew(self.id, self._settings.lease, draining=True)
 
     def _tick(self) -> None:
         """Record that the loop is alive, for the lease's thread."""
@@ -173,4 +185,4 @@ class WorkerRegistration:
     def _report_lost(self, worker: str) -> None:
         if worker not in ("", self._lost_reported):
             self._lost_reported = worker
-            self.lost(worker)
+            self._on_lost(worker)

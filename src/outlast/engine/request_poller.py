@@ -1,20 +1,21 @@
-"""Poll for requests to this worker and for messages to the runs that execute here."""
+"""Handle what other processes request of this worker and of the runs that execute here."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
+from outlast.engine.background import Background
+from outlast.engine.in_flight import InFlight
 from outlast.engine.log_backoff import LogBackoff
+from outlast.engine.message_poller import MessagePoller
+from outlast.engine.registration import WorkerRegistration
+from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreError
 from outlast.execution import cancellation
-from outlast.execution.state import ExecutionState
-from outlast.store.commands import SetWaiting
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
-    from outlast.execution.run_execution import RunExecution
+from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.store.commands import Cancel, Refused
 
 log = logging.getLogger("outlast")
 
@@ -22,79 +23,83 @@ log = logging.getLogger("outlast")
 class RequestPoller:
     """Read drain requests, cancellations and messages from the store."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._waits: dict[str, tuple[str, ...]] = {}
-        """What each run waits for, according to the store."""
-        self._looking: set[str] = set()
-        self._log_backoff = LogBackoff(engine.loop.time)
+    def __init__(
+        self,
+        client: StoreClient,
+        registration: WorkerRegistration,
+        in_flight: InFlight,
+        messages: MessagePoller,
+        *,
+        background: Background,
+        shutdown: ShutdownSignal,
+        claims: Callable[[], bool],
+        on_drain_requested: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._registration = registration
+        self._in_flight = in_flight
+        self._messages = messages
+        self._background = background
+        self._shutdown = shutdown
+        self._claims = claims
+        """Returns whether this process claims runs or items."""
+        self._on_drain_requested = on_drain_requested
+        self._log_backoff = LogBackoff(background.loop.time)
 
-    def forget(self, id: str) -> None:
-        self._waits.pop(id, None)
+    @property
+    def accepts_drain_requests(self) -> bool:
+        """Return whether a drain request in the store applies to this process.
+
+        It does for a process that claims runs or items and is not draining yet.
+        """
+        return self._claims() and not self._shutdown.begun
+
+    def poll_soon(self) -> None:
+        """Poll in the background, if there is anything to which a request could apply."""
+        relevant = self._in_flight.executions or self.accepts_drain_requests
+        if relevant and not self._shutdown.closing:
+            self._background.spawn(self.poll_requests())
 
     async def poll_requests(self) -> None:
         """Handle drain requests to this worker, and cancellations and messages to its runs."""
-        engine = self._engine
-        lives, begun = dict(engine.executions), False
+        executions = self._in_flight.executions
+        before = dict(executions)
+        began_meanwhile = False
         try:
-            drain, cancels = await engine.read(self._requests, engine.worker.id)
+            drain, cancels = await self._client.read(self._requests, self._registration.id)
         except StoreError as error:
             if self._log_backoff.should_log():
-                log.warning("could not read what others ask of this worker: %s", error)
+                log.warning("cannot read the requests to this worker: %s", error)
         else:
             self._log_backoff.reset()
             if drain is not None:
-                engine.listener.drain_requested(drain)
+                self._on_drain_requested(drain)
             for id, why in cancels:
-                execution = engine.executions.get(id)
-                if execution is not None and execution is lives.get(id):
+                execution = executions.get(id)
+                if execution is not None and execution is before.get(id):
                     cancellation.check(execution, why)
                 elif execution is not None:
-                    begun = True
-        for execution in list(engine.executions.values()):
+                    began_meanwhile = True
+        for execution in list(executions.values()):
             if execution.mailbox.waiting:
-                self.poll_messages(execution)
-        # An execution began meanwhile, and the request may have been for the one before it.
-        if begun:
+                self._messages.poll(execution)
+        # The request may have been for the execution before it.
+        if began_meanwhile:
             await self.poll_requests()
 
     def _requests(self, worker: str) -> tuple[str | None, list[tuple[str, str]]]:
         """Read all requests in one thread call, because every notification leads here."""
-        engine, store = self._engine, self._engine.store
-        drain = store.asked(worker) if engine.accepts_drain_requests else None
-        return drain, store.cancels(worker) if engine.executions else []
+        store = self._client.store
+        drain = store.asked(worker) if self.accepts_drain_requests else None
+        return drain, store.cancels(worker) if self._in_flight.executions else []
 
-    def poll_messages(self, execution: RunExecution) -> None:
-        engine = self._engine
-        if execution.id not in self._looking:
-            self._looking.add(execution.id)
-            engine.track_task(asyncio.Task(self._mail(execution), loop=engine.loop))
+    async def cancel(self, id: str, why: str) -> Any:
+        """Request the cancellation of a run and return the store's outcome.
 
-    async def _mail(self, execution: RunExecution) -> None:
-        engine = self._engine
-        await asyncio.sleep(0)
-        self._looking.discard(execution.id)
-        try:
-            messages = await engine.read(
-                engine.store.messages, execution.pk, execution.mailbox.last
-            )
-        except StoreError as error:
-            log.warning("could not look for messages: %s", error)
-            # The mailbox may still have messages from the start of the execution.
-            messages = []
-        if execution.state is not ExecutionState.LIVE:
-            return
-        execution.mailbox.arrived(messages)
-        if execution.mailbox.waiting:
-            self._waits.setdefault(execution.id, ())
-            self.report_waiting(execution)
-
-    def report_waiting(self, execution: RunExecution) -> None:
-        """Update what the store says a run waits for, once it says anything."""
-        engine = self._engine
-        waiting = execution.mailbox.waiting
-        if execution.end_reason is None and self._waits.get(execution.id, waiting) != waiting:
-            self._waits[execution.id] = waiting
-            engine.writer.enqueue(
-                SetWaiting(execution.pk, execution.fence, waiting), lambda *_: None
-            )
+        If the run executes here, do not wait for the next poll.
+        """
+        outcome = await self._client.writer.execute(Cancel(id, why))
+        execution = self._in_flight.executions.get(id)
+        if execution is not None and not isinstance(outcome, Refused):
+            cancellation.check(execution, why)
+        return outcome

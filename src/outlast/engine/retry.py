@@ -33,8 +33,8 @@ async def retry(engine: Engine, row: RunRow) -> Any:
         outcome = await engine.writer.execute(Retry(row.id, token))
         return await _check(engine, row, outcome)
     for _ in range(TRIES_MAX):
-        parent = await engine.read(engine.store.run, row.parent)
-        seen = 0 if parent is None else await engine.read(_last_seen, engine, row, parent)
+        parent = await engine.client.read(engine.store.run, row.parent)
+        seen = 0 if parent is None else await engine.client.read(_last_seen, engine, row, parent)
         outcome = await engine.writer.execute(Retry(row.id, token, seen))
         if not (isinstance(outcome, Refused) and outcome.why == VERSION):
             return await _check(engine, row, outcome)
@@ -89,7 +89,7 @@ async def _topmost(engine: Engine, row: RunRow) -> str:
     """Return the run to retry: the highest ancestor that has ended or is being compensated."""
     top, seen = row, {row.id}
     while top.parent is not None and top.parent not in seen:
-        parent = await engine.read(engine.store.run, top.parent)
+        parent = await engine.client.read(engine.store.run, top.parent)
         if parent is None or parent.status == "done":
             break
         if parent.ended is None and parent.undoing is None:

@@ -1,108 +1,142 @@
-"""React to what run executions report: progress, messages, ends and hung code."""
+"""React to what run executions report: their start, progress, messages, end and hung code."""
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from outlast.engine.claimers import Claimers
+from outlast.engine.hooks import Hooks
+from outlast.engine.idle_releaser import IdleReleaser
+from outlast.engine.in_flight import InFlight
+from outlast.engine.isolation import Isolation
+from outlast.engine.message_poller import MessagePoller
+from outlast.engine.notifier import ChangeNotifier
+from outlast.engine.request_poller import RequestPoller
+from outlast.engine.run_reporter import RunReporter
+from outlast.engine.shutdown_listener import ShutdownListener
+from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.run_execution import RunExecution
+from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.state import OutcomeKind, RunOutcome
-from outlast.telemetry.error_text import format_recorded
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
-
-log = logging.getLogger("outlast")
+from outlast.store.rows import RunRow
 
 
 class RunObserver:
-    """Pass the reports of executions on to the components of an engine."""
+    """Pass the reports of executions on to the components that act on them."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        *,
+        in_flight: InFlight,
+        claimers: Claimers,
+        notifier: ChangeNotifier,
+        requests: RequestPoller,
+        messages: MessagePoller,
+        isolation: Isolation,
+        idle_releaser: IdleReleaser,
+        hooks: Hooks,
+        reporter: RunReporter,
+        shutdown: ShutdownSignal,
+        listener: ShutdownListener,
+        take_over: Callable[[RunRow, WorkflowDefinition], None],
+    ) -> None:
+        self._in_flight = in_flight
+        self._claimers = claimers
+        self._notifier = notifier
+        self._requests = requests
+        self._messages = messages
+        self._isolation = isolation
+        self._idle_releaser = idle_releaser
+        self._hooks = hooks
+        self._reporter = reporter
+        self._shutdown = shutdown
+        self._listener = listener
+        self._take_over = take_over
 
-    def became_idle(self, execution: RunExecution) -> None:
-        """Let the shutdown release a run of which nothing is in flight."""
-        self._engine.listener.became_idle(execution)
+    # -- before and at the start
+
+    def started(self, execution: RunExecution) -> None:
+        """Note that an execution has been registered and is about to start."""
+        self._reporter.started(execution)
+        self._idle_releaser.watch()
+        # Callers that wait for the run wait for this execution now.
+        self._notifier.notify()
+
+    def recovered(self, kind: str, seconds: float) -> None:
+        """Note how long a run was idle after a death or an interruption."""
+        self._reporter.recovered(kind, seconds)
+
+    def lost(self, row: RunRow, workflow: WorkflowDefinition, *, claimed: bool) -> None:
+        """Take over a run that was lost before its execution began.
+
+        A claimed run is left to the fleet.
+        """
+        if not claimed:
+            self._take_over(row, workflow)
+
+    def parked(self, id: str, *, recorded: bool) -> None:
+        """Call the hook for a run that is parked because its journal cannot be read."""
+        if recorded:
+            self._hooks.tell("parked", id)
+        self._notifier.notify()
+
+    async def journals_read(self) -> None:
+        """Handle cancellations that were requested while journals were read."""
+        await self._requests.poll_requests()
+
+    # -- while it executes
 
     def made_progress(self, execution: RunExecution) -> None:
         """End the isolation of a suspect: the worker may claim other runs again."""
-        self._engine.isolation.end(execution.fence)
+        self._isolation.end(execution.fence)
 
     def waits_for_messages(self, execution: RunExecution) -> None:
         """Look for messages that the run waits for."""
-        self._engine.request_poller.poll_messages(execution)
+        self._messages.poll(execution)
 
     def message_taken(self, execution: RunExecution) -> None:
         """Update what the store says the run waits for."""
-        self._engine.request_poller.report_waiting(execution)
+        self._messages.report_waiting(execution)
+
+    def became_idle(self, execution: RunExecution) -> None:
+        """Let the shutdown release a run of which nothing is in flight."""
+        self._listener.became_idle(execution)
+
+    # -- the end
 
     def nothing_executes(self, execution: RunExecution) -> None:
         """Free the run's slot, so that the next claim is written after the run's end."""
-        self._engine.in_flight.release_slot(execution.fence)
+        self._in_flight.release_slot(execution.fence)
 
     def hung(self, execution: RunExecution) -> None:
         """Keep the run: the app closed while its code still executes."""
-        self._engine.in_flight.hang(execution.row)
+        self._in_flight.hang(execution.row)
 
     def finished_late(self, execution: RunExecution) -> None:
         """Drop a hung run whose code has ended.
 
         If the store did not accept its last command, deregistering the worker releases it.
         """
-        self._engine.in_flight.drop(execution.fence)
+        self._in_flight.drop(execution.fence)
 
     def ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
-        """Clean up after a run execution, and take its run over again if it is still wanted.
+        """Clean up after an execution, and take its run over again if it is still wanted.
 
         A run that was started here and has not ended is wanted, unless this process drains.
         """
-        engine = self._engine
-        in_flight = engine.in_flight
-        in_flight.remove_execution(execution)
-        engine.request_poller.forget(execution.id)
-        in_flight.release_slot(execution.fence)
-        if not in_flight.is_hung(execution.fence):
-            in_flight.drop(execution.fence)
+        self._in_flight.remove_execution(execution)
+        self._messages.forget(execution.id)
+        self._in_flight.release_slot(execution.fence)
+        if not self._in_flight.is_hung(execution.fence):
+            self._in_flight.drop(execution.fence)
         if outcome.kind is OutcomeKind.PARKED:
-            engine.hooks.tell("parked", execution.id)
+            self._hooks.tell("parked", execution.id)
         elif outcome.became_dead:
-            engine.hooks.tell("dead", execution.id)
-        if execution.claimed and outcome.kind is not OutcomeKind.HUNG:
-            self._log_end(execution, outcome)
-        engine.meters.execution(execution.workflow.name, outcome.label)
-        if execution.trace.span is not None:
-            execution.trace.span.end(execution.end_reason, outcome)
-        if engine.shutdown.begun:
-            engine.listener.run_ended(execution, outcome)
+            self._hooks.tell("dead", execution.id)
+        self._reporter.ended(execution, outcome)
+        if self._shutdown.begun:
+            self._listener.run_ended(execution, outcome)
         # Its parent may have waited for it, or its queue may have room now.
-        engine.wake_claimers()
-        if outcome.is_wanted_back and not execution.claimed and not engine.shutdown.begun:
-            engine.takeover.start(execution.row, execution.workflow)
-
-    def _log_end(self, execution: RunExecution, outcome: RunOutcome) -> None:
-        fields = execution.log_fields()
-        if outcome.kind is OutcomeKind.FAILED:
-            error = (
-                format_recorded(outcome.error, self._engine.settings.log_values)
-                if outcome.error
-                else "it does not say why"
-            )
-            step = execution.trace.failed_calls.get(outcome.failed_at or 0)
-            log.warning(
-                "run %s failed: %s",
-                execution.id,
-                error,
-                extra={**fields, "step": step, "status": "failed"},
-            )
-        elif outcome.kind in (OutcomeKind.DONE, OutcomeKind.CANCELLED):
-            status = outcome.kind.value
-            log.info("run %s is %s", execution.id, status, extra={**fields, "status": status})
-        elif outcome.kind is not OutcomeKind.PARKED:
-            # The hooks log a parked run.
-            log.info(
-                "run %s is released: %s",
-                execution.id,
-                outcome.reason,
-                extra={**fields, "status": "released"},
-            )
+        self._claimers.wake()
+        if outcome.is_wanted_back and not execution.claimed and not self._shutdown.begun:
+            self._take_over(execution.row, execution.workflow)

@@ -29,3 +29,31 @@ class ShutdownListener(Protocol):
 
     def drain_requested(self, reason: str) -> None:
         """Begin a drain that another process has requested through the store."""
+
+
+class ListenerSlot:
+    """Pass every report on to the listener that subscribed. Components exist before it does."""
+
+    _listener: ShutdownListener
+
+    def subscribe(self, listener: ShutdownListener) -> None:
+        """Report to this listener from now on."""
+        self._listener = listener
+
+    def became_idle(self, execution: RunExecution) -> None:
+        self._listener.became_idle(execution)
+
+    def run_ended(self, execution: RunExecution, outcome: RunOutcome) -> None:
+        self._listener.run_ended(execution, outcome)
+
+    def item_ended(self, *, released: bool) -> None:
+        self._listener.item_ended(released=released)
+
+    def scope_left(self, scope: ActiveScope) -> None:
+        self._listener.scope_left(scope)
+
+    def hung_work_ended(self) -> None:
+        self._listener.hung_work_ended()
+
+    def drain_requested(self, reason: str) -> None:
+        self._listener.drain_requested(reason)

@@ -16,17 +16,18 @@ import threading
 import time
 from queue import Empty
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from outlast.engine.in_flight import InFlight
+from outlast.engine.registration import WorkerRegistration
+from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreError
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.source_lines import Line, is_users, shown
 from outlast.execution.step_execution import BODY
 from outlast.store.commands import UpdateSession
 from outlast.store.fleet import STALLS, STALLS_KEPT_SECONDS
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
+from outlast.telemetry.meters import Meters
 
 log = logging.getLogger("outlast.worker")
 
@@ -50,9 +51,20 @@ class Culprit(NamedTuple):
 class Stalls:
     """Watch one event loop from a thread."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._loop = engine, engine.loop
-        self._warn = engine.settings.stall_warn
+    def __init__(
+        self,
+        client: StoreClient,
+        registration: WorkerRegistration,
+        in_flight: InFlight,
+        meters: Meters,
+        warn_seconds: float,
+    ) -> None:
+        self._client = client
+        self._registration = registration
+        self._in_flight = in_flight
+        self._meters = meters
+        self._loop = asyncio.get_running_loop()
+        self._warn = warn_seconds
         self._tick_seconds = self._warn / 4
         self._seen = time.monotonic()
         self._culprit: Culprit | None = None
@@ -85,31 +97,33 @@ class Stalls:
 
     def _record(self, culprit: Culprit, seconds: float) -> None:
         """Count a stall that is over, and record it for `outlast workers` and `outlast doctor`."""
-        engine = self._engine
         log.warning(
-            "the event loop moves again after %.1f s: %s had blocked it", seconds, culprit.what, extra=culprit.facts
-        )  # fmt: skip
-        engine.meters.stalled(culprit.workflow, culprit.step, seconds)
+            "the event loop moves again after %.1f s: %s had blocked it",
+            seconds,
+            culprit.what,
+            extra=culprit.facts,
+        )
+        self._meters.stalled(culprit.workflow, culprit.step, seconds)
         keep = self._entry(culprit, seconds)
         if keep is not None:
             name = culprit.step or culprit.workflow
             self._counts[name] = self._counts.get(name, 0) + 1
-            engine.writer.enqueue(keep, lambda *_: None)
+            self._client.writer.enqueue(keep, lambda *_: None)
 
     def _entry(self, culprit: Culprit, seconds: float) -> UpdateSession | None:
         """Return the session update that records a stall, or None if it is not kept."""
-        engine, name = self._engine, culprit.step or culprit.workflow
+        name = culprit.step or culprit.workflow
         if not name or (name not in self._counts and len(self._counts) >= STEPS_MAX):
             return None
         count = self._counts.get(name, 0) + 1
         said = {
             "count": count,
             "seconds": round(seconds, 3),
-            "at": engine.store.now(),
+            "at": self._client.store.now(),
             "line": culprit.line,
         }
         return UpdateSession(
-            engine.worker.id,
+            self._registration.id,
             secrets.token_hex(8),
             {name: json.dumps(said)},
             STALLS_KEPT_SECONDS,
@@ -143,7 +157,7 @@ class Stalls:
         if keep is None:
             return
         try:
-            self._engine.writer.execute_urgent(keep, timeout=RECORD_SECONDS)
+            self._client.writer.execute_urgent(keep, timeout=RECORD_SECONDS)
         except (StoreError, Empty) as error:
             log.warning(
                 "the stall could not be put on record (%s): `outlast workers` shows it only once the loop moves again",
@@ -167,7 +181,7 @@ class Stalls:
         body = next(
             (
                 execution.steps.tasks[task]
-                for execution in list(self._engine.executions.values())
+                for execution in list(self._in_flight.executions.values())
                 if task in execution.steps.tasks
             ),
             None,

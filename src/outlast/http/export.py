@@ -25,15 +25,15 @@ def samples(
 ) -> Iterator[Sample]:
     """Yield every metric of an open Outlast."""
     totals = engine.services.totals
-    yield gauge(names.STARTED, engine.meters.started)
+    yield gauge(names.STARTED, engine.services.metrics.started)
     yield gauge(names.READY, float(ready))
     yield gauge(names.DRAINING, float(engine.shutdown.begun))
     yield gauge(names.IN_HAND, len(engine.in_flight.held()))
-    yield gauge(names.RUNS_IN_HAND, len(engine.executions))
-    yield gauge(names.SLOTS, 0 if engine.claimer is None else engine.worker.concurrency)
-    for counter in engine.meters.counters:
+    yield gauge(names.RUNS_IN_HAND, len(engine.in_flight.executions))
+    yield gauge(names.SLOTS, 0 if engine.claimers.own is None else engine.worker.concurrency)
+    for counter in engine.services.metrics.counters:
         yield from _counts(counter.metric, list(counter.counts.items()))
-    for histogram in engine.meters.histograms:
+    for histogram in engine.services.metrics.histograms:
         yield from _histogram(histogram.metric, [histogram])
     yield from _of_writer(engine.writer.commits)
     yield from _counts(

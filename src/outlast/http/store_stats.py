@@ -115,7 +115,7 @@ class StoreStatsPoller:
         poll = threading.Thread(
             target=self._poll, args=(under_way,), name="outlast-look", daemon=True
         )
-        if self._engine.inline:
+        if not self._engine.runtime.threads:
             poll.run()
             return
         try:
@@ -173,7 +173,9 @@ class StoreStatsPoller:
         """Return the queues that this process takes work from."""
         engine = self._engine
         consumed = [
-            queue for consumer in list(engine.consumers) for queue in consumer.claimer.queues
+            queue
+            for consumer in list(engine.claimers.consumers)
+            for queue in consumer.claimer.queues
         ]
         return list(dict.fromkeys([*engine.worker.queues, *consumed]))
 

@@ -91,7 +91,7 @@ class CloseSteps:
                 results.append(await end("lifespan", exit_lifespan, until))
                 self._reporter.note_cleanup(results)
         else:
-            calls = cleanup.run(engine.pool, engine.settings.close_timeout)
+            calls = cleanup.run(engine.background.pool, engine.settings.close_timeout)
             try:
                 await self._wait(spawn_detached(engine.loop, calls), on_cancelled=cleanup.cut)
             finally:
@@ -108,7 +108,7 @@ class CloseSteps:
         # If the drain began during the close, the loop may not have noticed it yet.
         await asyncio.wait([self._signal.finished])
         until = clock() + max(0.0, self._signal.seconds_left - AFTER_CLEANUP_SECONDS)
-        return await cleanup.run(self._engine.pool, until - clock(), before=1), until
+        return await cleanup.run(self._engine.background.pool, until - clock(), before=1), until
 
     async def report(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Write the report of a drain, and send the spans that have ended.
@@ -121,7 +121,7 @@ class CloseSteps:
                 await self._wait(spawn_detached(engine.loop, write()))
             finally:
                 seconds = min(FLUSH_SECONDS, self._signal.seconds_left / 2)
-                await engine.spans.flush(engine.in_thread, seconds)
+                await engine.services.spans.flush(engine.background.in_thread, seconds)
 
     async def deregister(self, deregister: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Deregister the worker. If the leaving task is cancelled, wait only a second more."""
@@ -170,7 +170,7 @@ async def deregister(engine: Engine, signal: ShutdownSignal) -> None:
                 if within is not None:
                     # The process ends while it holds its lock.
                     return
-            await engine.in_thread(engine.close_store)
+            await engine.background.in_thread(engine.close_store)
     except TimeoutError:
         log.warning(
             "Worker %s could not be deregistered: the store did not answer. "
@@ -178,4 +178,4 @@ async def deregister(engine: Engine, signal: ShutdownSignal) -> None:
             worker.id,
         )
     finally:
-        engine.pool.close()
+        engine.background.pool.close()

@@ -91,7 +91,7 @@ class ShutdownCoordinator:
         self._opener = asyncio.current_task()
         self.process.start()
         settings = self._engine.settings
-        if settings.signals and not self._engine.inline:
+        if settings.signals and self._engine.runtime.threads:
             if self.process.role is not ProcessRole.PORTAL:
                 self.process.install(settings.grace)
             self.signal.finished.add_done_callback(lambda _: self._leave_block())
@@ -140,7 +140,7 @@ class ShutdownCoordinator:
         self.signal.begin_drain(reason, grace=grace, at=at, ends_process=is_owned)
         self._engine.in_flight.begin_drain()
         self.process.drain_began(self.signal.seconds_left)
-        if self._engine.inline:
+        if not self._engine.runtime.threads:
             self._drain_steps.coordinate()
             self._on_loop(self._announce)
             return True
@@ -242,7 +242,9 @@ class ShutdownCoordinator:
     def _renew_grace_without_signal(self) -> None:
         """Give the end of a program that went on after its drain its own grace."""
         process = self.process
-        goes_on = process.signal is None and not process.role.is_owned and not self._engine.inline
+        goes_on = (
+            process.signal is None and not process.role.is_owned and self._engine.runtime.threads
+        )
         if goes_on and self.signal.finished.done():
             self.signal.renew_grace()
 
@@ -334,7 +336,7 @@ class ShutdownCoordinator:
         """Deregister a worker that stayed registered, after the last of its hung work."""
         if self.app_phase is AppPhase.HUNG and not self._engine.in_flight.hung_ids():
             self.app_phase = AppPhase.CLOSED
-            self._engine.run_after_close(self._deregister())
+            self._engine.background.run_after_close(self._deregister())
 
     def _on_loop(self, callback: Callable[[], object]) -> None:
         # If the loop is closed, nothing is in flight and nothing waits.

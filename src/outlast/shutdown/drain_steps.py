@@ -133,14 +133,14 @@ class DrainSteps:
     def begin_boundary(self) -> None:
         """Stop claiming, tell the steps in flight, and release the runs that are idle."""
         engine = self._engine
-        engine.stop_claiming()
+        engine.claimers.stop()
         # Wake the callers that wait for something to claim.
         engine.notifier.notify()
         for _, body in executing_steps(engine):
             body.tell(self._signal.reason)
-        engine.track_task(engine.loop.create_task(self._learn_durations()))
+        engine.background.track_task(engine.loop.create_task(self._learn_durations()))
         # Release idle runs first: everything their next worker needs is recorded.
-        executions = list(engine.executions.values())
+        executions = list(engine.in_flight.executions.values())
         for execution in sorted(executions, key=lambda execution: bool(execution.steps.tasks)):
             self.release(execution)
 
@@ -149,16 +149,16 @@ class DrainSteps:
         for execution, body in executing_steps(self._engine):
             if body.leaving is None:
                 self._checkpoint(execution, body, "its time is up")
-        for execution in list(self._engine.executions.values()):
+        for execution in list(self._engine.in_flight.executions.values()):
             # Open units do not keep the run any longer.
             execution.steps.close_units()
             self.release(execution)
-        for consumer in list(self._engine.consumers):
+        for consumer in list(self._engine.claimers.consumers):
             consumer.stop_all()
 
     def stop_all(self) -> None:
         """Stop every execution that is left. A step that was cut is not at a boundary."""
-        for execution in list(self._engine.executions.values()):
+        for execution in list(self._engine.in_flight.executions.values()):
             if any(execution.steps.tasks.values()):
                 execution.steps.interrupt()
             execution.stop(EndReason.released(f"drain: {self._signal.reason}"))
@@ -207,7 +207,7 @@ class DrainSteps:
     async def wait_expedited(self) -> None:
         """Give runs a moment to be released, if the drain was expedited."""
         ends: list[asyncio.Future[Any]] = [
-            execution.ending.finished for execution in self._engine.executions.values()
+            execution.ending.finished for execution in self._engine.in_flight.executions.values()
         ]
         if self._expedited and ends:
             await asyncio.wait(ends, timeout=EXPEDITED_SECONDS)
@@ -244,7 +244,7 @@ class DrainSteps:
         if pairs:
             try:
                 engine.services.steps.durations.learn(
-                    await engine.read(engine.store.durations, list(pairs))
+                    await engine.client.read(engine.store.durations, list(pairs))
                 )
             except StoreError as error:
                 self._reporter.note_blocked(f"the store did not say how long steps took: {error}")

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 def executing_steps(engine: Engine) -> Iterator[tuple[RunExecution, StepExecution]]:
     """Yield every step that executes, with its run."""
-    for execution in list(engine.executions.values()):
+    for execution in list(engine.in_flight.executions.values()):
         for body in execution.steps.executing():
             yield execution, body
 
 
 def remaining_work(engine: Engine) -> Iterator[Remaining]:
     """Yield everything that is still in flight, and why. Call it on the event loop."""
-    for execution in list(engine.executions.values()):
+    for execution in list(engine.in_flight.executions.values()):
         yield from _of_run(execution, engine.loop.time())
-    for consumer in engine.consumers:
+    for consumer in engine.claimers.consumers:
         for id in consumer.under_way:
             yield Remaining("item", id, why="its handler has not ended")
     for row in engine.in_flight.in_state(HeldState.BY_HAND):

@@ -9,7 +9,8 @@ import asyncio
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Self, TypeVar, Unpack
 
@@ -17,9 +18,11 @@ from outlast.api.options import AppOptions
 from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
 from outlast.api.workflow import Call
+from outlast.engine.in_flight import InFlight
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.store.protocol import Store
 from outlast.testing.clock import VirtualClock, VirtualLoop
+from outlast.testing.runtime import INLINE
 from outlast.testing.store_images import EmptyStore
 
 R = TypeVar("R")
@@ -62,11 +65,13 @@ class App(Outlast):
             settings.setdefault("lease", 1e7)
         self.store: Store = store
         super().__init__(_Kept(self.store), **settings)
-        self._inline = True
+        self._runtime = INLINE
+        self._in_flight: type[InFlight] = InFlight
+        """The registry of executions. A replay replaces it."""
         self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}
         self.executed: Counter[str] = Counter()
         """How often each step was executed, by name. Several attempts of one call count once."""
-        self._known: list[dict[str, WorkflowDefinition]] = []
+        self._known: list[Mapping[str, WorkflowDefinition]] = []
         """The workflows the app knew, for each time it was open."""
         self._is_replay = False
 
@@ -114,20 +119,28 @@ class App(Outlast):
             self.stub(compensation, returns=None)
 
     async def __aenter__(self) -> Self:
-        await super().__aenter__()
+        self._runtime = replace(
+            INLINE,
+            in_flight=self._in_flight,
+            step_overrides=self._stubs,
+            on_step_start=self._observe,
+        )
+        try:
+            await super().__aenter__()
+        finally:
+            # It refers to this app, whose store is closed when nothing refers to it.
+            self._runtime = INLINE
         engine = self._open
-        engine.services.steps.overrides = self._stubs
-        engine.services.steps.on_start = self._observe
         self._known.append(engine.workflows)
         if "outlast_pytest" in sys.modules and not self._is_replay and self not in opened:
             opened.append(self)
         loop = asyncio.get_running_loop()
         if isinstance(loop, VirtualLoop):
             loop.busy = lambda: (
-                engine.pool.busy > 0
+                engine.background.pool.busy > 0
                 or any(
                     execution.sync_thread is not None and execution.sync_thread.busy
-                    for execution in engine.executions.values()
+                    for execution in engine.in_flight.executions.values()
                 )
             )
         # On another loop nobody moves the clock, so nothing that waits would ever end.

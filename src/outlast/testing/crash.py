@@ -464,7 +464,7 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
     tasks = list(tasks_of(loop))
     engine = app._engine
     if engine is not None:
-        for execution in engine.executions.values():
+        for execution in engine.in_flight.executions.values():
             execution.stop(EndReason(EndKind.LOST, Crash()))
             tasks += execution.loop.tasks
     if isinstance(loop, VirtualLoop):

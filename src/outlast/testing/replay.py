@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.api.run import Run
 from outlast.api.workflow import Call
+from outlast.engine.in_flight import InFlight
 from outlast.errors import Diverged
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.source_lines import shown, users_line
@@ -71,16 +72,16 @@ class Difference(NamedTuple):
         )
 
 
-class _Lives(dict[str, "RunExecution"]):
+class _LastExecutions(InFlight):
     """Remember the last execution of each run, even after it has ended."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, on_hung_ended: Callable[[], None] = lambda: None) -> None:
+        super().__init__(on_hung_ended)
         self.last: dict[str, RunExecution] = {}
 
-    def __setitem__(self, id: str, execution: RunExecution) -> None:
-        self.last[id] = execution
-        super().__setitem__(id, execution)
+    def add_execution(self, execution: RunExecution) -> None:
+        self.last[execution.id] = execution
+        super().add_execution(execution)
 
 
 class _NoBodies(dict[Any, Callable[..., Any]]):
@@ -138,13 +139,14 @@ def differences(app: App, workflows: Mapping[str, WorkflowDefinition]) -> list[D
     }
     again = App(copy, clock=clock, **settings)
     again._is_replay = True
+    again._in_flight = _LastExecutions
     bodies = again._stubs = _NoBodies()
 
     async def main(opened: Outlast) -> list[Difference]:
-        engine = opened._open
-        lives = engine.executions = engine.in_flight.executions = engine.services.running = _Lives()
+        executions = opened._open.in_flight
+        assert isinstance(executions, _LastExecutions)
         found = (
-            await _difference(opened, copy, row, workflows[row.workflow], bodies, lives)
+            await _difference(opened, copy, row, workflows[row.workflow], bodies, executions)
             for row in rows
         )
         return [one async for one in found if one is not None]
@@ -179,15 +181,15 @@ async def _difference(
     row: RunRow,
     workflow: WorkflowDefinition,
     bodies: _NoBodies,
-    lives: _Lives,
+    executions: _LastExecutions,
 ) -> Difference | None:
     """Return how the replay of one run differs from its record, or None if it does not."""
     recorded = await _end(app, row, workflow)
     bodies.asked.clear()
     reopen(store, row.id)
     replayed = await _end(app, row, workflow)
-    execution = lives.last.get(row.id)
-    lives.last.clear()
+    execution = executions.last.get(row.id)
+    executions.last.clear()
 
     def differs(code: str, journal: str, line: str | None) -> Difference:
         return Difference(row.id, row.workflow, code, journal, line or _first_line(workflow))

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from outlast.engine.claimers import Claimers
+from outlast.engine.in_flight import InFlight
 from outlast.execution.release import what_it_waits_for
+from outlast.execution.shutdown_signal import ShutdownSignal
 from outlast.execution.state import EndReason
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
+from outlast.store.protocol import Store
 
 
 class IdleReleaser:
     """Check for idle runs every `linger` seconds while the worker executes runs."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        in_flight: InFlight,
+        claimers: Claimers,
+        store: Store,
+        shutdown: ShutdownSignal,
+        linger: float,
+    ) -> None:
+        self._in_flight = in_flight
+        self._claimers = claimers
+        self._store = store
+        self._shutdown = shutdown
+        self._linger = linger
         self._timer: asyncio.TimerHandle | None = None
         self._idle_entries: dict[int, int] = {}
         """The number of the last entry of each run that was idle at the last check, by fence."""
@@ -26,17 +37,13 @@ class IdleReleaser:
 
         Runs that come due within `linger` seconds are kept.
         """
-        engine = self._engine
         self._timer = None
-        assert engine.claimer is not None
-        soon = engine.store.now() + engine.settings.linger
+        soon = self._store.now() + self._linger
         idle_entries: dict[int, int] = {}
-        for execution in list(engine.executions.values()):
-            rest = (
-                what_it_waits_for(execution)
-                if execution.row.queue in engine.claimer.queues
-                else None
-            )
+        for execution in list(self._in_flight.executions.values()):
+            if execution.row.queue not in self._claimers.queues:
+                continue
+            rest = what_it_waits_for(execution)
             if rest is None or rest.due <= soon:
                 continue
             if self._idle_entries.get(execution.fence) == rest.entry:
@@ -47,11 +54,11 @@ class IdleReleaser:
 
     def watch(self) -> None:
         """Schedule the next check, if a worker executes runs."""
-        engine = self._engine
         if (
-            engine.claimer is not None
+            self._claimers.own is not None
             and self._timer is None
-            and engine.executions
-            and not engine.shutdown.closing
+            and self._in_flight.executions
+            and not self._shutdown.closing
         ):
-            self._timer = engine.loop.call_later(engine.settings.linger, self._release_idle)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._linger, self._release_idle)
