@@ -1,16 +1,21 @@
--- A batch is one call of `commit`, in one transaction, by itself. Conventions of all functions here:
---   * VOLATILE, so that each statement sees what was committed before it began (READ COMMITTED);
---   * a command comes as the JSON array of its fields, in their order, and an outcome goes back as JSON: null, a value, or {"!": [why, detail]};
---   * a row that a command decides upon is locked by the statement that reads it. The lock phase is for the order only;
---   * in SQL are just those that are expressions: any other one would be planned again in every transaction;
---   * a join with runs also says `pk = ANY(…)`: else it may be planned as a walk over all of them, where the statistics are from before most were there.
---     So no condition says `parent IS NOT NULL` (by runs_parent all that have one would be read), and runs of a worker are ordered by `pk + 0`;
---   * names end in the schema's version: workers of an older release go on calling theirs.
+-- A batch is one call of `commit`, in a transaction of its own. Conventions of all functions here:
+--   * They are VOLATILE, so each statement sees what was committed before it began (READ COMMITTED).
+--   * A command comes as the JSON array of its fields, in their order. An outcome goes back as JSON:
+--     null, a value, or {"!": [why, detail]}.
+--   * The statement that reads a row for a decision locks it. The lock phase is for the order only.
+--   * Only expressions are in SQL. Any other function would be planned again in every transaction.
+--   * A join with runs also says `pk = ANY(...)`. Without it, old statistics may lead to a plan that
+--     walks over all runs. So no condition says `parent IS NOT NULL` (runs_parent would read every
+--     child), and the runs of a worker are ordered by `pk + 0`.
+--   * Names end in the schema's version: workers of an older release keep calling their functions.
 
--- Of `writer` there is one call at a time, and none of an epoch that is over: whoever has raised it (`recover`) knows that what it
--- lost sight of has ended or never will be. `patience`: how long it waits for each lock, and then has done nothing (55P03); NULL: as the
--- session is set. `pks` are the runs of fenced commands. With `needs`, what else must be locked; without it they are all Records.
-CREATE FUNCTION commit__v(writer text, epoch bigint, at double precision, patience text, pks bigint[], needs jsonb, batch jsonb)
+-- Of `writer` there is one call at a time, and none of an epoch that is over: whoever has raised it
+-- (`recover`) knows that what it lost sight of has ended or never will be. `patience`: how long it
+-- waits for each lock, and then has done nothing (55P03); NULL: as the session is set. `pks` are
+-- the runs of fenced commands. With `needs`, what else must be locked; without it they are all
+-- Records.
+CREATE FUNCTION commit__v(writer text, epoch bigint, at double precision, patience text,
+    pks bigint[], needs jsonb, batch jsonb)
 RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     now double precision;
@@ -24,14 +29,19 @@ DECLARE
     rings boolean := false;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'this role''s default_transaction_isolation is %: it must be read committed', current_setting('transaction_isolation')
+        RAISE EXCEPTION 'this role''s default_transaction_isolation is %: it must be read committed',
+            current_setting('transaction_isolation')
             USING ERRCODE = 'OL004';
     END IF;
-    IF current_setting('extra_float_digits')::int < 1 THEN  -- a pooler's session is as its role's; on others it is set
-        RAISE EXCEPTION 'this role''s extra_float_digits is %: it must be 1, or a time is not read as it was written', current_setting('extra_float_digits')
+    -- a pooler's session is as its role's; on others it is set
+    IF current_setting('extra_float_digits')::int < 1 THEN
+        RAISE EXCEPTION
+            'this role''s extra_float_digits is %: it must be 1, or a time is not read as it was written',
+            current_setting('extra_float_digits')
             USING ERRCODE = 'OL005';
     END IF;
-    IF current_setting('synchronous_commit') = 'off' THEN  -- what was acknowledged is durable, whatever the role's default
+    -- An acknowledged commit is durable, whatever the role's default says.
+    IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     IF patience IS NOT NULL THEN
@@ -47,19 +57,23 @@ BEGIN
         RETURN format('[%s,false,[%s]]', coalesce(at, seconds__v()), coalesce(outcome, 'null'));
     END IF;
     PERFORM lock__v(pks, needs, at);
-    now := coalesce(at, seconds__v());  -- after all locks: who waited for them has not lived in the past
+    -- after all locks: who waited for them has not lived in the past
+    now := coalesce(at, seconds__v());
     FOR part IN SELECT value FROM jsonb_array_elements(batch) LOOP
         kind := part->>0;
         commands := part->1;
         IF kind = 'Record' THEN
-            outcome := record__v(ARRAY(SELECT DISTINCT (v->>0)::bigint FROM jsonb_array_elements(commands) v), commands);
+            outcome := record__v(ARRAY(SELECT DISTINCT (v->>0)::bigint
+                FROM jsonb_array_elements(commands) v), commands);
         ELSIF kind = 'Settle' THEN
             outcome := settle__v(commands, now);
         ELSIF kind = 'Ack' THEN
             outcome := ack__v(commands, now);
             rings := rings OR EXISTS (
-                SELECT 1 FROM queues WHERE name = ANY(ARRAY(SELECT DISTINCT v->>2 FROM jsonb_array_elements(commands) v)) AND concurrency_max IS NOT NULL);
-        ELSIF kind = 'Submit' AND commands->0->>10 IS NULL THEN  -- of a group all or none are begun at once
+                SELECT 1 FROM queues WHERE name = ANY(ARRAY(SELECT DISTINCT v->>2
+                    FROM jsonb_array_elements(commands) v)) AND concurrency_max IS NOT NULL);
+        -- of a group all or none are begun at once
+        ELSIF kind = 'Submit' AND commands->0->>10 IS NULL THEN
             outcome := enqueue__v(commands, full__v(commands), now);
         ELSIF kind = 'RecordDurations' THEN
             outcome := record_durations__v(commands);
@@ -70,13 +84,16 @@ BEGIN
             END LOOP;
             outcome := '[' || array_to_string(several, ',') || ']';
         END IF;
-        outcomes := outcomes || CASE WHEN outcomes = '' THEN '' ELSE ',' END || coalesce(outcome, 'null');
+        outcomes := outcomes || CASE WHEN outcomes = '' THEN ''
+            ELSE ',' END || coalesce(outcome, 'null');
     END LOOP;
     RETURN format('[%s,%s,[%s]]', now, rings::text, outcomes);
 END $$;
 
--- A command of a kind that is not carried out for all of a group at once: those that come in numbers are, by a statement or two.
-CREATE FUNCTION one__v(kind text, v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- A command of a kind that is not carried out for all of a group at once: those that come in
+-- numbers are, by a statement or two.
+CREATE FUNCTION one__v(kind text, v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     CASE kind
         WHEN 'Claim' THEN RETURN claim__v(v, now);
@@ -95,7 +112,8 @@ BEGIN
         WHEN 'RegisterWorker' THEN RETURN register_worker__v(v, now);
         WHEN 'Renew' THEN RETURN renew__v(v, now);
         WHEN 'DeregisterWorker' THEN RETURN deregister_worker__v(v, now);
-        WHEN 'Sweep' THEN RETURN sweep__v((v->>0)::double precision, (v->>1)::double precision, now);
+        WHEN 'Sweep' THEN RETURN sweep__v((v->>0)::double precision, (v->>1)::double precision,
+            now);
         WHEN 'Drain' THEN RETURN drain__v(v, now);
         WHEN 'RequestDrain' THEN RETURN request_drain__v(v);
         WHEN 'StoreDrainReport' THEN RETURN store_drain_report__v(v, now);
@@ -116,20 +134,22 @@ CREATE FUNCTION key__v(what text, name text) RETURNS bigint LANGUAGE sql IMMUTAB
     SELECT hashtextextended('SCHEMA__v/' || what || '/' || name, 6074001)
 $$;
 
--- What is added to the numbers that are drawn for fences. A server that was promoted may not have seen the last ones that its predecessor gave
--- out: it jumps over them.
+-- What is added to the numbers that are drawn for fences. A server that was promoted may not have
+-- seen the last ones that its predecessor gave out: it jumps over them.
 CREATE FUNCTION fences_from__v() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     known meta;
 BEGIN
     SELECT * INTO known FROM meta;
     IF known.timeline IS NULL THEN
-        RETURN known.fences_from;                              -- the server does not tell it, and may not be asked
+        -- the server does not tell it, and may not be asked
+        RETURN known.fences_from;
     END IF;
     IF known.timeline <> timeline__v() THEN
         SELECT * INTO known FROM meta FOR UPDATE;
         IF known.timeline <> timeline__v() THEN
-            UPDATE meta SET timeline = timeline__v(), fences_from = fences_from + 1000000000 RETURNING * INTO known;
+            UPDATE meta SET timeline = timeline__v(), fences_from = fences_from + 1000000000
+                RETURNING * INTO known;
         END IF;
     END IF;
     RETURN known.fences_from;
@@ -139,13 +159,20 @@ CREATE FUNCTION timeline__v() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
 $$;
 
--- Everything a batch needs, in the one order that all keep: workers by id, queues by name, sessions, runs by number. `needs`:
---   workers        ids: of these, the rows are changed          readers  the rows only must stay
---   leavers        ids of workers of which everything is taken  sweep    whoever seems dead is one of them
---   ids            of runs                                      enders   numbers, and ender_ids ids, of those that may end: their parents too
---   depths         names of queues that are counted             limits   names that are changed
---   claims         names of queues to claim from (null: any)    sessions [space, id], and made those of them that are made if missing
-CREATE FUNCTION lock__v(pks bigint[], needs jsonb, at double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Lock everything that a batch needs, in the one order that all batches keep: workers by id, queues
+-- by name, sessions, runs by number. `needs` has these lists:
+--   workers    ids of workers whose rows are changed
+--   readers    ids of workers whose rows must only stay
+--   leavers    ids of workers from which everything is taken
+--   sweep      the workers that seem dead are leavers, too
+--   ids        ids of runs
+--   enders     numbers, and ender_ids ids, of runs that may end: their parents are locked, too
+--   depths     names of queues that are counted
+--   limits     names of queues whose limits are changed
+--   claims     names of queues to claim from (null: any)
+--   sessions   [space, id]; those in made are created if missing
+CREATE FUNCTION lock__v(pks bigint[], needs jsonb, at double precision) RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     changed text[] := '{}';
     leavers text[] := '{}';
@@ -167,7 +194,8 @@ BEGIN
         PERFORM 1 FROM workers WHERE id = ANY(dying) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
     END IF;
     IF cardinality(changed || leavers) > 0 THEN
-        PERFORM 1 FROM workers WHERE id = ANY(changed || leavers || texts__v(needs->'readers')) ORDER BY id FOR NO KEY UPDATE;
+        PERFORM 1 FROM workers WHERE id = ANY(changed || leavers || texts__v(needs->'readers'))
+            ORDER BY id FOR NO KEY UPDATE;
     ELSIF needs ? 'readers' THEN
         PERFORM 1 FROM workers WHERE id = ANY(texts__v(needs->'readers')) ORDER BY id FOR SHARE;
     END IF;
@@ -175,7 +203,8 @@ BEGIN
         limits := texts__v(needs->'limits');
         depths := texts__v(needs->'depths');
         INSERT INTO queues (name) SELECT DISTINCT n FROM unnest(depths || limits) n
-        WHERE NOT EXISTS (SELECT 1 FROM queues o WHERE o.name = n) ORDER BY 1 ON CONFLICT DO NOTHING;
+        WHERE NOT EXISTS (SELECT 1 FROM queues o WHERE o.name = n) ORDER BY 1
+            ON CONFLICT DO NOTHING;
     END IF;
     IF needs->'claims' = 'null' THEN
         claims := ARRAY(SELECT name FROM queues WHERE concurrency_max IS NOT NULL);
@@ -184,17 +213,22 @@ BEGIN
     END IF;
     IF cardinality(limits || depths || claims) > 0 THEN
         PERFORM 1 FROM queues WHERE name = ANY(limits || depths || claims) AND (
-            name = ANY(limits) OR (name = ANY(depths) AND exact__v(depth_max, (needs->'depth_max'->>name)::bigint))
+            name = ANY(limits) OR (name = ANY(depths)
+                AND exact__v(depth_max, (needs->'depth_max'->>name)::bigint))
             OR (name = ANY(claims) AND concurrency_max IS NOT NULL))
         ORDER BY name FOR NO KEY UPDATE;
     END IF;
-    IF needs ? 'made' THEN  -- in their order: who makes them in the order of its commands would wait for one who waits for him
+    -- in their order: who makes them in the order of its commands would wait for one who waits for
+    -- him
+    IF needs ? 'made' THEN
         INSERT INTO sessions (space, id, version, updated, expires, tokens)
-        SELECT DISTINCT s->>0, s->>1, 0, coalesce(at, seconds__v()), coalesce(at, seconds__v()), '[]'::jsonb
+        SELECT DISTINCT s->>0, s->>1, 0, coalesce(at, seconds__v()), coalesce(at, seconds__v()),
+            '[]'::jsonb
         FROM jsonb_array_elements(needs->'made') s ORDER BY 1, 2 ON CONFLICT DO NOTHING;
     END IF;
     IF needs ? 'sessions' THEN
-        PERFORM 1 FROM sessions WHERE space = ANY(ARRAY(SELECT s->>0 FROM jsonb_array_elements(needs->'sessions') s))
+        PERFORM 1 FROM sessions WHERE space = ANY(ARRAY(SELECT s->>0
+            FROM jsonb_array_elements(needs->'sessions') s))
           AND id = ANY(ARRAY(SELECT s->>1 FROM jsonb_array_elements(needs->'sessions') s))
           AND (space, id) IN (SELECT s->>0, s->>1 FROM jsonb_array_elements(needs->'sessions') s)
         ORDER BY space, id FOR NO KEY UPDATE;
@@ -205,7 +239,8 @@ BEGIN
     END IF;
     IF needs ? 'enders' OR needs ? 'ender_ids' THEN
         every := every || ARRAY(SELECT pk FROM runs WHERE id = ANY(ARRAY(
-            SELECT parent FROM runs WHERE pk = ANY(ARRAY(SELECT e::bigint FROM jsonb_array_elements_text(needs->'enders') e))
+            SELECT parent FROM runs WHERE pk = ANY(ARRAY(SELECT e::bigint
+                FROM jsonb_array_elements_text(needs->'enders') e))
             UNION ALL SELECT parent FROM runs WHERE id = ANY(texts__v(needs->'ender_ids')))));
     END IF;
     IF cardinality(every) > 0 THEN
@@ -214,31 +249,40 @@ BEGIN
 END $$;
 
 -- The runs of these that cannot be locked now, or whose parents cannot be.
-CREATE FUNCTION locked__v(pks bigint[], ids text[]) RETURNS TABLE (pk bigint, id text) LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
+CREATE FUNCTION locked__v(pks bigint[], ids text[]) RETURNS TABLE (pk bigint, id text)
+    LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     wanted bigint[] := pks || ARRAY(SELECT r.pk FROM runs r WHERE r.id = ANY(ids));
-    parents bigint[] := ARRAY(SELECT p.pk FROM runs p WHERE p.id = ANY(ARRAY(SELECT r.parent FROM runs r WHERE r.pk = ANY(wanted))));
-    free bigint[] := ARRAY(SELECT r.pk FROM runs r WHERE r.pk = ANY(wanted || parents) ORDER BY r.pk FOR NO KEY UPDATE SKIP LOCKED);
+    parents bigint[] := ARRAY(SELECT p.pk FROM runs p
+        WHERE p.id = ANY(ARRAY(SELECT r.parent FROM runs r WHERE r.pk = ANY(wanted))));
+    free bigint[] := ARRAY(SELECT r.pk FROM runs r WHERE r.pk = ANY(wanted || parents)
+        ORDER BY r.pk FOR NO KEY UPDATE SKIP LOCKED);
 BEGIN
     RETURN QUERY
         SELECT r.pk, r.id FROM runs r
-        WHERE r.pk = ANY(wanted) AND (r.pk <> ALL(free) OR EXISTS (SELECT 1 FROM runs p WHERE p.id = r.parent AND p.pk <> ALL(free)));
+        WHERE r.pk = ANY(wanted) AND (r.pk <> ALL(free) OR EXISTS (SELECT 1 FROM runs p
+            WHERE p.id = r.parent AND p.pk <> ALL(free)));
 END $$;
 
--- What a worker holds, but for these fences, and can be taken from it now: its row and its parent's are locked. Nobody waits for a
--- row that another program keeps locked: who takes the others comes back for it.
-CREATE FUNCTION takeable__v(holder text, keep bigint[]) RETURNS runs[] LANGUAGE plpgsql VOLATILE AS $$
+-- What a worker holds, but for these fences, and can be taken from it now: its row and its parent's
+-- are locked. Nobody waits for a row that another program keeps locked: who takes the others comes
+-- back for it.
+CREATE FUNCTION takeable__v(holder text, keep bigint[]) RETURNS runs[]
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    held bigint[] := ARRAY(SELECT r.pk FROM runs r WHERE r.worker = holder AND r.fence <> ALL(keep));
+    held bigint[] := ARRAY(SELECT r.pk FROM runs r
+        WHERE r.worker = holder AND r.fence <> ALL(keep));
     stuck bigint[] := ARRAY(SELECT l.pk FROM locked__v(held, '{}') l);
 BEGIN
-    RETURN ARRAY(SELECT r FROM runs r WHERE r.pk = ANY(held) AND r.pk <> ALL(stuck) AND r.worker = holder ORDER BY r.pk + 0);
+    RETURN ARRAY(SELECT r FROM runs r WHERE r.pk = ANY(held) AND r.pk <> ALL(stuck)
+        AND r.worker = holder ORDER BY r.pk + 0);
 END $$;
 
 CREATE FUNCTION texts__v(list jsonb) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN (
-        SELECT CASE WHEN jsonb_typeof(list) = 'array' THEN ARRAY(SELECT jsonb_array_elements_text(list)) ELSE '{}' END);
+        SELECT CASE WHEN jsonb_typeof(list) = 'array'
+            THEN ARRAY(SELECT jsonb_array_elements_text(list)) ELSE '{}' END);
 END $$;
 
 -- Why a command was not carried out.

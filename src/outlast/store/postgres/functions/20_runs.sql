@@ -17,28 +17,36 @@ BEGIN
     RETURN r;
 END $$;
 
--- The outcome of a command that gives runs: their fields. A run with long texts goes as its number and fence alone, to be read later:
--- an answer that does not fit into the socket of a client that was stopped would keep all locks.
+-- The outcome of a command that gives runs: their fields. A run with long texts goes as its number
+-- and fence alone, to be read later: an answer that does not fit into the socket of a client that
+-- was stopped would keep all locks.
 CREATE FUNCTION row__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
-    SELECT CASE WHEN octet_length(r.args) + coalesce(octet_length(r.value), 0) + coalesce(octet_length(r.error), 0) > 2000
+    SELECT CASE WHEN octet_length(r.args) + coalesce(octet_length(r.value),
+        0) + coalesce(octet_length(r.error), 0) > 2000
     THEN json_build_array(r.pk, r.fence)
     ELSE json_build_array(COLUMNS__v) END::text
 $$;
 
--- The same for one that was claimed just now, at the time of the call, and to which nothing has happened before: short, since who claims hundreds of
--- items a call pays for every field. The client knows the others.
+-- The same for one that was claimed just now, at the time of the call, and to which nothing has
+-- happened before: short, since who claims hundreds of items a call pays for every field. The
+-- client knows the others.
 CREATE FUNCTION brief__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN r.lives = 1 AND octet_length(r.args) <= 2000
-        AND (r.parent, r.timeout, r.deadline, r.ended, r.interrupted, r.cancel, r.reason, r.failed_at, r.value, r.error, r.undoing, r.abandon_after) IS NULL
-        AND r.deaths = 0 AND r.interruptions = 0 AND r.mark = 0 AND r.deaths_in_a_row = 0 AND r.interruptions_in_a_row = 0 AND r.failures = 0
-    THEN concat('[', r.pk, ',', r.fence, ',', r.priority, ',', r.created, ',', r.started, ',', r.due, ',', r.attempts_max, ',', r.interruptions_max, ',',
+        AND (r.parent, r.timeout, r.deadline, r.ended, r.interrupted, r.cancel, r.reason,
+            r.failed_at, r.value, r.error, r.undoing, r.abandon_after) IS NULL
+        AND r.deaths = 0 AND r.interruptions = 0 AND r.mark = 0 AND r.deaths_in_a_row = 0
+            AND r.interruptions_in_a_row = 0 AND r.failures = 0
+    THEN concat('[', r.pk, ',', r.fence, ',', r.priority, ',', r.created, ',', r.started, ',',
+        r.due, ',', r.attempts_max, ',', r.interruptions_max, ',',
                 array_to_json(ARRAY[r.id, r.workflow, r.args, r.queue, r.seed]), ']')
     ELSE row__v(r) END
 $$;
 
--- An entry must follow the last one: a hole would mean that the server has lost something which the life still goes by. Who holds the fence is the
--- journal's only writer, so what is read of it without a lock is as good. Most batches are one new entry of each run, which one statement writes; where
--- a run has several it counts them from the last. Whatever is not all new, and written, goes one by one.
+-- An entry must follow the last one: a hole would mean that the server has lost something which the
+-- life still goes by. Who holds the fence is the journal's only writer, so what is read of it
+-- without a lock is as good. Most batches are one new entry of each run, which one statement
+-- writes; where a run has several it counts them from the last. Whatever is not all new, and
+-- written, goes one by one.
 CREATE FUNCTION record__v(pks bigint[], commands jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wrote bigint;
@@ -46,24 +54,34 @@ DECLARE
 BEGIN
     BEGIN
         IF cardinality(pks) = jsonb_array_length(commands) THEN
-            WITH mine AS MATERIALIZED (SELECT r.pk, r.fence FROM runs r WHERE r.pk = ANY(pks) ORDER BY r.pk FOR SHARE)
-            INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
-            SELECT mine.pk, (v->>1)::bigint, mine.fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
+            WITH mine AS MATERIALIZED (SELECT r.pk, r.fence FROM runs r WHERE r.pk = ANY(pks)
+                ORDER BY r.pk FOR SHARE)
+            INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds,
+                attempt, asked, cost)
+            SELECT mine.pk, (v->>1)::bigint, mine.fence, v->>3, v->>4, (v->>5)::double precision,
+                v->>6, v->>7, v->>8,
                    (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
-            FROM jsonb_array_elements(commands) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
-            WHERE (v->>1)::bigint = 1 OR EXISTS (SELECT 1 FROM entries e WHERE e.run = mine.pk AND e.seq = (v->>1)::bigint - 1);
+            FROM jsonb_array_elements(commands) v
+                JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint
+                    AND mine.fence > 0
+            WHERE (v->>1)::bigint = 1 OR EXISTS (SELECT 1 FROM entries e WHERE e.run = mine.pk
+                AND e.seq = (v->>1)::bigint - 1);
         ELSE
             WITH mine AS MATERIALIZED (
-                SELECT r.pk, r.fence, (SELECT coalesce(max(e.seq), 0) FROM entries e WHERE e.run = r.pk) AS last
+                SELECT r.pk, r.fence, (SELECT coalesce(max(e.seq), 0) FROM entries e
+                    WHERE e.run = r.pk) AS last
                 FROM runs r WHERE r.pk = ANY(pks) ORDER BY r.pk FOR SHARE
             )
-            INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
+            INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds,
+                attempt, asked, cost)
             SELECT run, seq, fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
                    (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12
             FROM (
                 SELECT v, mine.pk AS run, (v->>1)::bigint AS seq, mine.fence, mine.last,
                        row_number() OVER (PARTITION BY mine.pk ORDER BY (v->>1)::bigint) AS turn
-                FROM jsonb_array_elements(commands) v JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint AND mine.fence > 0
+                FROM jsonb_array_elements(commands) v
+                    JOIN mine ON mine.pk = (v->>0)::bigint AND mine.fence = (v->>2)::bigint
+                        AND mine.fence > 0
             ) new WHERE seq = last + turn;
         END IF;
         GET DIAGNOSTICS wrote = ROW_COUNT;
@@ -82,34 +100,43 @@ CREATE FUNCTION record_one__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS
 DECLARE
     r runs;
 BEGIN
-    PERFORM 1 FROM entries WHERE run = (v->>0)::bigint AND seq = (v->>1)::bigint AND fence = (v->>2)::bigint;
+    PERFORM 1 FROM entries WHERE run = (v->>0)::bigint AND seq = (v->>1)::bigint
+        AND fence = (v->>2)::bigint;
     IF FOUND THEN
         RETURN 'null';
     END IF;
-    SELECT * INTO r FROM runs WHERE pk = (v->>0)::bigint AND fence = (v->>2)::bigint AND fence > 0 FOR SHARE;
-    IF NOT FOUND OR (v->>1)::bigint <> (SELECT coalesce(max(seq), 0) + 1 FROM entries WHERE run = r.pk) THEN
+    SELECT * INTO r FROM runs WHERE pk = (v->>0)::bigint AND fence = (v->>2)::bigint
+        AND fence > 0 FOR SHARE;
+    IF NOT FOUND OR (v->>1)::bigint <> (SELECT coalesce(max(seq), 0) + 1 FROM entries
+        WHERE run = r.pk) THEN
         RETURN refused__v('fence', '');
     END IF;
-    INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt, asked, cost)
-    VALUES (r.pk, (v->>1)::bigint, r.fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7, v->>8,
+    INSERT INTO entries (run, seq, fence, kind, key, at, args, value, error, seconds, attempt,
+        asked, cost)
+    VALUES (r.pk, (v->>1)::bigint, r.fence, v->>3, v->>4, (v->>5)::double precision, v->>6, v->>7,
+        v->>8,
             (v->>9)::double precision, (v->>10)::bigint, (v->>11)::boolean, v->>12);
     RETURN 'null';
 END $$;
 
--- An entry by the store itself, in a command that has just made the fence void. It is under the void fence: the life that lost the run may
--- still record this seq, and under its own fence the entry would pass for that record's repeat.
-CREATE FUNCTION append__v(run bigint, fence bigint, kind text, key text, value text, token text, now double precision)
+-- An entry by the store itself, in a command that has just made the fence void. It is under the
+-- void fence: the life that lost the run may still record this seq, and under its own fence the
+-- entry would pass for that record's repeat.
+CREATE FUNCTION append__v(run bigint, fence bigint, kind text, key text, value text, token text,
+    now double precision)
 RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     last bigint;
 BEGIN
     SELECT coalesce(max(e.seq), 0) + 1 INTO last FROM entries e WHERE e.run = append__v.run;
-    INSERT INTO entries (run, seq, fence, kind, key, at, value, token) VALUES (run, last, -abs(fence), kind, key, now, value, token);
+    INSERT INTO entries (run, seq, fence, kind, key, at, value, token)
+        VALUES (run, last, -abs(fence), kind, key, now, value, token);
     RETURN last;
 END $$;
 
 -- The same; what comes after it is progress.
-CREATE FUNCTION mark__v(r runs, kind text, key text, value text, token text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mark__v(r runs, kind text, key text, value text, token text, now double precision)
+    RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     seq bigint := append__v(r.pk, r.fence, kind, key, value, token, now);
 BEGIN
@@ -120,12 +147,14 @@ END $$;
 CREATE FUNCTION progress__v(r runs) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (
-        SELECT EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk AND e.seq > r.mark AND e.fence = r.fence
+        SELECT EXISTS (SELECT 1 FROM entries e
+            WHERE e.run = r.pk AND e.seq > r.mark AND e.fence = r.fence
                        AND e.kind IN ('step', 'attempt', 'inner', 'child', 'session', 'done'))
             OR EXISTS (SELECT 1 FROM progress p WHERE p.run = r.pk AND p.fence = r.fence));
 END $$;
 
-CREATE FUNCTION save_progress__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION save_progress__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
 BEGIN
@@ -133,7 +162,8 @@ BEGIN
     IF r.fence = (v->>1)::bigint AND r.fence > 0 THEN
         INSERT INTO progress AS p (run, key, fence, attempt, value, at)
         VALUES (r.pk, v->>2, r.fence, (v->>3)::bigint, v->>4, now)
-        ON CONFLICT (run, key) DO UPDATE SET fence = excluded.fence, attempt = excluded.attempt, value = excluded.value,
+        ON CONFLICT (run, key) DO UPDATE SET fence = excluded.fence, attempt = excluded.attempt,
+            value = excluded.value,
                                              at = excluded.at
         WHERE excluded.fence > p.fence OR excluded.attempt >= p.attempt;
         RETURN NULL;
@@ -144,7 +174,8 @@ END $$;
 
 CREATE FUNCTION set_waiting__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE runs SET waits = waits__v(v->2) WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint AND fence > 0;
+    UPDATE runs SET waits = waits__v(v->2) WHERE pk = (v->>0)::bigint AND fence = (v->>1)::bigint
+        AND fence > 0;
     RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
 END $$;
 
@@ -156,9 +187,10 @@ BEGIN
                          FROM jsonb_array_elements_text(names) WITH ORDINALITY t(name, n)), ''));
 END $$;
 
--- Those without a parent need no lock but their own. (`pk = ANY(pks)` says what `pk = s.pk` says, too: with it the plan is by an index, whatever the
--- statistics are.)
-CREATE FUNCTION settle__v(commands jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- Those without a parent need no lock but their own. (`pk = ANY(pks)` says what `pk = s.pk` says,
+-- too: with it the plan is by an index, whatever the statistics are.)
+CREATE FUNCTION settle__v(commands jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     pks bigint[] := ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(commands) v);
     above text[] := array_remove(ARRAY(SELECT DISTINCT parent FROM runs WHERE pk = ANY(pks)), NULL);
@@ -167,58 +199,74 @@ DECLARE
     outcome text;
 BEGIN
     IF cardinality(above) > 0 THEN
-        PERFORM 1 FROM runs WHERE pk = ANY(pks || ARRAY(SELECT pk FROM runs WHERE id = ANY(above))) ORDER BY pk FOR NO KEY UPDATE;
+        PERFORM 1 FROM runs WHERE pk = ANY(pks || ARRAY(SELECT pk FROM runs WHERE id = ANY(above)))
+            ORDER BY pk FOR NO KEY UPDATE;
     END IF;
     WITH done AS (
-        UPDATE runs SET status = s.status, fence = -abs(runs.fence), worker = NULL, value = s.value, error = s.error, reason = s.reason,
-                        failed_at = s.failed_at, interrupted = NULL, waits = '', deaths_in_a_row = 0, interruptions_in_a_row = 0,
+        UPDATE runs SET status = s.status, fence = -abs(runs.fence), worker = NULL, value = s.value,
+            error = s.error, reason = s.reason,
+                        failed_at = s.failed_at, interrupted = NULL, waits = '',
+                            deaths_in_a_row = 0, interruptions_in_a_row = 0,
                         undoing = CASE WHEN s.status <> 'parked' THEN NULL ELSE undoing END,
-                        due = CASE WHEN s.status <> 'parked' THEN due ELSE now END,  -- since when its clock stands still
+                        -- since when its clock stands still
+                        due = CASE WHEN s.status <> 'parked' THEN due ELSE now END,
                         ended = CASE WHEN s.status <> 'parked' THEN now END
-        FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence, v->>2 AS status, v->>3 AS value, v->>4 AS error, v->>5 AS reason,
-                     (v->>6)::bigint AS failed_at, coalesce((v->>7)::boolean, false) AND v->>2 = 'parked' AS unless_cancelled
+        FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence, v->>2 AS status,
+            v->>3 AS value, v->>4 AS error, v->>5 AS reason,
+                     (v->>6)::bigint AS failed_at, coalesce((v->>7)::boolean, false)
+                         AND v->>2 = 'parked' AS unless_cancelled
               FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n) ORDER BY 1, n) s
         WHERE runs.pk = ANY(pks) AND runs.pk = s.pk AND runs.fence = s.fence AND runs.fence > 0
           AND NOT (s.unless_cancelled AND cancel IS NOT NULL AND undoing IS NULL)
         RETURNING runs.pk, runs.ended, runs.parent
-    ) SELECT count(*), array_agg(done.pk) FILTER (WHERE done.ended IS NOT NULL), array_agg(DISTINCT done.parent) INTO settled, ended, above FROM done;
+    ) SELECT count(*), array_agg(done.pk) FILTER (WHERE done.ended IS NOT NULL),
+        array_agg(DISTINCT done.parent) INTO settled, ended, above FROM done;
     DELETE FROM progress WHERE run = ANY(ended);
     PERFORM wake_parent__v(a, now) FROM unnest(above) a;
     IF settled = cardinality(pks) THEN
         RETURN NULL;
     END IF;
     SELECT '[' || string_agg(CASE WHEN r.pk IS NULL THEN refused__v('fence', '')
-                                  WHEN r.fence > 0 THEN refused__v('cancel', r.cancel)  -- it kept the run from being parked
+                                  -- it kept the run from being parked
+                                  WHEN r.fence > 0 THEN refused__v('cancel', r.cancel)
                                   ELSE 'null' END, ',' ORDER BY n) || ']' INTO outcome
     FROM jsonb_array_elements(commands) WITH ORDINALITY t(v, n) LEFT JOIN runs r
         ON r.pk = ANY(pks) AND r.pk = (v->>0)::bigint AND (
             (r.fence = (v->>1)::bigint AND r.fence > 0)
-            OR (r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status IN ('done', 'failed', 'cancelled', 'parked')
-                AND r.deaths_in_a_row = 0 AND r.interruptions_in_a_row = 0));  -- else it was a dead letter, cancelled since
+            OR (r.fence = -(v->>1)::bigint AND r.fence < 0
+                AND r.status IN ('done', 'failed', 'cancelled', 'parked')
+                -- else it was a dead letter, cancelled since
+                AND r.deaths_in_a_row = 0 AND r.interruptions_in_a_row = 0));
     RETURN outcome;
 END $$;
 
-CREATE FUNCTION ack__v(commands jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION ack__v(commands jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     pks bigint[] := ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(commands) v);
     acked bigint;
     outcome text;
 BEGIN
     UPDATE runs SET status = 'done', fence = -runs.fence, worker = NULL, ended = now
-    FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence FROM jsonb_array_elements(commands) v ORDER BY 1) a
+    FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence
+        FROM jsonb_array_elements(commands) v ORDER BY 1) a
     WHERE runs.pk = ANY(pks) AND runs.pk = a.pk AND runs.fence = a.fence AND runs.fence > 0;
     GET DIAGNOSTICS acked = ROW_COUNT;
     IF acked = cardinality(pks) THEN
         RETURN NULL;
     END IF;
-    SELECT '[' || string_agg(CASE WHEN r.pk IS NOT NULL THEN 'null' ELSE refused__v('fence', '') END, ',' ORDER BY n) || ']' INTO outcome
+    SELECT '[' || string_agg(CASE WHEN r.pk IS NOT NULL THEN 'null'
+        ELSE refused__v('fence', '') END, ',' ORDER BY n) || ']' INTO outcome
     FROM jsonb_array_elements(commands) WITH ORDINALITY t(v, n)
-    LEFT JOIN runs r ON r.pk = ANY(pks) AND r.pk = (v->>0)::bigint AND r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status = 'done';
+    LEFT JOIN runs r ON r.pk = ANY(pks) AND r.pk = (v->>0)::bigint AND r.fence = -(v->>1)::bigint
+        AND r.fence < 0 AND r.status = 'done';
     RETURN outcome;
 END $$;
 
--- Whoever waits for a run that has ended is due. Locked before it is looked at: who is about to rest sees the end, or is seen resting.
-CREATE FUNCTION wake_parent__v(parent text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Whoever waits for a run that has ended is due. Locked before it is looked at: who is about to
+-- rest sees the end, or is seen resting.
+CREATE FUNCTION wake_parent__v(parent text, now double precision) RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
 BEGIN

@@ -1,7 +1,8 @@
 -- How a run goes back: released, interrupted, or taken from a worker.
 
 -- run, fence, reason, delay, waiting, interrupted, failed, due, waits, seen, children
-CREATE FUNCTION release__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION release__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs := run__v((v->>0)::bigint);
     after runs;
@@ -10,7 +11,9 @@ BEGIN
     IF r.pk IS NULL OR r.fence <> (v->>1)::bigint OR r.fence <= 0 THEN
         IF r.fence = -(v->>1)::bigint AND r.fence < 0
            AND (r.status IN ('queued', 'waiting', 'dead')
-                OR (r.status = 'cancelled' AND (r.workflow = '' OR r.deaths_in_a_row > 0 OR r.interruptions_in_a_row > 0))) THEN
+                OR (r.status = 'cancelled'
+                    AND (r.workflow = '' OR r.deaths_in_a_row > 0
+                        OR r.interruptions_in_a_row > 0))) THEN
             RETURN to_json(r.status);
         END IF;
         RETURN refused__v('fence', '');
@@ -35,10 +38,12 @@ BEGIN
             after.status := 'dead';
         END IF;
         outcome := to_json(give_back__v(r, after, now));
-        PERFORM append__v(r.pk, r.fence, 'failure', '', json_build_object('why', v->>2)::text, NULL, now);
+        PERFORM append__v(r.pk, r.fence, 'failure', '', json_build_object('why', v->>2)::text, NULL,
+            now);
         RETURN outcome;
     ELSIF (v->>5)::boolean THEN
-        RETURN to_json(interrupt__v(r, after, EXISTS (SELECT 1 FROM workers WHERE id = r.worker AND draining = 1), NULL, NULL, now));
+        RETURN to_json(interrupt__v(r, after,
+            EXISTS (SELECT 1 FROM workers WHERE id = r.worker AND draining = 1), NULL, NULL, now));
     END IF;
     RETURN to_json(give_back__v(r, after, now));
 END $$;
@@ -53,22 +58,28 @@ BEGIN
     RETURN r;
 END $$;
 
--- Whether there is more to know than the life knew: a message of these names after number `seen`, or a child that has ended or is not there.
-CREATE FUNCTION news__v(run bigint, waits jsonb, seen bigint, children jsonb) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- Whether there is more to know than the life knew: a message of these names after number `seen`,
+-- or a child that has ended or is not there.
+CREATE FUNCTION news__v(run bigint, waits jsonb, seen bigint, children jsonb) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ids text[] := texts__v(children);
 BEGIN
     IF jsonb_array_length(waits) > 0 AND EXISTS (
-        SELECT 1 FROM messages m WHERE m.run = news__v.run AND m.number > seen AND m.name = ANY(texts__v(waits))) THEN
+        SELECT 1 FROM messages m WHERE m.run = news__v.run AND m.number > seen
+            AND m.name = ANY(texts__v(waits))) THEN
         RETURN true;
     END IF;
     RETURN cardinality(ids) > 0
-        AND (SELECT count(*) FROM runs WHERE id = ANY(ids) AND ended IS NULL) < (SELECT count(DISTINCT c) FROM unnest(ids) c);
+        AND (SELECT count(*) FROM runs WHERE id = ANY(ids)
+            AND ended IS NULL) < (SELECT count(DISTINCT c) FROM unnest(ids) c);
 END $$;
 
--- Free, and ahead of new work; but not for ever without getting anywhere. Left by a draining worker, its next claim is a recovery of that drain.
--- `seen`, and by what: its worker did not give it back itself.
-CREATE FUNCTION interrupt__v(r runs, after runs, drains boolean, seen double precision, by text, now double precision)
+-- Free, and ahead of new work; but not for ever without getting anywhere. Left by a draining
+-- worker, its next claim is a recovery of that drain. `seen`, and by what: its worker did not give
+-- it back itself.
+CREATE FUNCTION interrupt__v(r runs, after runs, drains boolean, seen double precision, by text,
+    now double precision)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     status text;
@@ -77,12 +88,15 @@ BEGIN
     after.interruptions := r.interruptions + 1;
     after.interruptions_in_a_row := r.interruptions_in_a_row + 1;
     IF after.interruptions_in_a_row >= r.interruptions_max THEN
-        after.reason := format('interrupted %s without recording anything; the last time: %s', times__v(after.interruptions_in_a_row), after.reason);
+        after.reason := format('interrupted %s without recording anything; the last time: %s',
+            times__v(after.interruptions_in_a_row), after.reason);
         after.status := 'dead';
     END IF;
     status := give_back__v(r, after, now);
-    PERFORM mark__v(r, 'interruption', '', CASE WHEN seen IS NULL THEN json_build_object('why', after.reason)
-                    ELSE json_build_object('why', after.reason, 'seen', seen, 'by', by) END::text, NULL, now);
+    PERFORM mark__v(r, 'interruption', '', CASE WHEN seen IS NULL
+        THEN json_build_object('why', after.reason)
+                    ELSE json_build_object('why', after.reason, 'seen', seen, 'by', by) END::text,
+                        NULL, now);
     IF drains AND status = 'queued' THEN
         UPDATE runs SET left_by = r.worker, left_at = coalesce(seen, now) WHERE pk = r.pk;
     END IF;
@@ -94,16 +108,20 @@ CREATE FUNCTION times__v(count bigint) RETURNS text LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- Write what became of a held run. Its fence is void.
-CREATE FUNCTION give_back__v(r runs, after runs, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION give_back__v(r runs, after runs, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF r.workflow = '' AND r.cancel IS NOT NULL THEN
         after.status := 'cancelled';
         after.reason := r.cancel;
     END IF;
-    UPDATE runs SET status = after.status, fence = -abs(fence), worker = NULL, due = after.due, reason = after.reason,
-                    ready = CASE WHEN after.status NOT IN ('queued', 'waiting') OR after.due > now THEN 0
+    UPDATE runs SET status = after.status, fence = -abs(fence), worker = NULL, due = after.due,
+        reason = after.reason,
+                    ready = CASE WHEN after.status NOT IN ('queued', 'waiting') OR after.due > now
+                        THEN 0
                                  ELSE readiness__v(after.deaths_in_a_row) END,
-                    waits = after.waits, interrupted = after.interrupted, deaths = after.deaths, interruptions = after.interruptions,
+                    waits = after.waits, interrupted = after.interrupted, deaths = after.deaths,
+                        interruptions = after.interruptions,
                     failures = after.failures, deaths_in_a_row = after.deaths_in_a_row,
                     interruptions_in_a_row = after.interruptions_in_a_row,
                     ended = CASE WHEN after.status IN ('dead', 'cancelled') THEN now END

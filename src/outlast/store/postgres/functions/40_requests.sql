@@ -1,4 +1,5 @@
--- What people ask of a run: to hear, to end, to go on, what became of an effect; and how a run comes to be undone.
+-- What people ask of a run: to hear, to end, to go on, what became of an effect; and how a run
+-- comes to be undone.
 
 -- id, name, message, value, messages_max
 CREATE FUNCTION send__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -16,11 +17,13 @@ BEGIN
     END IF;
     sent := (SELECT coalesce(max(m.number), 0) FROM messages m WHERE m.run = r.pk);
     IF sent >= (v->>4)::bigint AND NOT EXISTS (
-        SELECT 1 FROM messages m WHERE m.run = r.pk AND md5(m.name) = md5(v->>1) AND md5(m.id) = md5(v->>2)
+        SELECT 1 FROM messages m WHERE m.run = r.pk AND md5(m.name) = md5(v->>1)
+            AND md5(m.id) = md5(v->>2)
     ) THEN
         RETURN refused__v('depth', sent::text);
     END IF;
-    INSERT INTO messages (run, number, name, id, value, at) VALUES (r.pk, sent + 1, v->>1, v->>2, v->>3, now)
+    INSERT INTO messages (run, number, name, id, value, at)
+        VALUES (r.pk, sent + 1, v->>1, v->>2, v->>3, now)
     ON CONFLICT (run, md5(name), md5(id)) DO NOTHING;
     IF FOUND AND r.status = 'waiting' AND strpos(r.waits, E'\n' || (v->>1) || E'\n') > 0 THEN
         PERFORM wake__v(r, now);
@@ -29,7 +32,8 @@ BEGIN
 END $$;
 
 -- id, why
-CREATE FUNCTION cancel__v(id text, why text, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION cancel__v(id text, why text, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs := run__v(id);
     at_rest boolean := r.status IN ('parked', 'dead');
@@ -44,14 +48,16 @@ BEGIN
         PERFORM begin_undo__v(r, cancelled__v(coalesce(r.cancel, why)), now);
         RETURN '"queued"';
     ELSIF at_rest OR r.started IS NULL OR (r.workflow = '' AND r.worker IS NULL) THEN
-        UPDATE runs SET status = 'cancelled', cancel = coalesce(cancel, why), reason = coalesce(cancel, why), fence = -abs(fence),
+        UPDATE runs SET status = 'cancelled', cancel = coalesce(cancel, why),
+            reason = coalesce(cancel, why), fence = -abs(fence),
                         ended = now, waits = '', ready = 0
         WHERE pk = r.pk;
         PERFORM wake_parent__v(r.parent, now);
         RETURN '"cancelled"';
     END IF;
     UPDATE runs SET cancel = coalesce(cancel, why), due = least(due, now),
-                    ready = CASE WHEN status NOT IN ('queued', 'waiting') THEN 0 ELSE readiness__v(deaths_in_a_row) END
+                    ready = CASE WHEN status NOT IN ('queued', 'waiting') THEN 0
+                        ELSE readiness__v(deaths_in_a_row) END
     WHERE pk = r.pk;
     RETURN to_json(r.status);
 END $$;
@@ -67,14 +73,16 @@ BEGIN
         RETURN refused__v('unknown', '');
     ELSIF was_asked__v(r, 'retry', v->>1) THEN
         RETURN NULL;
-    ELSIF r.status IN ('failed', 'cancelled', 'dead') OR (r.status = 'parked' AND r.undoing IS NOT NULL) THEN
+    ELSIF r.status IN ('failed', 'cancelled', 'dead')
+        OR (r.status = 'parked' AND r.undoing IS NOT NULL) THEN
         refused := parent_refuses__v(r, (v->>2)::bigint);
         IF refused IS NOT NULL THEN
             RETURN refused;
         END IF;
         PERFORM requeue__v(r, v->>1, true, now);
         PERFORM mark__v(r, 'retry', '', json_build_object(
-            'from', CASE WHEN r.undoing IS NULL THEN r.failed_at END,  -- what is being undone is all still true
+            -- what is being undone is all still true
+            'from', CASE WHEN r.undoing IS NULL THEN r.failed_at END,
             'was', r.status, 'undoing', r.undoing IS NOT NULL, 'token', v->>1)::text, v->>1, now);
         RETURN NULL;
     ELSE
@@ -82,7 +90,8 @@ BEGIN
     END IF;
 END $$;
 
--- Why a child cannot be retried without its parent; NULL if it can. The parent's row is locked: nothing is recorded or ended meanwhile.
+-- Why a child cannot be retried without its parent; NULL if it can. The parent's row is locked:
+-- nothing is recorded or ended meanwhile.
 CREATE FUNCTION parent_refuses__v(r runs, seen bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     p runs;
@@ -108,7 +117,8 @@ BEGIN
 END $$;
 
 -- id, token
-CREATE FUNCTION resume__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION resume__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
 BEGIN
@@ -120,7 +130,8 @@ BEGIN
     ELSIF r.status = 'parked' OR (r.workflow = '(each)' AND r.status = 'done') THEN
         PERFORM requeue__v(r, v->>1, false, now);
         PERFORM mark__v(r, 'resume', '',
-                        json_build_object('from', r.failed_at, 'was', r.status, 'token', v->>1)::text, v->>1, now);
+                        json_build_object('from', r.failed_at, 'was', r.status, 'token',
+                            v->>1)::text, v->>1, now);
         RETURN NULL;
     ELSE
         RETURN refused__v('status', r.status);
@@ -128,7 +139,8 @@ BEGIN
 END $$;
 
 -- id, key, decision (with the token in it), seen, token, verdict
-CREATE FUNCTION decide__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION decide__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
     last bigint;
@@ -153,19 +165,28 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION was_asked__v(r runs, kind text, token text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-    SELECT EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk AND e.token = was_asked__v.token AND e.kind = was_asked__v.kind)
+CREATE FUNCTION was_asked__v(r runs, kind text, token text) RETURNS boolean
+    LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk AND e.token = was_asked__v.token
+        AND e.kind = was_asked__v.kind)
 $$;
 
-CREATE FUNCTION requeue__v(r runs, by text, again boolean, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION requeue__v(r runs, by text, again boolean, now double precision) RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = now, ended = NULL, reason = NULL,
-                    token = by, value = NULL, error = NULL, failed_at = NULL, waits = '', deaths = 0, ready = 1,
-                    cancel = CASE WHEN again THEN NULL ELSE cancel END,  -- it may have come while the run was being parked
-                    deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0, lives = greatest(lives, 1),  -- it has a journal
+    UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = now, ended = NULL,
+        reason = NULL,
+                    token = by, value = NULL, error = NULL, failed_at = NULL, waits = '',
+                        deaths = 0, ready = 1,
+                    -- it may have come while the run was being parked
+                    cancel = CASE WHEN again THEN NULL ELSE cancel END,
+                    -- it has a journal
+                    deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0,
+                        lives = greatest(lives, 1),
                     left_by = NULL, left_at = NULL,
                     deadline = CASE WHEN undoing IS NOT NULL THEN NULL
-                                    WHEN again THEN now + timeout ELSE deadline + now - coalesce(ended, due) END
+                                    WHEN again THEN now + timeout
+                                        ELSE deadline + now - coalesce(ended, due) END
     WHERE pk = r.pk;
 END $$;
 
@@ -181,7 +202,8 @@ BEGIN
         END IF;
         PERFORM begin_undo__v(r, v->>2, now);
         RETURN NULL;
-    ELSIF r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status = 'queued' AND r.undoing = v->>2 THEN
+    ELSIF r.fence = -(v->>1)::bigint AND r.fence < 0 AND r.status = 'queued'
+        AND r.undoing = v->>2 THEN
         RETURN NULL;
     ELSE
         RETURN refused__v('fence', '');
@@ -189,7 +211,8 @@ BEGIN
 END $$;
 
 -- id, parent, why, unheld
-CREATE FUNCTION undo_child__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION undo_child__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
 BEGIN
@@ -207,11 +230,15 @@ BEGIN
 END $$;
 
 -- From now on the run is being undone: queued, and nobody's.
-CREATE FUNCTION begin_undo__v(r runs, verdict text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION begin_undo__v(r runs, verdict text, now double precision) RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE runs SET undoing = verdict, status = 'queued', fence = -abs(fence), worker = NULL, due = now, ready = 1,
-                    interrupted = coalesce(interrupted, now), deaths_in_a_row = 0, interruptions_in_a_row = 0, waits = '',
-                    cancel = NULL, deadline = NULL, ended = NULL, error = NULL, reason = NULL, failed_at = NULL
+    UPDATE runs SET undoing = verdict, status = 'queued', fence = -abs(fence), worker = NULL,
+        due = now, ready = 1,
+                    interrupted = coalesce(interrupted, now), deaths_in_a_row = 0,
+                        interruptions_in_a_row = 0, waits = '',
+                    cancel = NULL, deadline = NULL, ended = NULL, error = NULL, reason = NULL,
+                        failed_at = NULL
     WHERE pk = r.pk;
     PERFORM mark__v(r, 'undoing', '', verdict, NULL, now);
 END $$;
@@ -224,5 +251,6 @@ $$;
 -- Whether there may be something to undo.
 CREATE FUNCTION has_dealt__v(r runs) RETURNS boolean LANGUAGE sql VOLATILE SETTINGS__v AS $$
     SELECT EXISTS (SELECT 1 FROM runs WHERE parent = r.id)
-        OR EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk AND e.kind IN ('intent', 'compensation', 'child'))
+        OR EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk
+            AND e.kind IN ('intent', 'compensation', 'child'))
 $$;

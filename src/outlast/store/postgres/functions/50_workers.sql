@@ -1,13 +1,18 @@
 -- Who is here, who left, who is dead, and what becomes of their runs.
 
 -- worker, host, pid, lease, queues, workflows, concurrency
-CREATE FUNCTION register_worker__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION register_worker__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows, concurrency)
-    VALUES (v->>0, v->>1, (v->>2)::bigint, now, now + (v->>3)::double precision, (v->>3)::double precision, now,
+    INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed, queues, workflows,
+        concurrency)
+    VALUES (v->>0, v->>1, (v->>2)::bigint, now, now + (v->>3)::double precision,
+        (v->>3)::double precision, now,
             v->>4, v->>5, (v->>6)::bigint)
-    ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = excluded.lease, renewed = excluded.renewed,
-        queues = excluded.queues, workflows = excluded.workflows, concurrency = excluded.concurrency;
+    ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, lease = excluded.lease,
+        renewed = excluded.renewed,
+        queues = excluded.queues, workflows = excluded.workflows,
+            concurrency = excluded.concurrency;
     PERFORM beat__v(now);
     RETURN NULL;
 END $$;
@@ -15,7 +20,8 @@ END $$;
 -- worker, lease, draining
 CREATE FUNCTION renew__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE workers SET lease_until = now + (v->>1)::double precision, lease = (v->>1)::double precision, renewed = now,
+    UPDATE workers SET lease_until = now + (v->>1)::double precision,
+        lease = (v->>1)::double precision, renewed = now,
                        draining = greatest(draining, (v->>2)::boolean::int::smallint)
     WHERE id = v->>0;
     IF FOUND THEN
@@ -27,7 +33,8 @@ BEGIN
 END $$;
 
 -- worker
-CREATE FUNCTION deregister_worker__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION deregister_worker__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
     after runs;
@@ -43,22 +50,28 @@ BEGIN
         PERFORM interrupt__v(r, after, drains, now, 'leave', now);
     END LOOP;
     IF EXISTS (SELECT 1 FROM runs WHERE worker = v->>0) THEN
-        UPDATE workers SET draining = 1 WHERE id = v->>0;  -- a sweep takes what is locked, as interrupted
+        -- a sweep takes what is locked, as interrupted
+        UPDATE workers SET draining = 1 WHERE id = v->>0;
     ELSE
         DELETE FROM workers WHERE id = v->>0;
     END IF;
     RETURN NULL;
 END $$;
 
--- Since when signs of life come without a gap of more than half a lease. A step back of less than a second is none: calls overlap.
-CREATE FUNCTION awake__v(now double precision) RETURNS double precision LANGUAGE plpgsql VOLATILE AS $$
+-- Since when signs of life come without a gap of more than half a lease. A step back of less than a
+-- second is none: calls overlap.
+CREATE FUNCTION awake__v(now double precision) RETURNS double precision
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (
-        SELECT CASE WHEN now - beat > -1 AND now - beat <= (SELECT coalesce(min(lease), 0) FROM workers) / 2 THEN awake ELSE now END FROM pulse);
+        SELECT CASE WHEN now - beat > -1
+            AND now - beat <= (SELECT coalesce(min(lease), 0) FROM workers) / 2 THEN awake
+                ELSE now END FROM pulse);
 END $$;
 
 -- A sign of life. Who finds another one beating need not.
-CREATE FUNCTION beat__v(now double precision) RETURNS double precision LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION beat__v(now double precision) RETURNS double precision
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     since double precision;
 BEGIN
@@ -69,7 +82,8 @@ BEGIN
     since := awake__v(now);
     IF since = now THEN
         UPDATE workers SET lease_until = now + lease
-        WHERE id IN (SELECT id FROM workers WHERE lease_until > now + lease + 1 ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
+        WHERE id IN (SELECT id FROM workers WHERE lease_until > now + lease + 1
+            ORDER BY id FOR NO KEY UPDATE SKIP LOCKED);
         UPDATE pulse SET beat = now, awake = since;
     ELSE
         UPDATE pulse SET beat = greatest(beat, now), awake = since;
@@ -77,15 +91,18 @@ BEGIN
     RETURN since;
 END $$;
 
--- Who seems dead, and why. A lease that ran out is no proof: see `sweep`. Two signs say that a worker died: nobody has its lock, and its
--- heart has not beaten for three intervals, on the server that it last beat on. No beat on record says nothing. `seen`, and by what: the last sign of life.
+-- Who seems dead, and why. A lease that ran out is no proof: see `sweep`. Two signs say that a
+-- worker died: nobody has its lock, and its heart has not beaten for three intervals, on the server
+-- that it last beat on. No beat on record says nothing. `seen`, and by what: the last sign of life.
 CREATE FUNCTION dying__v(now double precision)
-RETURNS TABLE (worker text, lease double precision, draining boolean, why text, seen double precision, told_by text)
+RETURNS TABLE (worker text, lease double precision, draining boolean, why text,
+    seen double precision, told_by text)
 LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     silent text[] := ARRAY(
         SELECT p.worker FROM presence p
-        WHERE abs(seconds__v() - p.beat) > greatest(3 * p.every, GRACE__v) AND p.server = pg_postmaster_start_time()
+        WHERE abs(seconds__v() - p.beat) > greatest(3 * p.every, GRACE__v)
+            AND p.server = pg_postmaster_start_time()
           AND (EXISTS (SELECT 1 FROM workers w WHERE w.id = p.worker)));
 BEGIN
     IF cardinality(silent) > 0 THEN
@@ -98,13 +115,16 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT w.id, w.lease, w.draining = 1,
-               CASE WHEN w.id = ANY(silent) THEN 'its worker died' ELSE 'its worker''s lease ran out' END,
-               least(now, CASE WHEN w.id = ANY(silent) THEN greatest(w.renewed, now - seconds__v() + (
+               CASE WHEN w.id = ANY(silent) THEN 'its worker died'
+                   ELSE 'its worker''s lease ran out' END,
+               least(now, CASE WHEN w.id = ANY(silent)
+                   THEN greatest(w.renewed, now - seconds__v() + (
                    SELECT p.beat FROM presence p WHERE p.worker = w.id)) ELSE w.renewed END),
                CASE WHEN w.id = ANY(silent) THEN 'lock' ELSE 'lease' END
         FROM workers w WHERE w.id = ANY(silent) OR w.lease_until <= now
         UNION ALL
-        SELECT h.worker, NULL, false, 'its worker is no longer registered', now, 'sweep' FROM holders__v() h
+        SELECT h.worker, NULL, false, 'its worker is no longer registered', now, 'sweep'
+            FROM holders__v() h
         WHERE NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = h.worker);
 END $$;
 
@@ -115,13 +135,16 @@ BEGIN
         WITH RECURSIVE held AS (
             (SELECT r.worker FROM runs r WHERE r.worker IS NOT NULL ORDER BY r.worker LIMIT 1)
             UNION ALL
-            SELECT (SELECT r.worker FROM runs r WHERE r.worker IS NOT NULL AND r.worker > held.worker ORDER BY r.worker LIMIT 1)
+            SELECT (SELECT r.worker FROM runs r WHERE r.worker IS NOT NULL
+                AND r.worker > held.worker ORDER BY r.worker LIMIT 1)
             FROM held WHERE held.worker IS NOT NULL
         ) SELECT held.worker FROM held WHERE held.worker IS NOT NULL;
 END $$;
 
--- The lock phase has locked whoever seemed dead; who still does is. Everybody else is left for the next sweep.
-CREATE FUNCTION sweep__v(backoff double precision, backoff_max double precision, now double precision)
+-- The lock phase has locked whoever seemed dead; who still does is. Everybody else is left for the
+-- next sweep.
+CREATE FUNCTION sweep__v(backoff double precision, backoff_max double precision,
+    now double precision)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     awake double precision := beat__v(now);
@@ -137,32 +160,39 @@ BEGIN
             IF awake + w.lease > now THEN
                 CONTINUE;
             END IF;
-            PERFORM 1 FROM workers WHERE id = w.worker AND lease_until <= now FOR NO KEY UPDATE SKIP LOCKED;
+            PERFORM 1 FROM workers WHERE id = w.worker
+                AND lease_until <= now FOR NO KEY UPDATE SKIP LOCKED;
         ELSIF w.why = 'its worker died' THEN
             PERFORM 1 FROM workers WHERE id = w.worker FOR NO KEY UPDATE SKIP LOCKED;
         ELSE  -- unless it has enlisted since; from now on it cannot, before this is over
-            INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed) VALUES (w.worker, '', 0, now, now, 0, now)
+            INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed)
+                VALUES (w.worker, '', 0, now, now, 0, now)
             ON CONFLICT DO NOTHING;
         END IF;
         IF NOT FOUND THEN
             CONTINUE;
         END IF;
-        IF w.why = 'its worker''s lease ran out' AND NOT w.draining AND was_away__v(w.worker, now) THEN
+        IF w.why = 'its worker''s lease ran out' AND NOT w.draining
+            AND was_away__v(w.worker, now) THEN
             w.why := 'the store was away, and its worker did not come back';
         END IF;
         IF w.draining THEN
-            PERFORM open_report__v(w.worker, '', now);  -- it has one, unless a mere renewal said that it drains
+            -- it has one, unless a mere renewal said that it drains
+            PERFORM open_report__v(w.worker, '', now);
         END IF;
-        SELECT * INTO taken, gone FROM take__v(w.worker, w.why, w.seen, w.told_by, w.draining, backoff, backoff_max, now);
+        SELECT * INTO taken, gone FROM take__v(w.worker, w.why, w.seen, w.told_by, w.draining,
+            backoff, backoff_max, now);
         swept := swept || taken;
         dead := dead || gone;
-        IF EXISTS (SELECT 1 FROM runs WHERE worker = w.worker) THEN  -- locked: the next sweep takes them
+        -- locked: the next sweep takes them
+        IF EXISTS (SELECT 1 FROM runs WHERE worker = w.worker) THEN
             UPDATE workers SET partly_swept = true WHERE id = w.worker;
             CONTINUE;
         END IF;
         IF w.draining THEN
             UPDATE drains SET ended = now, swept = true,
-                report = json_build_object('cut_short', true, 'left', taken, 'why', w.why, 'seen', w.seen)::text
+                report = json_build_object('cut_short', true, 'left', taken, 'why', w.why, 'seen',
+                    w.seen)::text
             WHERE worker = w.worker AND ended IS NULL;
         END IF;
         DELETE FROM workers WHERE id = w.worker;
@@ -172,17 +202,22 @@ BEGIN
     RETURN json_build_array(swept, dead, buried);
 END $$;
 
--- Whether the server was started since a worker's last sign of life. Then it may have ended because it could not write.
-CREATE FUNCTION was_away__v(holder text, now double precision) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- Whether the server was started since a worker's last sign of life. Then it may have ended because
+-- it could not write.
+CREATE FUNCTION was_away__v(holder text, now double precision) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     up_since double precision := extract(epoch FROM pg_postmaster_start_time());
 BEGIN
-    RETURN up_since <= now AND EXISTS (SELECT 1 FROM workers WHERE id = holder AND renewed < up_since);
+    RETURN up_since <= now AND EXISTS (SELECT 1 FROM workers WHERE id = holder
+        AND renewed < up_since);
 END $$;
 
 -- Take everything from a dead worker.
-CREATE FUNCTION take__v(holder text, why text, seen double precision, by text, drains boolean, backoff double precision,
-                        backoff_max double precision, now double precision, OUT taken text[], OUT dead text[])
+CREATE FUNCTION take__v(holder text, why text, seen double precision, by text, drains boolean,
+    backoff double precision,
+                        backoff_max double precision, now double precision, OUT taken text[],
+                            OUT dead text[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     held runs[] := takeable__v(holder, '{}');
@@ -194,7 +229,8 @@ DECLARE
     status text;
     charged bigint[] := '{}';
 BEGIN
-    SELECT coalesce(array_agg(h.id ORDER BY h.pk), '{}'), coalesce(array_agg(h.parent ORDER BY h.pk), '{}') INTO ids, above
+    SELECT coalesce(array_agg(h.id ORDER BY h.pk), '{}'),
+        coalesce(array_agg(h.parent ORDER BY h.pk), '{}') INTO ids, above
     FROM runs h WHERE h.worker = holder;  -- also those that cannot be taken now
     taken := '{}';
     dead := '{}';
@@ -210,21 +246,27 @@ BEGIN
             IF (r.id = ANY(above)) IS NOT TRUE AND NOT progress__v(r) THEN
                 charged := charged || r.pk;
             END IF;
-            status := die__v(r, why, r.id = ANY(above), NOT partly AND cardinality(ids) = ancestry__v(r.id, ids, above), backoff, backoff_max, now);
-            PERFORM mark__v(r, 'death', '', json_build_object('worker', holder, 'why', why, 'seen', seen, 'by', by)::text, NULL, now);
+            status := die__v(r, why, r.id = ANY(above), NOT partly
+                AND cardinality(ids) = ancestry__v(r.id, ids, above), backoff, backoff_max, now);
+            PERFORM mark__v(r, 'death', '',
+                json_build_object('worker', holder, 'why', why, 'seen', seen, 'by', by)::text, NULL,
+                    now);
         END IF;
         taken := taken || r.id;
         IF status = 'dead' THEN
             dead := dead || r.id;
         END IF;
     END LOOP;
-    IF NOT drains AND NOT partly AND why <> 'the store was away, and its worker did not come back' THEN  -- its first sweep has recorded it
+    -- its first sweep has recorded it
+    IF NOT drains AND NOT partly
+        AND why <> 'the store was away, and its worker did not come back' THEN
         PERFORM record_death__v(holder, charged, now);
     END IF;
 END $$;
 
 -- How many of these are the run itself and its ancestors.
-CREATE FUNCTION ancestry__v(id text, ids text[], above text[]) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION ancestry__v(id text, ids text[], above text[]) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     line text[] := ARRAY[id];
     place int;
@@ -238,7 +280,8 @@ BEGIN
 END $$;
 
 -- Charge a run for the death of its worker unless it is innocent. Returns its status after it.
-CREATE FUNCTION die__v(r runs, why text, parent boolean, alone boolean, backoff double precision, backoff_max double precision,
+CREATE FUNCTION die__v(r runs, why text, parent boolean, alone boolean, backoff double precision,
+    backoff_max double precision,
                        now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     innocent boolean := progress__v(r);
@@ -264,10 +307,12 @@ BEGIN
         after.interrupted := coalesce(r.interrupted, now);
     ELSE
         doubled := 2::double precision ^ least(after.deaths_in_a_row - SUSPECT_DEATHS__v, 60);
-        after.due := now + CASE WHEN backoff > backoff_max / doubled THEN backoff_max ELSE backoff * doubled END;
+        after.due := now + CASE WHEN backoff > backoff_max / doubled THEN backoff_max
+            ELSE backoff * doubled END;
     END IF;
     IF alone AND NOT innocent AND is_final__v(r, after.deaths_in_a_row, now) THEN
-        after.reason := format('died %s without recording anything; the last time: %s', times__v(after.deaths_in_a_row), why);
+        after.reason := format('died %s without recording anything; the last time: %s',
+            times__v(after.deaths_in_a_row), why);
         after.status := 'dead';
     END IF;
     RETURN give_back__v(r, after, now);

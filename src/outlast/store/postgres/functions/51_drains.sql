@@ -12,16 +12,19 @@ BEGIN
     END IF;
     IF standing = 0 THEN
         UPDATE workers SET draining = 1 WHERE id = v->>0;
-        PERFORM forget_drains__v(ARRAY[v->>0]);  -- an earlier drain of a worker that is back under its id
+        -- an earlier drain of a worker that is back under its id
+        PERFORM forget_drains__v(ARRAY[v->>0]);
     END IF;
     given_back := give_back_all_but__v(
-        v->>0, ARRAY(SELECT jsonb_array_elements_text(v->2)::bigint), 'its worker drains before it began', now);
+        v->>0, ARRAY(SELECT jsonb_array_elements_text(v->2)::bigint),
+            'its worker drains before it began', now);
     PERFORM open_report__v(v->>0, v->>1, now);
     RETURN given_back;
 END $$;
 
 -- Neither interrupted nor charged.
-CREATE FUNCTION give_back_all_but__v(holder text, keep bigint[], why text, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION give_back_all_but__v(holder text, keep bigint[], why text, now double precision)
+    RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
     after runs;
@@ -47,19 +50,24 @@ BEGIN
 END $$;
 
 -- worker, report
-CREATE FUNCTION store_drain_report__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION store_drain_report__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    INSERT INTO drains AS d (worker, host, pid, reason, began, ended, held, report) VALUES (v->>0, '', 0, '', now, now, 0, v->>1)
-    ON CONFLICT (worker) DO UPDATE SET ended = excluded.ended, report = excluded.report WHERE NOT d.swept;
+    INSERT INTO drains AS d (worker, host, pid, reason, began, ended, held, report)
+        VALUES (v->>0, '', 0, '', now, now, 0, v->>1)
+    ON CONFLICT (worker) DO UPDATE SET ended = excluded.ended, report = excluded.report
+        WHERE NOT d.swept;
     PERFORM keep_newest_drains__v();
     RETURN NULL;
 END $$;
 
 -- Open the report of a worker that is enlisted. One that is there stays as it is.
-CREATE FUNCTION open_report__v(who text, why text, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION open_report__v(who text, why text, now double precision) RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO drains (worker, host, pid, reason, began, held)
-    SELECT w.id, w.host, w.pid, why, now, (SELECT count(*) FROM runs r WHERE r.worker = who) FROM workers w WHERE w.id = who
+    SELECT w.id, w.host, w.pid, why, now, (SELECT count(*) FROM runs r WHERE r.worker = who)
+        FROM workers w WHERE w.id = who
     ON CONFLICT (worker) DO NOTHING;
     IF FOUND THEN
         PERFORM keep_newest_drains__v();
@@ -67,7 +75,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION keep_newest_drains__v() RETURNS void LANGUAGE sql VOLATILE AS $$
-    SELECT forget_drains__v(ARRAY(SELECT worker FROM drains ORDER BY number DESC OFFSET DRAINS_MAX__v))
+    SELECT forget_drains__v(ARRAY(SELECT worker FROM drains
+        ORDER BY number DESC OFFSET DRAINS_MAX__v))
 $$;
 
 CREATE FUNCTION forget_drains__v(who text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -85,12 +94,15 @@ DECLARE
 BEGIN
     INSERT INTO durations (workflow, step, seconds)
     SELECT s->>0, s->>1, (s->>2)::double precision
-    FROM jsonb_array_elements(commands) WITH ORDINALITY t(v, n), jsonb_array_elements(v->0) WITH ORDINALITY u(s, m) ORDER BY n, m;
+    FROM jsonb_array_elements(commands) WITH ORDINALITY t(v, n),
+        jsonb_array_elements(v->0) WITH ORDINALITY u(s, m) ORDER BY n, m;
     FOR step IN
-        SELECT s->>0 AS workflow, s->>1 AS name, count(*) AS more FROM jsonb_array_elements(commands) v, jsonb_array_elements(v->0) s GROUP BY 1, 2
+        SELECT s->>0 AS workflow, s->>1 AS name, count(*) AS more
+            FROM jsonb_array_elements(commands) v, jsonb_array_elements(v->0) s GROUP BY 1, 2
     LOOP
         DELETE FROM durations d USING (
-            SELECT o.workflow, o.step, o.number FROM durations o WHERE o.workflow = step.workflow AND o.step = step.name
+            SELECT o.workflow, o.step, o.number FROM durations o
+                WHERE o.workflow = step.workflow AND o.step = step.name
             ORDER BY o.number DESC OFFSET DURATIONS_MAX__v LIMIT step.more + 10
         ) old WHERE d.workflow = old.workflow AND d.step = old.step AND d.number = old.number;
     END LOOP;

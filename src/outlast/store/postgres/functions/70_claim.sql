@@ -1,7 +1,7 @@
 -- Who gets which run.
 
--- worker, token, ids, queues, workflows, limit, returned, suspects; then the floors that the store remembers: see `ready`
--- The outcome is [runs, floors].
+-- worker, token, ids, queues, workflows, limit, returned, suspects; then the floors that the store
+-- remembers: see `ready`. The outcome is [runs, floors].
 CREATE FUNCTION claim__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     base bigint := fences_from__v();
@@ -27,7 +27,8 @@ CREATE FUNCTION claimed__v(who text, by text) RETURNS text LANGUAGE plpgsql VOLA
 DECLARE
     found_all text;
 BEGIN
-    SELECT '[' || string_agg(CASE WHEN f.before > ANSWER_MAX__v THEN f.short ELSE f.one END, ',' ORDER BY f.fence) || ']' INTO found_all FROM (
+    SELECT '[' || string_agg(CASE WHEN f.before > ANSWER_MAX__v THEN f.short ELSE f.one END, ','
+        ORDER BY f.fence) || ']' INTO found_all FROM (
         SELECT o.*, sum(octet_length(o.one)) OVER (ORDER BY o.fence) AS before FROM (
             SELECT r.fence, row__v(r) AS one, json_build_array(r.pk, r.fence)::text AS short
             FROM runs r WHERE r.worker = who AND r.token = by OFFSET 0) o
@@ -36,7 +37,8 @@ BEGIN
 END $$;
 
 -- Who names a run wants that run: it is waited for, not skipped.
-CREATE FUNCTION claim_named__v(v jsonb, base bigint, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION claim_named__v(v jsonb, base bigint, now double precision) RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
     left_over bigint := (v->>5)::bigint;
@@ -50,10 +52,13 @@ BEGIN
     END LOOP;
 END $$;
 
--- The first of what is ready, in the order of the contract. Candidates are read without locks and locked one by one, so that whoever claims at
--- the same time is left everything that is not taken here. What another one has locked is skipped, and more is read in its place.
--- Where nothing is special the first round is one statement, and gives the runs as well. The outcome is [runs, what to remember: see `ready`].
-CREATE FUNCTION claim_ready__v(v jsonb, base bigint, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- The first of what is ready, in the order of the contract. Candidates are read without locks and
+-- locked one by one, so that whoever claims at the same time is left everything that is not taken
+-- here. What another one has locked is skipped, and more is read in its place. Where nothing is
+-- special the first round is one statement, and gives the runs as well. The outcome is [runs, what
+-- to remember: see `ready`].
+CREATE FUNCTION claim_ready__v(v jsonb, base bigint, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wanted bigint := (v->>5)::bigint;
     back_max bigint := least(coalesce((v->>6)::bigint, wanted), wanted);
@@ -83,23 +88,28 @@ BEGIN
     END IF;
     rooms := rooms__v(v->3);
     IF rooms = '{}' THEN
-        SELECT array_agg(f.pk ORDER BY f.rank, f.since, f.due, f.pk), array_agg(f.new = 1 ORDER BY f.rank, f.since, f.due, f.pk),
+        SELECT array_agg(f.pk ORDER BY f.rank, f.since, f.due, f.pk),
+            array_agg(f.new = 1 ORDER BY f.rank, f.since, f.due, f.pk),
                count(*) FILTER (WHERE f.new = 0), bool_and(f.plain),
-               jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk) ORDER BY f.rank, f.since, f.due, f.pk)
-                   FILTER (WHERE (SELECT walked__v() - walked > WALK_MAX__v)) INTO pks, new, back, plain, candidates
+               jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk)
+                   ORDER BY f.rank, f.since, f.due, f.pk)
+                   FILTER (WHERE (SELECT walked__v() - walked > WALK_MAX__v)) INTO pks, new, back,
+                       plain, candidates
         FROM ready__v(v->3, v->4, state, wanted, back_max, rooms, floors) f;
         took := seconds__v() - began;
         walked := walked__v() - walked;
         pks := pks[1:wanted];
         IF coalesce(plain, true) AND back <= back_max THEN
             IF pks IS NOT NULL THEN
-                SELECT g.got, g.back, g.tried, g.given INTO got, back, tried, given FROM give_all__v(pks, new, state, v->>0, v->>1, base, now) g;
+                SELECT g.got, g.back, g.tried, g.given INTO got, back, tried, given
+                    FROM give_all__v(pks, new, state, v->>0, v->>1, base, now) g;
             END IF;
             IF got = wanted OR got = coalesce(cardinality(pks), 0) AND got < wanted THEN
                 IF state = 1 AND candidates IS NOT NULL THEN
                     firsts := firsts__v(candidates);
                 END IF;
-                RETURN '[' || coalesce(given, '[]') || ',' || scan__v(state, took, walked, more, firsts) || ']';
+                RETURN '[' || coalesce(given, '[]') || ',' || scan__v(state, took, walked, more,
+                    firsts) || ']';
             END IF;
             tried := coalesce(tried, '{}');
         ELSE
@@ -109,8 +119,10 @@ BEGIN
         began := seconds__v();
     END IF;
     FOR round IN 1..4 LOOP
-        SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk, f.parent) ORDER BY f.rank, f.since, f.due, f.pk)
-        INTO candidates FROM ready__v(v->3, v->4, state, reach, least(back_max + cardinality(tried), reach), rooms, floors) f;
+        SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk,
+            f.parent) ORDER BY f.rank, f.since, f.due, f.pk)
+        INTO candidates FROM ready__v(v->3, v->4, state, reach,
+            least(back_max + cardinality(tried), reach), rooms, floors) f;
         IF round = 1 THEN
             took := seconds__v() - began;
             walked := walked__v() - walked;
@@ -125,7 +137,8 @@ BEGIN
             tried := tried || (c->>6)::bigint;
             SELECT * INTO r FROM runs WHERE pk = (c->>6)::bigint FOR NO KEY UPDATE SKIP LOCKED;
             CONTINUE WHEN NOT FOUND OR r.ready <> state OR (r.interrupted IS NULL) <> (c->>2 = '1');
-            IF r.abandon_after IS NOT NULL AND r.undoing IS NULL AND r.cancel IS NULL AND r.started IS NOT NULL
+            IF r.abandon_after IS NOT NULL AND r.undoing IS NULL AND r.cancel IS NULL
+                AND r.started IS NOT NULL
                AND r.due + r.abandon_after < now THEN
                 PERFORM abandon__v(r, now);
             END IF;
@@ -139,21 +152,26 @@ BEGIN
         EXIT WHEN got = wanted OR jsonb_array_length(coalesce(candidates, '[]')) < reach;
         reach := reach * 4;
     END LOOP;
-    RETURN '[' || coalesce(claimed__v(v->>0, v->>1), '[]') || ',' || scan__v(state, took, walked, more, firsts) || ']';
+    RETURN '[' || coalesce(claimed__v(v->>0, v->>1), '[]') || ',' || scan__v(state, took, walked,
+        more, firsts) || ']';
 END $$;
 
 -- What a scan is remembered by.
-CREATE FUNCTION scan__v(state smallint, took double precision, walked bigint, more boolean, firsts jsonb) RETURNS text LANGUAGE sql VOLATILE AS $$
-    SELECT CASE WHEN state = 1 THEN format('[%s,%s,%s]', took, CASE WHEN more THEN 0 ELSE walked END, coalesce(firsts::text, 'null')) ELSE 'null' END
+CREATE FUNCTION scan__v(state smallint, took double precision, walked bigint, more boolean,
+    firsts jsonb) RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN state = 1 THEN format('[%s,%s,%s]', took, CASE WHEN more THEN 0
+        ELSE walked END, coalesce(firsts::text, 'null')) ELSE 'null' END
 $$;
 
--- How many entries of the index were walked over in this transaction. Those that are known to be dead are not counted, but the pages are that had
--- nothing else in them: beyond what each scan needs to come to its first one, a page counts as 25.
+-- How many entries of the index were walked over in this transaction. Those that are known to be
+-- dead are not counted, but the pages are that had nothing else in them: beyond what each scan
+-- needs to come to its first one, a page counts as 25.
 CREATE FUNCTION walked__v() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ready oid := 'runs_ready'::regclass;
 BEGIN
-    RETURN pg_stat_get_xact_tuples_returned(ready) + 25 * greatest(pg_stat_get_xact_blocks_fetched(ready) - 4 * pg_stat_get_xact_numscans(ready), 0);
+    RETURN pg_stat_get_xact_tuples_returned(ready) + 25 * greatest(
+        pg_stat_get_xact_blocks_fetched(ready) - 4 * pg_stat_get_xact_numscans(ready), 0);
 END $$;
 
 -- The first run of each line.
@@ -161,7 +179,8 @@ CREATE FUNCTION firsts__v(candidates jsonb) RETURNS jsonb LANGUAGE plpgsql VOLAT
 BEGIN
     RETURN (
         SELECT jsonb_agg(f) FROM (
-            SELECT DISTINCT ON (f->>0, f->>1, f->>2) f FROM jsonb_array_elements(candidates) WITH ORDINALITY e(f, n)
+            SELECT DISTINCT ON (f->>0, f->>1, f->>2) f
+                FROM jsonb_array_elements(candidates) WITH ORDINALITY e(f, n)
             ORDER BY f->>0, f->>1, f->>2, n) first);
 END $$;
 
@@ -170,19 +189,25 @@ CREATE FUNCTION rooms__v(names jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS
 BEGIN
     RETURN (
         SELECT coalesce(jsonb_object_agg(q.name, q.concurrency_max - (
-            SELECT count(*) FROM runs r WHERE r.queue = q.name AND r.status = 'running' AND r.parent IS NULL)), '{}')
-        FROM queues q WHERE q.concurrency_max IS NOT NULL AND (jsonb_array_length(names) = 0 OR names ? q.name));
+            SELECT count(*) FROM runs r WHERE r.queue = q.name AND r.status = 'running'
+                AND r.parent IS NULL)), '{}')
+        FROM queues q WHERE q.concurrency_max IS NOT NULL
+            AND (jsonb_array_length(names) = 0 OR names ? q.name));
 END $$;
 
--- What comes due is made ready, some at a time: whether there may be more. What others have locked they make ready themselves.
-CREATE FUNCTION come_due__v(floors jsonb, now double precision) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- What comes due is made ready, some at a time: whether there may be more. What others have locked
+-- they make ready themselves.
+CREATE FUNCTION come_due__v(floors jsonb, now double precision) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     since double precision := coalesce((floors->>0)::double precision, '-infinity');
     came bigint := 0;
 BEGIN
-    IF EXISTS (SELECT 1 FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due >= since AND due <= now) THEN
+    IF EXISTS (SELECT 1 FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting')
+        AND due >= since AND due <= now) THEN
         UPDATE runs SET ready = readiness__v(deaths_in_a_row) WHERE pk = ANY(ARRAY(
-            SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due >= since AND due <= now
+            SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting') AND due >= since
+                AND due <= now
             ORDER BY due, pk LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED));
         GET DIAGNOSTICS came = ROW_COUNT;
     END IF;
@@ -190,77 +215,109 @@ BEGIN
 END $$;
 
 -- A locked run that nobody has is the worker's.
-CREATE FUNCTION give__v(r runs, who text, by text, base bigint, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION give__v(r runs, who text, by text, base bigint, now double precision) RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF r.left_by IS NOT NULL THEN
         INSERT INTO recoveries (drain, run, seconds, by)
-        SELECT r.left_by, r.pk, greatest(now - r.left_at, 0), who WHERE EXISTS (SELECT 1 FROM drains WHERE worker = r.left_by)
+        SELECT r.left_by, r.pk, greatest(now - r.left_at, 0), who
+            WHERE EXISTS (SELECT 1 FROM drains WHERE worker = r.left_by)
         ON CONFLICT (drain, run) DO UPDATE SET seconds = excluded.seconds, by = excluded.by;
     END IF;
-    UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = base + nextval('fences'), worker = who, token = give__v.by,
+    UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL,
+        fence = base + nextval('fences'), worker = who, token = give__v.by,
                     waits = '', lives = lives + 1, started = coalesce(started, now),
                     deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, now + timeout) END
     WHERE pk = r.pk;
 END $$;
 
--- Of these, in their order, those that nobody else has locked, are still as they were found, and need nothing else to be done. `given`: their rows, and
--- beyond what one answer holds their numbers.
-CREATE FUNCTION give_all__v(pks bigint[], new boolean[], state smallint, who text, by text, base bigint, now double precision,
-                            OUT got bigint, OUT back bigint, OUT tried bigint[], OUT given text) LANGUAGE plpgsql VOLATILE AS $$
+-- Of these, in their order, those that nobody else has locked, are still as they were found, and
+-- need nothing else to be done. `given`: their rows, and beyond what one answer holds their
+-- numbers.
+CREATE FUNCTION give_all__v(pks bigint[], new boolean[], state smallint, who text, by text,
+    base bigint, now double precision,
+                            OUT got bigint, OUT back bigint, OUT tried bigint[], OUT given text)
+                                LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     WITH picked AS MATERIALIZED (
-        SELECT r.pk, k.new, k.n FROM unnest(pks, new) WITH ORDINALITY k(pk, new, n) CROSS JOIN LATERAL (
-            SELECT o.pk FROM runs o WHERE o.pk = k.pk AND o.ready + 0 = state AND (o.interrupted IS NULL) = k.new
+        SELECT r.pk, k.new, k.n FROM unnest(pks, new) WITH ORDINALITY k(pk, new, n)
+            CROSS JOIN LATERAL (
+            SELECT o.pk FROM runs o WHERE o.pk = k.pk AND o.ready + 0 = state
+                AND (o.interrupted IS NULL) = k.new
             AND o.abandon_after IS NULL AND o.left_by IS NULL FOR NO KEY UPDATE SKIP LOCKED) r
-    ), fenced AS MATERIALIZED (SELECT p.pk, p.new, base + nextval('fences') AS fence FROM (SELECT * FROM picked ORDER BY n) p
+    ), fenced AS MATERIALIZED (SELECT p.pk, p.new, base + nextval('fences') AS fence
+        FROM (SELECT * FROM picked ORDER BY n) p
     ), held AS (
-        UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = who, token = by, waits = '', lives = lives + 1,
-                        started = coalesce(started, now), deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, now + timeout) END
-        FROM fenced f WHERE runs.pk = ANY(pks) AND runs.pk = f.pk RETURNING runs.pk, f.new, runs.fence, brief__v(runs) AS one
+        UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = who, token = by,
+            waits = '', lives = lives + 1,
+                        started = coalesce(started, now), deadline = CASE WHEN undoing IS NULL
+                            THEN coalesce(deadline, now + timeout) END
+        FROM fenced f WHERE runs.pk = ANY(pks) AND runs.pk = f.pk
+            RETURNING runs.pk, f.new, runs.fence, brief__v(runs) AS one
     ) SELECT count(*), count(*) FILTER (WHERE NOT h.new), array_agg(h.pk),
-             '[' || string_agg(CASE WHEN h.long > ANSWER_MAX__v THEN concat('[', h.pk, ',', h.fence, ']') ELSE h.one END, ',' ORDER BY h.fence) || ']'
+             '[' || string_agg(CASE WHEN h.long > ANSWER_MAX__v
+                 THEN concat('[', h.pk, ',', h.fence, ']') ELSE h.one END, ','
+                     ORDER BY h.fence) || ']'
       INTO got, back, tried, given
-      FROM (SELECT held.*, sum(octet_length(held.one)) OVER (ORDER BY held.fence ROWS UNBOUNDED PRECEDING) AS long FROM held) h;
+      FROM (
+          SELECT held.*,
+              sum(octet_length(held.one)) OVER (ORDER BY held.fence ROWS UNBOUNDED PRECEDING) AS long
+          FROM held
+      ) h;
 END $$;
 
--- Candidates of the lines: a line is a queue with a workflow, for what was interrupted and for what was not, and costs one seek.
--- While somebody keeps a transaction open the index keeps an entry for every run claimed since, and each scan would walk over all of them. So a
--- store that finds it slow remembers the place of the first run of each line, and has its next scans begin there (`floors`: [since when things came
--- due, [queue, workflow, new, rank, since, due, pk]…]), until it looks at everything again.
--- `plain`: nothing is to be done at its claim but to give it. No workflows (NULL): all. None named: all that need no naming.
-CREATE FUNCTION ready__v(names jsonb, workflows jsonb, state smallint, reach bigint, back_max bigint, rooms jsonb, floors jsonb)
-RETURNS TABLE (queue text, workflow text, new int, rank bigint, since double precision, due double precision, pk bigint, parent text, plain boolean)
+-- Candidates of the lines: a line is a queue with a workflow, for what was interrupted and for what
+-- was not, and costs one seek. While somebody keeps a transaction open the index keeps an entry for
+-- every run claimed since, and each scan would walk over all of them. So a store that finds it slow
+-- remembers the place of the first run of each line, and has its next scans begin there (`floors`:
+-- [since when things came due, [queue, workflow, new, rank, since, due, pk]…]), until it looks at
+-- everything again. `plain`: nothing is to be done at its claim but to give it. No workflows
+-- (NULL): all. None named: all that need no naming.
+CREATE FUNCTION ready__v(names jsonb, workflows jsonb, state smallint, reach bigint,
+    back_max bigint, rooms jsonb, floors jsonb)
+RETURNS TABLE (queue text, workflow text, new int, rank bigint, since double precision,
+    due double precision, pk bigint, parent text, plain boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     here text[] := texts__v(names);
     known text[] := texts__v(workflows);
     lines_here lines[] := ARRAY(
         SELECT l FROM lines l WHERE (cardinality(here) = 0 OR l.queue = ANY(here))
-          AND CASE WHEN workflows IS NULL THEN true WHEN cardinality(known) = 0 THEN l.workflow <> '(each)' ELSE l.workflow = ANY(known) END);
+          AND CASE WHEN workflows IS NULL THEN true WHEN cardinality(known) = 0
+              THEN l.workflow <> '(each)' ELSE l.workflow = ANY(known) END);
 BEGIN
     RETURN QUERY
         SELECT l.queue, l.workflow, lane.new, c.rank, c.since, c.due, c.pk, c.parent, c.plain
         FROM unnest(lines_here) l CROSS JOIN (VALUES (0, back_max), (1, reach)) lane(new, most)
-        LEFT JOIN LATERAL (SELECT (f->>3)::bigint AS rank, (f->>4)::double precision AS since, (f->>5)::double precision AS due, (f->>6)::bigint AS pk
+        LEFT JOIN LATERAL (SELECT (f->>3)::bigint AS rank, (f->>4)::double precision AS since,
+            (f->>5)::double precision AS due, (f->>6)::bigint AS pk
                            FROM jsonb_array_elements(floors->1) f
-                           WHERE f->>0 = l.queue AND f->>1 = l.workflow AND (f->>2)::int = lane.new LIMIT 1) start ON true
+                           WHERE f->>0 = l.queue AND f->>1 = l.workflow AND (f->>2)::int = lane.new
+                               LIMIT 1) start ON true
         CROSS JOIN LATERAL (
-            SELECT -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since, r.due, r.pk, r.parent,
+            SELECT -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since, r.due, r.pk,
+                r.parent,
                    r.abandon_after IS NULL AND r.left_by IS NULL AS plain
-            FROM runs r WHERE r.ready > 0 AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
+            FROM runs r WHERE r.ready > 0 AND r.queue = l.queue AND r.workflow = l.workflow
+                AND r.ready = state
               AND (CASE WHEN r.interrupted IS NULL THEN 1 ELSE 0 END) = lane.new
               AND (-r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk)
-                  >= (coalesce(start.rank, -9223372036854775807), coalesce(start.since, '-infinity'), coalesce(start.due, '-infinity'), coalesce(start.pk, 0))
+                  >= (coalesce(start.rank, -9223372036854775807),
+                      coalesce(start.since, '-infinity'), coalesce(start.due, '-infinity'),
+                          coalesce(start.pk, 0))
             ORDER BY -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk LIMIT lane.most
         ) c
         WHERE coalesce((rooms->>l.queue)::bigint, 1) > 0;
     IF EXISTS (SELECT 1 FROM jsonb_each_text(rooms) room WHERE room.value::bigint < reach) THEN
-        RETURN QUERY  -- children take no slot of their queue: their parents do, and may wait for them
-            SELECT c.queue, c.workflow, lane.new, -c.priority, coalesce(c.interrupted, 1e12), c.due, c.pk, c.parent, false
+        -- children take no slot of their queue: their parents do, and may wait for them
+        RETURN QUERY
+            SELECT c.queue, c.workflow, lane.new, -c.priority, coalesce(c.interrupted, 1e12), c.due,
+                c.pk, c.parent, false
             FROM unnest(lines_here) l CROSS JOIN (VALUES (0, back_max), (1, reach)) lane(new, most)
             CROSS JOIN LATERAL (
                 SELECT * FROM runs r
-                WHERE r.ready + 0 > 0 AND coalesce(r.parent, '') <> '' AND r.queue = l.queue AND r.workflow = l.workflow AND r.ready = state
+                WHERE r.ready + 0 > 0 AND coalesce(r.parent, '') <> '' AND r.queue = l.queue
+                    AND r.workflow = l.workflow AND r.ready = state
                   AND (CASE WHEN r.interrupted IS NULL THEN 1 ELSE 0 END) = lane.new
                 ORDER BY -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk LIMIT lane.most
             ) c
@@ -268,19 +325,22 @@ BEGIN
     END IF;
 END $$;
 
--- Undo a run that nobody took for too long, if somebody was there who could have: a worker that is alive and has claimed from the run's queue, and
--- for its workflow, since the run is due.
-CREATE FUNCTION abandon__v(r runs, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Undo a run that nobody took for too long, if somebody was there who could have: a worker that is
+-- alive and has claimed from the run's queue, and for its workflow, since the run is due.
+CREATE FUNCTION abandon__v(r runs, now double precision) RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     since double precision := greatest(r.due, awake__v(now));
     seconds double precision := now - since;
-    name text := CASE WHEN strpos(r.id, '''') > 0 AND strpos(r.id, '"') = 0 THEN '"' || replace(r.id, '\', '\\') || '"'
+    name text := CASE WHEN strpos(r.id, '''') > 0 AND strpos(r.id, '"') = 0
+        THEN '"' || replace(r.id, '\', '\\') || '"'
                       ELSE '''' || replace(replace(r.id, '\', '\\'), '''', '\''') || '''' END;
     error text;
 BEGIN
     IF since + r.abandon_after >= now OR NOT EXISTS (
         SELECT 1 FROM workers w
-        WHERE w.draining = 0 AND w.started <= r.due AND w.queues::jsonb ? r.queue AND (w.workflows = '[]' OR w.workflows::jsonb ? r.workflow)
+        WHERE w.draining = 0 AND w.started <= r.due AND w.queues::jsonb ? r.queue
+            AND (w.workflows = '[]' OR w.workflows::jsonb ? r.workflow)
           AND w.id NOT IN (SELECT d.worker FROM dying__v(now) d)) THEN
         RETURN;
     END IF;
@@ -291,11 +351,14 @@ BEGIN
                           name, to_char(seconds, 'FM999,999,999,990.0'), r.id),
         'args', json_build_array(r.id, seconds),
         'state', json_build_object('id', r.id, 'reason', '', 'seconds', seconds))::text;
-    PERFORM begin_undo__v(r, '{"status": "failed", "value": null, "error": ' || to_json(error)::text || ', "reason": null, "failed_at": null}', now);
+    PERFORM begin_undo__v(r,
+        '{"status": "failed", "value": null, "error": ' || to_json(error)::text || ', "reason": null, "failed_at": null}', now);
 END $$;
 
--- What a claim would find: [the time, the next due time of what is not ready, first ready runs of lines, suspects, seconds that looking took, entries of indexes walked over].
-CREATE FUNCTION look__v(names jsonb, floors jsonb, at double precision) RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
+-- What a claim would find: [the time, the next due time of what is not ready, first ready runs of
+-- lines, suspects, seconds that looking took, entries of indexes walked over].
+CREATE FUNCTION look__v(names jsonb, floors jsonb, at double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     began double precision := seconds__v();
     walked bigint := walked__v() + pg_stat_get_xact_tuples_returned('runs_later'::regclass);
@@ -304,11 +367,15 @@ DECLARE
     suspects jsonb;
 BEGIN
     SELECT r.due INTO soonest FROM runs r
-    WHERE r.ready = 0 AND r.status IN ('queued', 'waiting') AND r.due >= coalesce((floors->>0)::double precision, '-infinity')
+    WHERE r.ready = 0 AND r.status IN ('queued', 'waiting')
+        AND r.due >= coalesce((floors->>0)::double precision, '-infinity')
     ORDER BY r.due, r.pk LIMIT 1;
-    SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk)) INTO ready
+    SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due,
+        f.pk)) INTO ready
     FROM ready__v(names, NULL, 1::smallint, 1, 1, '{}', floors) f;
-    SELECT jsonb_agg(DISTINCT f.workflow) INTO suspects FROM ready__v(names, NULL, 2::smallint, 1, 1, '{}', NULL) f;
+    SELECT jsonb_agg(DISTINCT f.workflow) INTO suspects
+        FROM ready__v(names, NULL, 2::smallint, 1, 1, '{}', NULL) f;
     walked := walked__v() + pg_stat_get_xact_tuples_returned('runs_later'::regclass) - walked;
-    RETURN json_build_array(coalesce(at, seconds__v()), soonest, ready, suspects, seconds__v() - began, walked);
+    RETURN json_build_array(coalesce(at, seconds__v()), soonest, ready, suspects,
+        seconds__v() - began, walked);
 END $$;

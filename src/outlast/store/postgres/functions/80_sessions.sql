@@ -1,7 +1,8 @@
 -- Sessions: fields, lists, versions and an expiry.
 
 -- session, token, fields, ttl, version, appends {field: [values, keep]}, space, record, extends
-CREATE FUNCTION update_session__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION update_session__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     said text;
     outcome text;
@@ -12,7 +13,9 @@ BEGIN
     said := said__v(v->7);
     IF said IS NULL THEN
         outcome := change__v(v, now);
-        PERFORM note__v(v->7, CASE WHEN outcome LIKE '{%' THEN '{"conflict": ' || (outcome::json->'!'->>1) || '}' ELSE '{"version": ' || outcome || '}' END);
+        PERFORM note__v(v->7, CASE WHEN outcome LIKE '{%'
+            THEN '{"conflict": ' || (outcome::json->'!'->>1) || '}'
+                ELSE '{"version": ' || outcome || '}' END);
     ELSIF said LIKE '{"!"%' THEN
         outcome := said;
     ELSE
@@ -22,7 +25,8 @@ BEGIN
 END $$;
 
 -- session, token, space, record
-CREATE FUNCTION delete_session__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION delete_session__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     s sessions;
     said text;
@@ -42,9 +46,11 @@ BEGIN
 END $$;
 
 -- session, ttl, space
-CREATE FUNCTION extend_session__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION extend_session__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE sessions SET expires = CASE WHEN v->>1 IS NOT NULL THEN greatest(expires, now + (v->>1)::double precision) END
+    UPDATE sessions SET expires = CASE WHEN v->>1 IS NOT NULL
+        THEN greatest(expires, now + (v->>1)::double precision) END
     WHERE space = v->>2 AND id = v->>0 AND version > 0 AND expires > now;
     RETURN NULL;
 END $$;
@@ -59,7 +65,8 @@ BEGIN
     IF e.fence = (record->>2)::bigint THEN
         RETURN e.value;
     ELSIF r.pk IS NULL OR r.fence <> (record->>2)::bigint OR r.fence <= 0
-          OR (record->>1)::bigint <> (SELECT coalesce(max(last.seq), 0) + 1 FROM entries last WHERE last.run = r.pk) THEN
+          OR (record->>1)::bigint <> (SELECT coalesce(max(last.seq), 0) + 1 FROM entries last
+              WHERE last.run = r.pk) THEN
         RETURN refused__v('fence', '');
     END IF;
     RETURN NULL;
@@ -69,7 +76,8 @@ CREATE FUNCTION note__v(record jsonb, said text) RETURNS void LANGUAGE sql VOLAT
     SELECT record_one__v(jsonb_set(record, '{7}', to_jsonb(said)))
 $$;
 
-CREATE FUNCTION change__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION change__v(v jsonb, now double precision) RETURNS text
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     s sessions := session__v(v->>6, v->>0, now);
     version bigint := CASE WHEN s.expires <= now THEN 0 ELSE s.version END;
@@ -81,15 +89,18 @@ BEGIN
     ELSIF (v->>4)::bigint <> version THEN
         DELETE FROM sessions WHERE pk = s.pk AND tokens = '[]';  -- there was none
         RETURN refused__v('version', version::text);
-    ELSIF version = 0 AND v->5 = '{}' AND v->2 <> '{}' AND NOT EXISTS (SELECT 1 FROM jsonb_each_text(v->2) WHERE value IS NOT NULL) THEN
+    ELSIF version = 0 AND v->5 = '{}' AND v->2 <> '{}'
+        AND NOT EXISTS (SELECT 1 FROM jsonb_each_text(v->2) WHERE value IS NOT NULL) THEN
         PERFORM bury__v(s, with__v(s.tokens, v->>1, 0), now);
         RETURN 0;
     ELSIF version = 0 THEN  -- nothing of it comes back
         s := bury__v(s, s.tokens, now);
     END IF;
-    UPDATE sessions u SET version = s.version + 1, updated = now, tokens = with__v(s.tokens, v->>1, s.version + 1),
+    UPDATE sessions u SET version = s.version + 1, updated = now,
+        tokens = with__v(s.tokens, v->>1, s.version + 1),
         expires = CASE WHEN NOT (v->>8)::boolean THEN now + (v->>3)::double precision
-                       WHEN s.expires IS NOT NULL AND v->>3 IS NOT NULL THEN greatest(s.expires, now + (v->>3)::double precision) END
+                       WHEN s.expires IS NOT NULL AND v->>3 IS NOT NULL
+                           THEN greatest(s.expires, now + (v->>3)::double precision) END
     WHERE u.pk = s.pk;
     FOR part IN SELECT * FROM jsonb_each_text(v->2) LOOP
         DELETE FROM session_items WHERE session = s.pk AND field = part.key;
@@ -97,7 +108,8 @@ BEGIN
             DELETE FROM session_fields WHERE session = s.pk AND field = part.key;
         ELSE
             INSERT INTO session_fields (session, field, value) VALUES (s.pk, part.key, part.value)
-            ON CONFLICT (session, field) DO UPDATE SET value = excluded.value, first = NULL, last = NULL;
+            ON CONFLICT (session, field) DO UPDATE
+                SET value = excluded.value, first = NULL, last = NULL;
         END IF;
     END LOOP;
     FOR part IN SELECT * FROM jsonb_each(v->5) LOOP
@@ -107,7 +119,8 @@ BEGIN
 END $$;
 
 -- Its row, locked, which is made where there is none: of two who make it, one is the first.
-CREATE FUNCTION session__v(its_space text, its_id text, now double precision) RETURNS sessions LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION session__v(its_space text, its_id text, now double precision) RETURNS sessions
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     s sessions;
 BEGIN
@@ -116,16 +129,20 @@ BEGIN
         IF FOUND THEN
             RETURN s;
         END IF;
-        INSERT INTO sessions (space, id, version, updated, expires, tokens) VALUES (its_space, its_id, 0, now, now, '[]') ON CONFLICT DO NOTHING;
+        INSERT INTO sessions (space, id, version, updated, expires, tokens)
+            VALUES (its_space, its_id, 0, now, now, '[]') ON CONFLICT DO NOTHING;
     END LOOP;
 END $$;
 
--- Nothing of it stays but tokens: it is a tombstone, of which nobody sees anything. It is the same row: who waits for its lock gets it.
-CREATE FUNCTION bury__v(INOUT s sessions, its_tokens jsonb, now double precision) LANGUAGE plpgsql VOLATILE AS $$
+-- Nothing of it stays but tokens: it is a tombstone, of which nobody sees anything. It is the same
+-- row: who waits for its lock gets it.
+CREATE FUNCTION bury__v(INOUT s sessions, its_tokens jsonb, now double precision)
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM session_items WHERE session = s.pk;
     DELETE FROM session_fields WHERE session = s.pk;
-    UPDATE sessions u SET version = 0, updated = now, expires = now, tokens = its_tokens WHERE u.pk = s.pk RETURNING u.* INTO s;
+    UPDATE sessions u SET version = 0, updated = now, expires = now, tokens = its_tokens
+        WHERE u.pk = s.pk RETURNING u.* INTO s;
 END $$;
 
 -- Which version a change has made; NULL if it is not known.
@@ -135,22 +152,29 @@ BEGIN
         SELECT (t->>1)::bigint FROM jsonb_array_elements(tokens) t WHERE t->>0 = token);
 END $$;
 
-CREATE FUNCTION with__v(tokens jsonb, token text, version bigint) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION with__v(tokens jsonb, token text, version bigint) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN (
-        SELECT jsonb_agg(t ORDER BY n) FROM jsonb_array_elements(tokens || jsonb_build_array(jsonb_build_array(token, version)))
+        SELECT jsonb_agg(t ORDER BY n)
+            FROM jsonb_array_elements(tokens || jsonb_build_array(jsonb_build_array(token,
+                version)))
         WITH ORDINALITY e(t, n) WHERE n > jsonb_array_length(tokens) + 1 - TOKENS_MAX__v);
 END $$;
 
-CREATE FUNCTION lengthen__v(pk bigint, name text, more text[], keep bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION lengthen__v(pk bigint, name text, more text[], keep bigint) RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     f session_fields;
 BEGIN
-    INSERT INTO session_fields AS had (session, field, first, last) VALUES (pk, name, 1, cardinality(more))
-    ON CONFLICT (session, field) DO UPDATE SET value = NULL, first = coalesce(had.first, 1), last = coalesce(had.last, 0) + cardinality(more)
+    INSERT INTO session_fields AS had (session, field, first, last)
+        VALUES (pk, name, 1, cardinality(more))
+    ON CONFLICT (session, field) DO UPDATE SET value = NULL, first = coalesce(had.first, 1),
+        last = coalesce(had.last, 0) + cardinality(more)
     RETURNING * INTO f;
     INSERT INTO session_items (session, field, number, value)
-    SELECT pk, name, f.last - cardinality(more) + n, item FROM unnest(more) WITH ORDINALITY e(item, n);
+    SELECT pk, name, f.last - cardinality(more) + n, item
+        FROM unnest(more) WITH ORDINALITY e(item, n);
     IF f.last - f.first + 1 > keep THEN
         UPDATE session_fields SET first = f.last - keep + 1 WHERE session = pk AND field = name;
         DELETE FROM session_items WHERE session = pk AND field = name AND number <= f.last - keep;

@@ -3,41 +3,50 @@
 -- queue, depth_max, concurrency_max
 CREATE FUNCTION set_queue_limits__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    INSERT INTO queues (name, listed, depth_max, concurrency_max) VALUES (v->>0, true, (v->>1)::bigint, (v->>2)::bigint)
+    INSERT INTO queues (name, listed, depth_max, concurrency_max)
+        VALUES (v->>0, true, (v->>1)::bigint, (v->>2)::bigint)
     ON CONFLICT (name) DO UPDATE SET listed = true,
         depth_max = CASE WHEN (v->>3)::boolean THEN queues.depth_max ELSE excluded.depth_max END,
-        concurrency_max = CASE WHEN (v->>4)::boolean THEN queues.concurrency_max ELSE excluded.concurrency_max END;
+        concurrency_max = CASE WHEN (v->>4)::boolean THEN queues.concurrency_max
+            ELSE excluded.concurrency_max END;
     RETURN NULL;
 END $$;
 
--- before, limit, items, sessions, ids; then where to go on: [ended, pk] of the last one looked at by the call before; then whether dead letters go too.
--- The outcome is [how many, where it stopped], or without a place if it has come to the end.
+-- before, limit, items, sessions, ids; then where to go on: [ended, pk] of the last one looked at
+-- by the call before; then whether dead letters go too. The outcome is [how many, where it
+-- stopped], or without a place if it has come to the end.
 CREATE FUNCTION prune__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     old bigint[];
 BEGIN
     IF (v->>3)::boolean THEN
-        old := ARRAY(SELECT pk FROM sessions WHERE expires < (v->>0)::double precision AND expires <= now
+        old := ARRAY(SELECT pk FROM sessions WHERE expires < (v->>0)::double precision
+            AND expires <= now
                      ORDER BY expires LIMIT (v->>1)::bigint FOR UPDATE SKIP LOCKED);
         PERFORM drop_sessions__v(old);
         RETURN json_build_array(cardinality(old), NULL)::text;
     ELSIF jsonb_array_length(v->4) > 0 THEN
-        old := ARRAY(SELECT pk FROM runs WHERE id IN (SELECT jsonb_array_elements_text(v->4)) AND ended < (v->>0)::double precision
+        old := ARRAY(SELECT pk FROM runs WHERE id IN (SELECT jsonb_array_elements_text(v->4))
+            AND ended < (v->>0)::double precision
                      ORDER BY ended, pk LIMIT (v->>1)::bigint);
         RETURN json_build_array(prune_all__v(old, (v->>0)::double precision, true), NULL)::text;
     ELSE
-        RETURN prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->5, coalesce((v->>6)::boolean, false));
+        RETURN prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->5,
+            coalesce((v->>6)::boolean, false));
     END IF;
 END $$;
 
--- Page by page, from the oldest on, until there are enough: what stays is passed once, not by each call anew.
-CREATE FUNCTION prune_runs__v(before double precision, most bigint, items boolean, place jsonb, dead boolean)
+-- Page by page, from the oldest on, until there are enough: what stays is passed once, not by each
+-- call anew.
+CREATE FUNCTION prune_runs__v(before double precision, most bigint, items boolean, place jsonb,
+    dead boolean)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     last double precision := coalesce((place->>0)::double precision, '-infinity');
     last_pk bigint := coalesce((place->>1)::bigint, -1);
     page bigint := least(greatest(most, 100), 1000);
-    anyway boolean := dead OR items;                           -- an item that was acked is no dead letter, and nobody is below it
+    -- an item that was acked is no dead letter, and nobody is below it
+    anyway boolean := dead OR items;
     looked bigint[];
     ends double precision[];
     old bigint[];
@@ -45,12 +54,15 @@ DECLARE
     pruned bigint := 0;
 BEGIN
     WHILE pruned < most LOOP
-        SELECT array_agg(o.pk ORDER BY o.ended, o.pk), array_agg(o.ended ORDER BY o.ended, o.pk) INTO looked, ends FROM (
+        SELECT array_agg(o.pk ORDER BY o.ended, o.pk),
+            array_agg(o.ended ORDER BY o.ended, o.pk) INTO looked, ends FROM (
             SELECT * FROM (
-                (SELECT pk, ended FROM runs WHERE workflow = '' AND status = 'done' AND (ended, pk) > (last, last_pk) AND ended < before
+                (SELECT pk, ended FROM runs WHERE workflow = '' AND status = 'done'
+                    AND (ended, pk) > (last, last_pk) AND ended < before
                  ORDER BY ended, pk LIMIT page)
                 UNION ALL
-                (SELECT pk, ended FROM runs WHERE ended IS NOT NULL AND NOT (workflow = '' AND status = 'done') AND NOT items
+                (SELECT pk, ended FROM runs WHERE ended IS NOT NULL
+                    AND NOT (workflow = '' AND status = 'done') AND NOT items
                  AND (ended, pk) > (last, last_pk) AND ended < before ORDER BY ended, pk LIMIT page)
             ) either ORDER BY ended, pk LIMIT page
         ) o;
@@ -59,7 +71,8 @@ BEGIN
         END IF;
         SELECT array_agg(c.pk), max(c.n) INTO old, upto FROM (
             SELECT l.pk, l.n FROM unnest(looked) WITH ORDINALITY l(pk, n) JOIN runs r ON r.pk = l.pk
-            WHERE r.pk = ANY(looked) AND r.undoing IS NULL AND (anyway OR r.status <> 'dead') AND NOT stays__v(r.id, r.parent, anyway, '{}')
+            WHERE r.pk = ANY(looked) AND r.undoing IS NULL AND (anyway OR r.status <> 'dead')
+                AND NOT stays__v(r.id, r.parent, anyway, '{}')
             ORDER BY l.n LIMIT most - pruned) c;
         IF coalesce(cardinality(old), 0) < most - pruned THEN
             upto := cardinality(looked);
@@ -71,15 +84,19 @@ BEGIN
     RETURN json_build_array(pruned, json_build_array(last, last_pk));
 END $$;
 
--- Whether a run stays for the sake of others: one above it may still have to undo it, or is one of `busy`; or, unless dead letters go too, there is one
--- above or below it. Joined so, each is looked for by an index, whatever was in the tables when this was planned.
-CREATE FUNCTION stays__v(run text, above text, dead boolean, busy text[]) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- Whether a run stays for the sake of others: one above it may still have to undo it, or is one of
+-- `busy`; or, unless dead letters go too, there is one above or below it. Joined so, each is looked
+-- for by an index, whatever was in the tables when this was planned.
+CREATE FUNCTION stays__v(run text, above text, dead boolean, busy text[]) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF above IS NOT NULL AND EXISTS (
         WITH RECURSIVE line(parent, needs_it) AS (
             SELECT above COLLATE "C", false
-            UNION SELECT p.parent, p.ended IS NULL OR p.undoing IS NOT NULL OR (p.status = 'dead' AND NOT dead) OR p.id = ANY(busy)
-                  FROM line CROSS JOIN LATERAL (SELECT id, parent, ended, undoing, status FROM runs WHERE id = line.parent OFFSET 0) p
+            UNION SELECT p.parent, p.ended IS NULL OR p.undoing IS NOT NULL
+                OR (p.status = 'dead' AND NOT dead) OR p.id = ANY(busy)
+                  FROM line CROSS JOIN LATERAL (SELECT id, parent, ended, undoing, status FROM runs
+                      WHERE id = line.parent OFFSET 0) p
         ) SELECT 1 FROM line WHERE needs_it
     ) THEN
         RETURN true;
@@ -89,25 +106,33 @@ BEGIN
     RETURN EXISTS (
         WITH RECURSIVE line(id, status) AS (
             SELECT id, status FROM runs WHERE parent = run
-            UNION SELECT c.id, c.status FROM line CROSS JOIN LATERAL (SELECT id, status FROM runs WHERE parent = line.id OFFSET 0) c
+            UNION SELECT c.id, c.status FROM line
+                CROSS JOIN LATERAL (SELECT id, status FROM runs WHERE parent = line.id OFFSET 0) c
         ) SELECT 1 FROM line WHERE status = 'dead');
 END $$;
 
--- Candidates and all above them are locked, then tested again: somebody may just have had one retried.
-CREATE FUNCTION prune_all__v(candidates bigint[], before double precision, dead boolean) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+-- Candidates and all above them are locked, then tested again: somebody may just have had one
+-- retried.
+CREATE FUNCTION prune_all__v(candidates bigint[], before double precision, dead boolean)
+    RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    old bigint[] := ARRAY(SELECT pk FROM runs WHERE pk = ANY(candidates) AND ended < before AND undoing IS NULL ORDER BY pk FOR UPDATE SKIP LOCKED);
+    old bigint[] := ARRAY(SELECT pk FROM runs
+        WHERE pk = ANY(candidates) AND ended < before AND undoing IS NULL
+            ORDER BY pk FOR UPDATE SKIP LOCKED);
     above text[] := ARRAY(
         WITH RECURSIVE line(id) AS (
             SELECT parent FROM runs WHERE pk = ANY(old)
-            UNION SELECT p.parent FROM line CROSS JOIN LATERAL (SELECT parent FROM runs WHERE id = line.id OFFSET 0) p
+            UNION SELECT p.parent FROM line
+                CROSS JOIN LATERAL (SELECT parent FROM runs WHERE id = line.id OFFSET 0) p
         ) SELECT id FROM line WHERE id IS NOT NULL);
     busy text[];
 BEGIN
     IF cardinality(above) > 0 THEN
         busy := ARRAY(SELECT id FROM runs WHERE id = ANY(above)
-                      EXCEPT SELECT l.id FROM (SELECT id FROM runs WHERE id = ANY(above) ORDER BY pk FOR NO KEY UPDATE SKIP LOCKED) l);
-        old := ARRAY(SELECT pk FROM runs WHERE pk = ANY(old) AND (parent IS NULL OR NOT stays__v(id, parent, dead, busy)));
+                      EXCEPT SELECT l.id FROM (SELECT id FROM runs WHERE id = ANY(above)
+                          ORDER BY pk FOR NO KEY UPDATE SKIP LOCKED) l);
+        old := ARRAY(SELECT pk FROM runs WHERE pk = ANY(old)
+            AND (parent IS NULL OR NOT stays__v(id, parent, dead, busy)));
     END IF;
     DELETE FROM entries WHERE run = ANY(old);
     DELETE FROM messages WHERE run = ANY(old);
@@ -116,13 +141,17 @@ BEGIN
     RETURN cardinality(old);
 END $$;
 
--- A worker's heart beats; in the session that has its locks they are taken first. The backend's pid tells whether it is still the same session.
--- In another session (`locks` is NULL) it beats for those that are known to: who has just been let go is not brought back.
-CREATE FUNCTION heartbeat__v(who text[], every double precision, locks text[]) RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
+-- A worker's heart beats; in the session that has its locks they are taken first. The backend's pid
+-- tells whether it is still the same session. In another session (`locks` is NULL) it beats for
+-- those that are known to: who has just been let go is not brought back.
+CREATE FUNCTION heartbeat__v(who text[], every double precision, locks text[]) RETURNS text
+    LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 BEGIN
     -- A row that another program has locked is left alone: the connection must not wait for it.
-    UPDATE presence p SET beat = seconds__v(), every = coalesce(heartbeat__v.every, p.every), server = pg_postmaster_start_time()
-    WHERE p.worker IN (SELECT f.worker FROM presence f WHERE f.worker = ANY(who) ORDER BY f.worker FOR NO KEY UPDATE SKIP LOCKED);
+    UPDATE presence p SET beat = seconds__v(), every = coalesce(heartbeat__v.every, p.every),
+        server = pg_postmaster_start_time()
+    WHERE p.worker IN (SELECT f.worker FROM presence f WHERE f.worker = ANY(who)
+        ORDER BY f.worker FOR NO KEY UPDATE SKIP LOCKED);
     IF locks IS NULL THEN
         RETURN NULL;
     END IF;
@@ -134,7 +163,8 @@ BEGIN
     RETURN json_build_array(pg_backend_pid(), seconds__v());
 END $$;
 
-CREATE FUNCTION quiet__v(who text, locked boolean) RETURNS void LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
+CREATE FUNCTION quiet__v(who text, locked boolean) RETURNS void
+    LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 BEGIN
     DELETE FROM presence WHERE worker = who;
     IF locked THEN
@@ -142,15 +172,18 @@ BEGIN
     END IF;
 END $$;
 
--- Begin to write, or shut out what was lost sight of: from then on only calls of the epoch that this gives are accepted.
+-- Begin to write, or shut out what was lost sight of: from then on only calls of the epoch that
+-- this gives are accepted.
 CREATE FUNCTION epoch__v(writer text) RETURNS bigint LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     raised bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(key__v('writer', writer));
     INSERT INTO writers AS w (id, epoch) VALUES (writer, nextval('epochs'))
-    ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, since = clock_timestamp() RETURNING w.epoch INTO raised;
+    ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, since = clock_timestamp()
+        RETURNING w.epoch INTO raised;
     DELETE FROM writers WHERE id IN (
-        SELECT id FROM writers WHERE since < clock_timestamp() - interval '30 days' LIMIT 100 FOR UPDATE SKIP LOCKED);
+        SELECT id FROM writers WHERE since < clock_timestamp() - interval '30 days'
+            LIMIT 100 FOR UPDATE SKIP LOCKED);
     RETURN raised;
 END $$;

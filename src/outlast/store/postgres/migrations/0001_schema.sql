@@ -1,9 +1,12 @@
 -- Names are compared byte by byte (COLLATE "C"), so their order does not depend on the database.
 CREATE SEQUENCE fences AS bigint CACHE 1;
-CREATE SEQUENCE numbers AS bigint CACHE 1;                     -- of runs; never used again, even after pruning
-CREATE SEQUENCE epochs AS bigint CACHE 1;                      -- of writers; a call of an old epoch is refused
+-- of runs; never used again, even after pruning
+CREATE SEQUENCE numbers AS bigint CACHE 1;
+-- of writers; a call of an old epoch is refused
+CREATE SEQUENCE epochs AS bigint CACHE 1;
 
-CREATE TABLE writers (                                         -- the writers that may commit: see `commit`
+-- the writers that may commit: see `commit`
+CREATE TABLE writers (
     id    text        COLLATE "C" PRIMARY KEY,
     epoch bigint      NOT NULL,
     since timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -20,9 +23,11 @@ CREATE TABLE runs (
     priority               bigint           NOT NULL,
     status                 text             COLLATE "C" NOT NULL CHECK (status IN (
         'queued', 'running', 'waiting', 'parked', 'done', 'failed', 'cancelled', 'dead')),
-    fence                  bigint           NOT NULL,          -- negative: void, no execution holds it
+    -- negative: void, no execution holds it
+    fence                  bigint           NOT NULL,
     worker                 text             COLLATE "C",
-    token                  text             COLLATE "C",       -- of the submission or claim that made the fence
+    -- of the submission or claim that made the fence
+    token                  text             COLLATE "C",
     seed                   text             NOT NULL,          -- the source of the run's uuid() and random()
     parent                 text             COLLATE "C",
     created                double precision NOT NULL,
@@ -37,38 +42,47 @@ CREATE TABLE runs (
     waits                  text             NOT NULL DEFAULT '',
     cancel                 text,
     reason                 text,
-    failed_at              bigint,                             -- the entry from which a retry starts
+    -- the entry from which a retry starts
+    failed_at              bigint,
     value                  text,
     error                  text,
     lives                  bigint           NOT NULL DEFAULT 0,
-    ready                  smallint         NOT NULL DEFAULT 0 CHECK (ready IN (0, 1, 2)),  -- see RunRow.ready
-    mark                   bigint           NOT NULL DEFAULT 0, -- seq of the last death or interruption
+    -- see RunRow.ready
+    ready                  smallint         NOT NULL DEFAULT 0 CHECK (ready IN (0, 1, 2)),
+    -- seq of the last death or interruption
+    mark                   bigint           NOT NULL DEFAULT 0,
     deaths_in_a_row        bigint           NOT NULL DEFAULT 0,
     interruptions_in_a_row bigint           NOT NULL DEFAULT 0,
     failures               bigint           NOT NULL DEFAULT 0,
     attempts_max           bigint           NOT NULL,
     interruptions_max      bigint           NOT NULL,
-    undoing                text,                               -- how it ends after its compensation, as JSON
+    -- how it ends after its compensation, as JSON
+    undoing                text,
     abandon_after          double precision,                   -- seconds; see RunRow.abandon_after
-    left_by                text             COLLATE "C",       -- the draining worker that released it
+    -- the draining worker that released it
+    left_by                text             COLLATE "C",
     left_at                double precision                    -- both until it is claimed again
 ) WITH (fillfactor = 50);
 
 -- The order of claims, in one direction and without NULL, so that a scan can begin at a remembered
 -- position: see `ready`.
 CREATE INDEX runs_ready ON runs
-    (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority), coalesce(interrupted, 1e12), due, pk)
+    (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority),
+        coalesce(interrupted, 1e12), due, pk)
     WHERE ready > 0;
 CREATE INDEX runs_ready_children ON runs
-    (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority), coalesce(interrupted, 1e12), due, pk)
-    WHERE ready + 0 > 0 AND coalesce(parent, '') <> '';        -- written so that no plan uses runs_ready or runs_parent
+    (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority),
+        coalesce(interrupted, 1e12), due, pk)
+    -- written so that no plan uses runs_ready or runs_parent
+    WHERE ready + 0 > 0 AND coalesce(parent, '') <> '';
 CREATE INDEX runs_later ON runs (due, pk) WHERE ready = 0 AND status IN ('queued', 'waiting');
 -- Counting delayed runs is frequent, and must cost nothing for runs that are ready or wait.
 CREATE INDEX runs_delayed ON runs (queue, due) WHERE ready = 0 AND status = 'queued';
 CREATE INDEX runs_queued ON runs (queue) WHERE status = 'queued';
 CREATE INDEX runs_running ON runs (queue) WHERE status = 'running' AND parent IS NULL;
 CREATE INDEX runs_held ON runs (worker, token) WHERE worker IS NOT NULL;
-CREATE INDEX runs_ended ON runs (ended, pk) WHERE ended IS NOT NULL AND NOT (workflow = '' AND status = 'done');
+CREATE INDEX runs_ended ON runs (ended, pk) WHERE ended IS NOT NULL
+    AND NOT (workflow = '' AND status = 'done');
 CREATE INDEX runs_acked ON runs (ended, pk) WHERE workflow = '' AND status = 'done';
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 
@@ -126,8 +140,10 @@ CREATE TABLE workers (
     queues       text             NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(queues::jsonb) = 'array'),
     workflows    text             NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(workflows::jsonb) = 'array'),
     concurrency  bigint           NOT NULL DEFAULT 0,
-    partly_swept boolean          NOT NULL DEFAULT false,  -- some of its runs were locked when it was swept
-    CHECK (lease_until <= renewed + lease + 1)        -- no lease outlives its length; 1 is for rounding
+    -- some of its runs were locked when it was swept
+    partly_swept boolean          NOT NULL DEFAULT false,
+    -- no lease outlives its length; 1 is for rounding
+    CHECK (lease_until <= renewed + lease + 1)
 );
 
 CREATE TABLE worker_deaths (                          -- the newest ones, one row per charged run
@@ -145,7 +161,8 @@ CREATE UNLOGGED TABLE presence (                               -- empty after a 
 );
 
 CREATE TABLE pulse (
-    beat  double precision NOT NULL,                           -- the last sign of life of any worker
+    -- the last sign of life of any worker
+    beat  double precision NOT NULL,
     awake double precision NOT NULL                            -- since when they came without a gap
 );
 INSERT INTO pulse (beat, awake) VALUES (0, 0);
@@ -155,12 +172,14 @@ CREATE TABLE queues (
     listed          boolean          NOT NULL DEFAULT false,   -- it had a run, or it has limits
     depth_max       bigint,
     concurrency_max bigint,
-    depth           bigint           NOT NULL DEFAULT 0,       -- as last counted; a large limit is not counted each time
+    -- as last counted; a large limit is not counted each time
+    depth           bigint           NOT NULL DEFAULT 0,
     counted         double precision NOT NULL DEFAULT -1e12,
     count_seconds   double precision NOT NULL DEFAULT 0
 );
 
-CREATE TABLE lines (                                           -- the workflows that a queue ever had
+-- the workflows that a queue ever had
+CREATE TABLE lines (
     queue    text COLLATE "C" NOT NULL,
     workflow text COLLATE "C" NOT NULL,
     PRIMARY KEY (queue, workflow)
@@ -199,10 +218,12 @@ CREATE TABLE sessions (
     pk      bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     space   text             COLLATE "C" NOT NULL,
     id      text             COLLATE "C" NOT NULL,
-    version bigint           NOT NULL,                         -- 0: it was deleted, or is being created
+    -- 0: it was deleted, or is being created
+    version bigint           NOT NULL,
     updated double precision NOT NULL,
     expires double precision,
-    tokens  jsonb            NOT NULL,                         -- of the last changes, newest last: [token, version]
+    -- of the last changes, newest last: [token, version]
+    tokens  jsonb            NOT NULL,
     UNIQUE (space, id)
 );
 CREATE INDEX sessions_updated ON sessions (space, updated, id);

@@ -22,7 +22,8 @@ CREATE TABLE runs (
     ready         INTEGER NOT NULL DEFAULT 0 CHECK (ready BETWEEN 0 AND 2),  -- see RunRow.ready
     fence         INTEGER NOT NULL,                   -- negative: void, no execution holds it
     worker        TEXT,
-    token         TEXT,                               -- of the submission or claim that made the fence
+    -- of the submission or claim that made the fence
+    token         TEXT,
     seed          TEXT    NOT NULL,                   -- the source of the run's uuid() and random()
     parent        TEXT,
     created       REAL    NOT NULL,
@@ -54,9 +55,11 @@ CREATE TABLE runs (
 ) STRICT;
 
 -- A claim seeks here once per queue, workflow, and interrupted or new: see claiming.py.
-CREATE INDEX runs_ready ON runs (ready, queue, workflow, interrupted IS NULL, priority DESC, interrupted, due, pk)
+CREATE INDEX runs_ready ON runs (ready, queue, workflow, interrupted IS NULL, priority DESC,
+    interrupted, due, pk)
     WHERE ready > 0;
-CREATE INDEX runs_ready_children ON runs (queue, workflow, ready) WHERE ready > 0 AND parent IS NOT NULL;
+CREATE INDEX runs_ready_children ON runs (queue, workflow, ready)
+    WHERE ready > 0 AND parent IS NOT NULL;
 CREATE INDEX runs_later ON runs (due) WHERE ready = 0 AND status IN ('queued', 'waiting');
 -- Counting delayed runs is frequent. The index has all columns of the count, or SQLite would read
 -- each row.
