@@ -188,6 +188,16 @@ def test_sync_api_has_the_same_effects(world):
 # -- where effects are not allowed
 
 
+@pytest.mark.parametrize(
+    ("seconds", "asked_after"), [(TIMEOUT / 2, SPAN), (3 * TIMEOUT, 3 * TIMEOUT + SPAN)]
+)
+def test_act_that_was_held_up_is_verified_a_whole_span_after_its_end(world, seconds, asked_after):
+    """It may have been held up before it sent anything."""
+    bank.comes["rent"] = ["lost"]
+    assert world.run(paying_in_sync("rent", seconds)) == "receipt for rent"
+    assert bank.asked_at == [pytest.approx(asked_after, abs=0.2)]
+
+
 def test_effect_in_a_step_and_step_in_an_effect_are_refused(world):
     @step
     async def inner() -> str:
