@@ -86,7 +86,7 @@ def awaitable(item: str) -> Awaitable[Page]:
 
 
 @pytest.mark.parametrize("fn", [Caller(), awaitable, functools.partial(Caller().__call__)])
-def test_whatever_can_be_called_is_awaited_if_it_must_be_and_typed_by_what_it_says(fn, world):
+def test_any_callable_is_awaited_if_needed_and_typed_by_its_annotations(fn, world):
     for _ in range(2):
         assert world.do(mapped(fn, "a")) == {"a": Page("a", date(2030, 1, 2))}
 

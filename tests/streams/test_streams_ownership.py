@@ -60,7 +60,7 @@ def test_attempt_that_is_over_saves_nothing_into_the_next(world):
     assert screen.begun == [("q0-0.", False, False)]
 
 
-def test_streams_of_one_step_are_told_apart_by_what_they_ask_in_whatever_order(world):
+def test_streams_of_one_step_are_told_apart_by_their_arguments_in_any_order(world):
     model.pause = 2.0
 
     @step
