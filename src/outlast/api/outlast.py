@@ -184,30 +184,16 @@ class Outlast:
             )
         check_not_ending(self._role)
         queues = _queue_names(self.settings.queues)
-        store = self._store or store_at(self._loaded.address(), heartbeat=self.settings.heartbeat)
-        loop = asyncio.get_running_loop()
-        shutdown = ShutdownSignal(self.settings, loop, None if self._runtime.threads else loop.time)
-        engine = Engine(
-            store, self.settings, loop, shutdown, runtime=self._runtime, hooks=self._hooks
-        )
-        for workflow in self._workflows:
-            engine.workflows.register(workflow)
-        if self._worker:
-            _warn_of_patterns(queues)
-            engine.worker.queues, engine.worker.workflows = queues, tuple(engine.workflows)
-            engine.worker.concurrency = self.settings.concurrency
+        engine = self._build_engine(queues)
         server = self._http_server()
         lifespan = AsyncExitStack()
-        coordinator = ShutdownCoordinator(
-            engine,
-            self._role,
-            AppCallbacks(
-                leave_block=self._leave_block,
-                cleanup=self._cleanup,
-                exit_lifespan=lifespan.aclose,
-                stop_server=None if server is None else server.stopped,
-            ),
+        callbacks = AppCallbacks(
+            leave_block=self._leave_block,
+            cleanup=self._cleanup,
+            exit_lifespan=lifespan.aclose,
+            stop_server=None if server is None else server.stopped,
         )
+        coordinator = ShutdownCoordinator(engine, self._role, callbacks)
         engine.subscribe(coordinator)
         try:
             await engine.open(self._say_waiting)
@@ -221,7 +207,7 @@ class Outlast:
             if server is not None:
                 server.start()
             if self._role.is_owned:
-                loop.set_default_executor(Executor())
+                engine.loop.set_default_executor(Executor())
             if self._lifespan is not None:
                 await lifespan.enter_async_context(self._lifespan(self))
         except BaseException:
@@ -232,7 +218,23 @@ class Outlast:
         coordinator.opened()
         return self
 
+    def _build_engine(self, queues: tuple[str, ...]) -> Engine:
+        """Build the engine of one opening, with its store, its workflows and its queues."""
+        settings, loop = self.settings, asyncio.get_running_loop()
+        store = self._store or store_at(self._loaded.address(), heartbeat=settings.heartbeat)
+        shutdown = ShutdownSignal(settings, loop, None if self._runtime.threads else loop.time)
+        engine = Engine(store, settings, loop, shutdown, runtime=self._runtime, hooks=self._hooks)
+        for workflow in self._workflows:
+            engine.workflows.register(workflow)
+        if self._worker:
+            _warn_of_patterns(queues)
+            engine.worker.queues = queues
+            engine.worker.workflows = tuple(engine.workflows)
+            engine.worker.concurrency = settings.concurrency
+        return engine
+
     def _http_server(self) -> Server | None:
+        """Return the HTTP server of one opening, or None if the settings ask for none."""
         if not self._runtime.threads or not self.settings.http:
             return None
         from outlast.http import Server
