@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, run_state_machine_as_test
 from store_model import Model
 from test_model import WORKERS, StoreMachine, SubmitMany, enlist
 
-from outlast.store.redis.connection import parse
+from outlast.store.redis.address import parse
 from outlast.store.redis.store import RedisStore
 from outlast.testing.conformance import ManualClock
 

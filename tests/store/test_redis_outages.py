@@ -19,7 +19,7 @@ from outlast.store.commands import (
     UpdateSession,
 )
 from outlast.store.protocol import CommitUnknown
-from outlast.store.redis import connection as connection_module
+from outlast.store.redis import address as address_module
 from outlast.testing import servers
 from support.waiting import WAIT_SECONDS, wait_until
 
@@ -273,7 +273,7 @@ def test_close_does_not_wait_for_a_silent_server(server, store):
 
 
 def test_opening_a_socket_that_accepts_nobody_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(connection_module, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(address_module, "CONNECT_SECONDS", 0.2)
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as deaf, socket.socket(socket.AF_UNIX) as first:
         deaf.bind(str(path))

@@ -51,14 +51,15 @@ class FileStore(SQLiteStore):
         super().__init__(None, clock=clock)
         self.folder = Path(path).absolute()
         self.place = str(path)
-        self._sound, self._behind = True, False
-        """`_sound`: files and memory agree. If they do not, `_behind` says whether the journals
-        lack something that the log has.
-        """
+        self._sound = True
+        """Whether files and memory agree."""
+        self._behind = False
+        """If they do not: whether the journals lack something that the log has."""
         self._old: list[str] | None = None
         """The files to sync before the old log can be removed. None means that there is no old log.
         """
-        self._share = self._files_per_byte = 0.0
+        self._share = 0.0
+        self._files_per_byte = 0.0
 
     @classmethod
     def at(

@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable
 
 from outlast.store.deadline import CALL_SECONDS
-from outlast.store.redis.connection import Address, Wire, packed
+from outlast.store.redis.address import Address, Wire
+from outlast.store.redis.connection import packed
 from outlast.store.redis.liveness import Liveness
 from outlast.store.redis.notifier import Notifier
 

@@ -17,7 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from outlast.store.redis.connection import Address, packed
+from outlast.store.redis.address import Address
+from outlast.store.redis.connection import packed
 
 MISSED_SECONDS_MIN = 0.6
 """The minimum time for which a worker is missing before it counts as dead. A broken connection is

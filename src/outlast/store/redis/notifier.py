@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from outlast.store.redis.connection import Address
+from outlast.store.redis.address import Address
 
 log = logging.getLogger("outlast.store")
 

@@ -16,7 +16,8 @@ from outlast.store.commands import SESSION
 from outlast.store.deadline import CALL_SECONDS, acquired
 from outlast.store.protocol import BadValue, claimable_of
 from outlast.store.redis import decode, scripts
-from outlast.store.redis.connection import Address, Lost, RedisConnection
+from outlast.store.redis.address import Address
+from outlast.store.redis.connection import Lost, RedisConnection
 from outlast.store.redis.dispatch import INTEGER_MAX, integers
 from outlast.store.redis.failures import away
 from outlast.store.redis.liveness import MissedHeartbeats

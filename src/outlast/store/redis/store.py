@@ -23,7 +23,8 @@ from outlast.store.commands import LOUD, LOUD_AT_HOME, Claim, Command, Prune, Re
 from outlast.store.deadline import acquired, time_left, until
 from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is
 from outlast.store.redis import scripts, server_warnings
-from outlast.store.redis.connection import Address, Late, Lost, RedisConnection, parse
+from outlast.store.redis.address import Address, parse
+from outlast.store.redis.connection import Late, Lost, RedisConnection
 from outlast.store.redis.dispatch import encode, more_of
 from outlast.store.redis.failures import away, fault, wrong_address
 from outlast.store.redis.listener import Listener

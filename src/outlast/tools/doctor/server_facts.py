@@ -75,7 +75,8 @@ def _postgres(address: str) -> Mapping[str, Any]:
 
 
 def _redis(address: str) -> Mapping[str, Any]:
-    from outlast.store.redis.connection import RedisConnection, parse
+    from outlast.store.redis.address import parse
+    from outlast.store.redis.connection import RedisConnection
     from outlast.store.redis.server_warnings import dangers, info, setting
 
     line = RedisConnection(parse(address))
