@@ -88,7 +88,7 @@ def test_first_reason_stays_and_a_released_run_comes_back(world, ended):
     async def main(app):
         run = await app.start(flow(), id="run")
         await asyncio.sleep(1)
-        execution = app._open.executions["run"]
+        execution = app._open.in_flight.executions["run"]
         assert (execution.state, execution.end_reason) == (ExecutionState.LIVE, None)
         execution.stop(EndReason.released("enough"))
         execution.stop(EndReason.lost("too late"))
@@ -111,7 +111,7 @@ def test_lost_run_is_lost_whatever_its_workflow_returned(world, ended):
     async def main(app):
         run = await app.start(flow(), id="run")
         await asyncio.sleep(1)
-        app._open.executions["run"].stop(EndReason.lost("another worker has it"))
+        app._open.in_flight.executions["run"].stop(EndReason.lost("another worker has it"))
         await asyncio.sleep(0.1)
         return run
 

@@ -241,7 +241,8 @@ async def undo_members(execution: RunExecution, members: Sequence[CallSite]) -> 
             # The workflow has awaited the call.
             await until_delivered(execution, call_site, call_site.effect)
     for call_site in reversed(members):
-        site, effect_record = call_site.effect, execution.journal.effect_log.get(call_site.key)
+        site = call_site.effect
+        effect_record = execution.journal.effect_log.get(call_site.key)
         if site is None or site.text is None or site.undone or effect_record is None:
             continue
         effect_call = site.call

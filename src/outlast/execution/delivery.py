@@ -181,7 +181,8 @@ def _count_saved(execution: RunExecution) -> None:
     # The journal of a run that only woke up may end like this too. Its row shows neither an
     # interruption nor deaths.
     came_back = execution.row.interrupted is not None or execution.row.deaths_in_a_row > 0
-    replayed, cost = execution.trace.take_replayed(), execution.trace.cost
+    replayed = execution.trace.take_replayed()
+    cost = execution.trace.cost
     if replayed:
         execution.services.metrics.replayed(execution.workflow.name, replayed)
     if cost is not None and cost.is_cut and came_back:

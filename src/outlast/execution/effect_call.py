@@ -96,11 +96,13 @@ class EffectCall:
     ) -> EffectCall:
         """Build an effect call from its record in the journal."""
         effect_call = cls.__new__(cls)
-        effect_call.effect, effect_call.resolve_only = effect, resolve_only
+        effect_call.effect = effect
+        effect_call.resolve_only = resolve_only
         effect_call.args, effect_call.kwargs = effect.signature.decode(
             effect_record.arguments, partly=True
         )
-        effect_call.fingerprint, effect_call.arguments = effect_record.args, effect_record.arguments
+        effect_call.fingerprint = effect_record.args
+        effect_call.arguments = effect_record.arguments
         return effect_call
 
     @classmethod
@@ -110,11 +112,9 @@ class EffectCall:
         It has no effect, because nothing acts any more.
         """
         effect_call = cls.__new__(cls)
-        effect_call.resolve_only, effect_call.fingerprint, effect_call.arguments = (
-            True,
-            effect_record.args,
-            effect_record.arguments,
-        )
+        effect_call.resolve_only = True
+        effect_call.fingerprint = effect_record.args
+        effect_call.arguments = effect_record.arguments
         return effect_call
 
     @property

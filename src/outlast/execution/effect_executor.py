@@ -127,7 +127,8 @@ class EffectExecutor:
         text = encode_error(fault, self.services.settings.error_text_max)
         if self.execution.journal.effect_log.is_open(self.call_site.key) or self.is_compensation:
             self.body.error_text = text
-            key, redacted = self.call_site.key, self.services.redact(fault)
+            key = self.call_site.key
+            redacted = self.services.redact(fault)
             log.error(
                 "effect %s of run %s failed outside of its act",
                 key,
@@ -196,7 +197,9 @@ class EffectExecutor:
         Repeat an intent that was slow to become durable. Evict the execution after INTENTS_MAX slow
         ones.
         """
-        execution, effect, effect_record = self.execution, self.effect, self.effect_record
+        execution = self.execution
+        effect = self.effect
+        effect_record = self.effect_record
         generation = effect_record.generation if effect_record is not None else 0
         if effect_record is not None and effect_record.intent:
             key = effect_record.key
@@ -212,8 +215,10 @@ class EffectExecutor:
             said["units"] = self.units
         slow = max(SLOW_SECONDS, self.services.settings.effect_margin / 2)
         for _ in range(INTENTS_MAX):
-            self.may_repeat, self.acted_at = False, execution.host.time()
-            began, store_began = self.acted_at, execution.clock.now()
+            self.may_repeat = False
+            self.acted_at = execution.host.time()
+            began = self.acted_at
+            store_began = execution.clock.now()
             await execution.record_and_wait(
                 "intent", self.call_site.key, args=self.call_site.args, value=json.dumps(said),
                 attempt=self.body.attempt,
@@ -264,7 +269,8 @@ class EffectExecutor:
             return await act
         finally:
             assert self.acted_at is not None
-            timeout, margin = self.effect.timeout or 0.0, self.services.settings.effect_margin
+            timeout = self.effect.timeout or 0.0
+            margin = self.services.settings.effect_margin
             now = self.execution.host.time()
             held_up = now - self.acted_at > timeout + max(SLOW_SECONDS, margin / 2)
             self.over_at = (
@@ -277,7 +283,9 @@ class EffectExecutor:
         A thread cannot be stopped. A sync effect that takes longer is waited for, and its late
         outcome counts.
         """
-        effect, args, kwargs = self.effect, self.effect_call.args, self.effect_call.kwargs
+        effect = self.effect
+        args = self.effect_call.args
+        kwargs = self.effect_call.kwargs
         if effect.key_name is not None:
             args, kwargs = effect.signature.having(args, kwargs, effect.key_name, key)
         fn = self.services.steps.overrides.get(effect, effect.fn)
@@ -349,7 +357,8 @@ class EffectExecutor:
 
         Without an error, the effect did not act, and the entry does not count as an attempt.
         """
-        body, execution = self.body, self.execution
+        body = self.body
+        execution = self.execution
         delay = 0.0
         if error is not None:
             delay = delay_before(self.effect, body.attempt)
@@ -378,7 +387,8 @@ class EffectExecutor:
         With `may_stop`, return early if the effect is no longer wanted. A run that waits for
         nothing else may be released in the meantime.
         """
-        state, execution = self.state, self.execution
+        state = self.state
+        execution = self.execution
         while (left := due - execution.clock.now()) > 0 and not (may_stop and self.unwanted):
             state.due = due
             execution.settled()

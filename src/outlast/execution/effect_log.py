@@ -134,9 +134,17 @@ class EffectRecord:
         The key stays the same if the effect may have happened under it.
         """
         self.generation += not self.unsure
-        self.intent, self.open, self.happened, self.closed = 0, False, None, None
-        self.acts, self.doubtful, self.unsure = 0, False, False
-        self.value, self.decision, self.undone, self.by_hand = None, None, None, False
+        self.intent = 0
+        self.open = False
+        self.happened = None
+        self.closed = None
+        self.acts = 0
+        self.doubtful = False
+        self.unsure = False
+        self.value = None
+        self.decision = None
+        self.undone = None
+        self.by_hand = False
         self.try_anew()
 
 
@@ -211,7 +219,8 @@ class EffectLog:
             if entry.kind == "step":
                 self._close(effect_record, entry)
             elif entry.kind == "attempt":
-                effect_record.raised, effect_record.error = entry.attempt or 0, entry.error
+                effect_record.raised = entry.attempt or 0
+                effect_record.error = entry.error
                 effect_record.retry_at = float(entry.value or 0)
                 if entry.args is not None:
                     # This act did not happen. An earlier one may have.
@@ -229,28 +238,24 @@ class EffectLog:
             # on.
             effect_record.doubtful = effect_record.open
             effect_record.acts += 1
-        effect_record.kind, effect_record.intent, effect_record.at, effect_record.args = (
-            "intent",
-            entry.seq,
-            entry.at,
-            entry.args,
-        )
+        effect_record.kind = "intent"
+        effect_record.intent = entry.seq
+        effect_record.at = entry.at
+        effect_record.args = entry.args
         effect_record.tried_anew = effect_record.looked_at
         effect_record.ended = -math.inf
-        effect_record.open, effect_record.happened, effect_record.closed, effect_record.decision = (
-            True,
-            None,
-            None,
-            None,
-        )
-        effect_record.key, effect_record.timeout = said["key"], said["timeout"]
+        effect_record.open = True
+        effect_record.happened = None
+        effect_record.closed = None
+        effect_record.decision = None
+        effect_record.key = said["key"]
+        effect_record.timeout = said["timeout"]
         effect_record.generation = said["generation"]
-        effect_record.effect, effect_record.code, effect_record.arguments = (
-            said["effect"],
-            said["code"],
-            said["arguments"],
-        )
-        effect_record.compensation, effect_record.threaded = said["compensation"], said["threaded"]
+        effect_record.effect = said["effect"]
+        effect_record.code = said["code"]
+        effect_record.arguments = said["arguments"]
+        effect_record.compensation = said["compensation"]
+        effect_record.threaded = said["threaded"]
         effect_record.units = tuple(said.get("units", ()))
 
     def _compensation(self, entry: Entry | Record) -> None:
@@ -274,11 +279,9 @@ class EffectLog:
             # Verify answered that the effect did not happen.
             effect_record.open = effect_record.doubtful = False
             return
-        effect_record.asked, effect_record.ask_at, effect_record.doubt = (
-            entry.attempt or 0,
-            float(entry.value or 0),
-            entry.error,
-        )
+        effect_record.asked = entry.attempt or 0
+        effect_record.ask_at = float(entry.value or 0)
+        effect_record.doubt = entry.error
 
     def _decision(self, entry: Entry | Record) -> None:
         said = json.loads(entry.value or "{}")
@@ -311,7 +314,9 @@ class EffectLog:
         if self.lean and needless:
             # Only the fact that the effect happened still matters. The workflow has the result.
             effect_record.arguments, entry = "{}", entry._replace(value="null")
-        effect_record.closed, effect_record.open, effect_record.value = entry, False, entry.value
+        effect_record.closed = entry
+        effect_record.open = False
+        effect_record.value = entry.value
         effect_record.doubtful = False
         effect_record.happened = entry.value is not None
         if effect_record.happened:

@@ -27,7 +27,8 @@ log = logging.getLogger("outlast.replay")
 ACTS_AGAIN = 3
 """The minimum number of repeated acts for an effect whose act raised and did not happen, or that
 is idempotent."""
-BACKOFF, BACKOFF_MAX = 1.0, 60.0
+BACKOFF = 1.0
+BACKOFF_MAX = 60.0
 """The first and the longest pause in seconds before verify is asked again, if it could not tell."""
 
 
@@ -158,7 +159,8 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
     A verify thread that takes longer is not waited for, because it changes nothing. Raise TypeError
     for an answer of another type.
     """
-    effect, body = executor.effect, executor.body
+    effect = executor.effect
+    body = executor.body
     assert effect.verifier is not None
     if effect in executor.services.steps.overrides:
         # The test's override of the effect has touched nothing.
@@ -184,7 +186,9 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
 async def _record_doubt(
     executor: EffectExecutor, effect_record: EffectRecord, error: Exception
 ) -> None:
-    execution, key, asked = executor.execution, executor.call_site.key, effect_record.asked + 1
+    execution = executor.execution
+    key = executor.call_site.key
+    asked = effect_record.asked + 1
     said = format_error(error, executor.services.log_values)
     log.warning(
         "verify of effect %s of run %s could not tell: %s",

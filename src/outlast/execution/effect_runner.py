@@ -61,7 +61,8 @@ def attend(
 def launch(execution: RunExecution, call_site: CallSite) -> None:
     """Start an effect's body on the host loop. Called on the run loop."""
     assert call_site.effect is not None
-    effect_call, span = call_site.effect.call, execution.trace.span
+    effect_call = call_site.effect.call
+    span = execution.trace.span
     body = StepExecution(execution, call_site.key, effect_call.effect.name, {})
     state = body.effect = EffectState()
     work = (

@@ -48,7 +48,8 @@ def wind_down(execution: RunExecution) -> None:
     Later calls do nothing. Afterwards no entry is delivered or recorded, except the late outcomes
     of effects.
     """
-    reason, settlement = execution.end_reason, execution.ending.settlement
+    reason = execution.end_reason
+    settlement = execution.ending.settlement
     assert reason is not None
     if not execution.begin_ending():
         return
@@ -117,7 +118,8 @@ async def _conclude(execution: RunExecution) -> None:
 
 async def _write_outcome(execution: RunExecution) -> RunOutcome:
     """Write the run's last command and return what became of the run."""
-    services, reason = execution.services, execution.end_reason
+    services = execution.services
+    reason = execution.end_reason
     settlement = execution.ending.settlement
     assert reason is not None
     if reason.kind is EndKind.LOST:
@@ -213,7 +215,8 @@ async def _stopped(execution: RunExecution) -> None:
 
 def _threads(execution: RunExecution) -> list[asyncio.Future[Any]]:
     """Return the threads that may still execute something of the run and must end first."""
-    thread, steps = execution.sync_thread, execution.steps
+    thread = execution.sync_thread
+    steps = execution.steps
     own = [] if thread is None or thread.ended.done() else [thread.ended]
     if execution.ending.settlement is None:
         return [*steps.threads, *own]

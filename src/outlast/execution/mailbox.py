@@ -99,7 +99,8 @@ class Mailbox:
     def enter(self) -> None:
         """Record the messages that receives wait for: one per receive, oldest first."""
         for name in self.waiting:
-            unread, box = self._unread.get(name), self._boxes.get(name)
+            unread = self._unread.get(name)
+            box = self._boxes.get(name)
             while unread and self._wanted[name] > self._coming.get(name, 0) + (
                 box.qsize() if box else 0
             ):

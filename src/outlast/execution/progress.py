@@ -67,10 +67,14 @@ class Progress(Generic[T]):
         `part` names the part of the step that makes progress, and `what` is its name in messages.
         `frozen` states that no value changes after `save`.
         """
-        self._body, self._codec, self._attempt = body, codec, body.attempt
+        self._body = body
+        self._codec = codec
+        self._attempt = body.attempt
         self._execution = body.execution
         self._loop = body.execution.host
-        self._key, self._what, self._frozen = body.key + part, what, frozen
+        self._key = body.key + part
+        self._what = what
+        self._frozen = frozen
         self._saved = body.execution.steps.progress
         saved = self._saved.take(self._key, body)
         self.value: T | None = None if saved is None else codec.decode(saved)
@@ -174,7 +178,8 @@ class Progress(Generic[T]):
         except (Unrecordable, LimitExceeded) as error:
             self._error = error
             return
-        self._writing, self._written_at = True, self._loop.time()
+        self._writing = True
+        self._written_at = self._loop.time()
         self._remember(text)
         self._execution.save(
             SaveProgress(
@@ -211,7 +216,8 @@ class Progress(Generic[T]):
             try:
                 self._next = self._encode(value)
             except (Unrecordable, LimitExceeded) as unfit:
-                self._next, self._error = NOTHING, unfit
+                self._next = NOTHING
+                self._error = unfit
         if isinstance(self._next, _Text):
             # Remember the value at once: the next attempt does not wait for the write.
             self._remember(self._next)

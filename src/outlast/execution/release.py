@@ -50,7 +50,9 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
     A run that only waits needs no process. It stays while one of its children executes here, unless
     `children_too` releases them as well.
     """
-    recorder, steps, thread = execution.recorder, execution.steps, execution.sync_thread
+    recorder = execution.recorder
+    steps = execution.steps
+    thread = execution.sync_thread
     if (
         execution.state is not ExecutionState.LIVE
         or execution.cancellation.state is not CancelState.NONE

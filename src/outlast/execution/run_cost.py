@@ -92,14 +92,16 @@ class RunCost:
         place.cost = place.cost + cost if place.cost else cost
         self.kept += cost
         if entry.kind == "step":
-            place.seq, place.args = entry.seq, entry.args
+            place.seq = entry.seq
+            place.args = entry.args
 
     def _void(self, journal: Journal) -> None:
         """Apply a retry, which was the last entry: only what is still in the journal counts."""
         places, self._calls = self._salvage | self._calls, {}
         self._salvage = {}
         for key, place in places.items():
-            placed, aside = journal.placed.get(key), journal.salvage.get(key)
+            placed = journal.placed.get(key)
+            aside = journal.salvage.get(key)
             if place.seq is None:
                 if key in journal.attempts:
                     self._calls[key] = place

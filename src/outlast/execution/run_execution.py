@@ -345,7 +345,8 @@ class RunExecution:
         """
         if self.end_reason is not None and not (late and self._may_record_late()):
             return 0
-        recorder, effect_log = self.recorder, self.journal.effect_log
+        recorder = self.recorder
+        effect_log = self.journal.effect_log
         record = recorder.next_record(
             kind, key, args, value, error, seconds, attempt, asked, cost, at_least
         )

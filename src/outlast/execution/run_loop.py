@@ -101,7 +101,8 @@ class RunTask(asyncio.Task[Any]):
         """
         loop = self.get_loop()
         assert isinstance(loop, RunLoop)
-        ready, ordered = len(loop.ready), loop.ordered
+        ready = len(loop.ready)
+        ordered = loop.ordered
         cancelled = super().cancel(msg)
         # The new handle wakes this task, unless a task that it awaits has ordered its own handle.
         if (
@@ -184,9 +185,12 @@ class RunLoop(asyncio.AbstractEventLoop):
 
         It moves only among the handles of tasks that were just cancelled with the same message.
         """
-        ready, woken, handle = self.ready, self._woken, self.ready.pop()
+        ready = self.ready
+        woken = self._woken
+        handle = self.ready.pop()
         if message != self._woken_by or not ready or not woken or ready[-1] is not woken[-1][1]:
-            self._woken_by, woken = message, []
+            self._woken_by = message
+            woken = []
             self._woken = woken
         at = len(woken)
         while at and woken[at - 1][0] > task.order:
@@ -273,7 +277,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         if "#" in place:
             # A step or child: the coroutine is named after its call site.
             return Scope(f"{place}/")
-        parent, maker = self.scope(), _made_by()
+        parent = self.scope()
+        maker = _made_by()
         if maker == "anyio":
             # anyio's wrappers differ between versions. All share one numbering.
             return Scope(f"{parent.key('(task)')}/")
@@ -325,7 +330,8 @@ def _made_by() -> str:
 
     It decides how the task is numbered.
     """
-    frame, in_create_task = sys._getframe(3), False
+    frame = sys._getframe(3)
+    in_create_task = False
     for _ in range(4):
         code = frame.f_code
         if frame.f_globals.get("__name__", "").startswith("anyio."):
@@ -353,7 +359,8 @@ def _repeats(new: asyncio.Handle, old: asyncio.Handle) -> bool:
         and call.__self__ is earlier.__self__
     ):
         return False
-    args, before = new._args, old._args
+    args = new._args
+    before = old._args
     return len(args) == len(before) and all(map(operator.is_, args, before))
 
 

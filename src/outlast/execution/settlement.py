@@ -60,8 +60,11 @@ def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
 
 def last_command(execution: RunExecution, *, children_left: bool) -> Settle | Release | Undo:
     """Return the command that settles, parks, releases or begins to compensate the run."""
-    pk, fence, reason = execution.pk, execution.fence, execution.end_reason
-    settlement, effect_log = execution.ending.settlement, execution.journal.effect_log
+    pk = execution.pk
+    fence = execution.fence
+    reason = execution.end_reason
+    settlement = execution.ending.settlement
+    effect_log = execution.journal.effect_log
     assert reason is not None
     if settlement is not None:
         to_undo = settlement.status != "done" and (effect_log.undoable or children_left)

@@ -159,7 +159,9 @@ async def attempt(
     Return the result as recorded text and as the value that every execution decodes from it. Raise
     the last error if no attempt succeeds. The body owns the arguments.
     """
-    codec, services, given = step.signature.returns(), body.execution.services, (args, kwargs)
+    codec = step.signature.returns()
+    services = body.execution.services
+    given = (args, kwargs)
     while True:
         thread: list[asyncio.Future[Any]] = []
         if body.attempt <= step.retries:
@@ -289,7 +291,8 @@ def _abandoned_thread_ended(outer: StepExecution, _: asyncio.Future[Any]) -> Non
 
 def log_call(body: StepExecution, args: str, text: str | None, error: str | None) -> None:
     """Log a step's arguments and its outcome, cut to the length that the settings allow."""
-    execution, characters = body.execution, body.execution.services.log_values
+    execution = body.execution
+    characters = body.execution.services.log_values
     came = (
         f"raised {format_recorded(error, characters)}"
         if error is not None

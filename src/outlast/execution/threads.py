@@ -32,7 +32,9 @@ class _Request:
     def __init__(
         self, make: Make | None, value: Any = None, error: BaseException | None = None
     ) -> None:
-        self.make, self.value, self.error = make, value, error
+        self.make = make
+        self.value = value
+        self.error = error
         self.reply: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
 
@@ -50,7 +52,10 @@ class SyncWorkflowThread:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        self._execution, self._fn, self._args, self._kwargs = execution, fn, args, kwargs
+        self._execution = execution
+        self._fn = fn
+        self._args = args
+        self._kwargs = kwargs
         self._asked: asyncio.Future[_Request] | None = None
         self._open: _Request | None = None
         self._ident = 0

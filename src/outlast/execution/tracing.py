@@ -65,7 +65,8 @@ class Spans:
         try:
             provider = trace.get_tracer_provider()
             if not isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
-                self._provider, self._tracer = provider, provider.get_tracer("outlast")
+                self._provider = provider
+                self._tracer = provider.get_tracer("outlast")
         except Exception as error:
             self._given_up = True
             log.warning(
@@ -98,7 +99,8 @@ class Spans:
         from opentelemetry.trace import SpanContext, TraceFlags
 
         made = sha256(bytes.fromhex(seed)).digest()
-        trace_id, span_id = int.from_bytes(made[:16]) or 1, int.from_bytes(made[16:24]) or 1
+        trace_id = int.from_bytes(made[:16]) or 1
+        span_id = int.from_bytes(made[16:24]) or 1
         sampler = getattr(self._provider, "sampler", None)
         wanted = sampler is None or (
             sampler.should_sample(Context(), trace_id, f"run {workflow}").decision.is_sampled()
@@ -162,10 +164,12 @@ class ExecutionSpan:
         from opentelemetry import trace
         from opentelemetry.context import Context
 
-        row, name = execution.row, execution.workflow.name
+        row = execution.row
+        name = execution.workflow.name
         root = spans.root(row.seed, name)
         above = trace.set_span_in_context(trace.NonRecordingSpan(root), Context())
-        self._trace_id, self._tracer = root.trace_id, tracer
+        self._trace_id = root.trace_id
+        self._tracer = tracer
         self._span = tracer.start_span(
             f"run {name}",
             above,
