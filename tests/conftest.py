@@ -47,8 +47,9 @@ for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             _signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL
         )
 
-# Stores live in memory: a killed process does not lose what it wrote there, and fsync is free.
-_MEMORY, _MEMORY_BYTES_MIN = Path("/dev/shm"), 2_000_000_000
+# Stores and servers live in memory: a killed process does not lose what it wrote there, and fsync is free.
+# Six workers take up to 1.5 GB.
+_MEMORY, _MEMORY_BYTES_MIN = Path("/dev/shm"), 3_000_000_000
 if (
     "TMPDIR" not in os.environ
     and _MEMORY.is_dir()

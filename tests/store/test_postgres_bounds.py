@@ -212,7 +212,9 @@ def test_bulk_submit_costs_in_proportion_and_its_repeat_has_a_short_answer(
 
     seconds(100)
     few, many = min(seconds(1_000), seconds(1_001)), seconds(10_000)
-    assert many < 30 * few
+    # Ten times as much work. A cost that grew with the square would be a hundred times as much; other
+    # programs on the same cores may make one measurement a few times larger than it should be.
+    assert many < 60 * few
     lengths: list[int] = []
     read = Answer.__init__
 

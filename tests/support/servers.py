@@ -21,7 +21,7 @@ from outlast.testing import servers
 utils.get_lib_version = cache(utils.get_lib_version)
 
 
-SMALL_LOG = "max_wal_size=256MB"
+SMALL_LOG = "max_wal_size=128MB"
 """Keep the write-ahead log small, since the temporary folder may be in memory."""
 
 
