@@ -110,7 +110,7 @@ def test_a_claim_committed_before_and_answered_after_the_drain_begins_nothing():
         assert app.store.run("x").worker == engine.worker.id
         drain = asyncio.create_task(app.drain("test"))
         rows = await claiming
-        await engine.starter.begin_claimed(rows)
+        await engine.run_queues.starter.begin_claimed(rows)
         report = await drain
         return report, app.store.run("x"), len(engine.in_flight.held())
 

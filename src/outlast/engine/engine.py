@@ -13,7 +13,6 @@ from outlast.engine.batch_acquirer import BatchAcquirer
 from outlast.engine.batch_run import Batches
 from outlast.engine.children import Children
 from outlast.engine.claim_by_id import ClaimById
-from outlast.engine.claimer import ClaimedWork, Claimer
 from outlast.engine.claimers import Claimers
 from outlast.engine.closing import Closing
 from outlast.engine.engine_services import EngineServices
@@ -31,6 +30,7 @@ from outlast.engine.opening import Opening
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.request_poller import RequestPoller
 from outlast.engine.run_observer import RunObserver
+from outlast.engine.run_queues import RunQueues
 from outlast.engine.run_reporter import RunReporter
 from outlast.engine.run_starter import RunStarter
 from outlast.engine.run_waiter import RunWaiter
@@ -95,7 +95,6 @@ class Engine:
         self.client = StoreClient(store, writer, self.worker, self.background, patience)
         self.notifier = ChangeNotifier(loop)
         self._listener = ListenerSlot()
-        self._scopes = ActiveScopes(self._listener.scope_left)
         self.claimers = Claimers()
         self.in_flight = self.runtime.in_flight(self._listener.hung_work_ended)
         self.isolation = Isolation(
@@ -104,7 +103,7 @@ class Engine:
             patience=settings.suspect_patience,
             on_ended=self.claimers.wake,
         )
-        self.acquirer = WorkAcquirer(
+        acquirer = WorkAcquirer(
             self.client, self.worker, self.in_flight, self.isolation, self.claimers, shutdown
         )
         self.submissions = Submissions(self.client, WorkflowRegistry(), self.notifier, settings)
@@ -117,7 +116,7 @@ class Engine:
             background=self.background,
             log_values=settings.log_values,
         )
-        self.sweeper = Sweeper(
+        sweeper = Sweeper(
             self.client,
             self.worker,
             self.in_flight,
@@ -141,18 +140,20 @@ class Engine:
             on_start=self.runtime.on_step_start,
         )
         self.maintenance = Maintenance(
-            self.sweeper,
+            sweeper,
             self.client,
             durations=steps.durations,
             background=self.background,
             shutdown=shutdown,
             settings=settings,
         )
-        claims = ClaimById(self.client, self.acquirer, self.in_flight, self.isolation, self.sweeper)
-        self._connect_runs(claims, steps, meters)
-        self._connect_queues(claims)
+        claims = ClaimById(self.client, acquirer, self.in_flight, self.isolation, sweeper)
+        self._connect_runs(claims, acquirer, steps, meters)
+        self._connect_queues(claims, acquirer)
 
-    def _connect_runs(self, claims: ClaimById, steps: StepBodies, meters: Meters) -> None:
+    def _connect_runs(
+        self, claims: ClaimById, acquirer: WorkAcquirer, steps: StepBodies, meters: Meters
+    ) -> None:
         """Build what starts, executes and follows runs."""
         client, in_flight, background = self.client, self.in_flight, self.background
         shutdown, settings, spans = self.shutdown, self.settings, Spans()
@@ -170,7 +171,7 @@ class Engine:
         )
         self.notifier.subscribe(self.claimers.wake)
         self.notifier.subscribe(requests.poll_soon)
-        self.idle_releaser = IdleReleaser(
+        idle_releaser = IdleReleaser(
             in_flight, self.claimers, client.store, shutdown, settings.linger
         )
 
@@ -184,17 +185,17 @@ class Engine:
             requests=requests,
             messages=messages,
             isolation=self.isolation,
-            idle_releaser=self.idle_releaser,
+            idle_releaser=idle_releaser,
             hooks=self.hooks,
             reporter=RunReporter(meters, settings),
             shutdown=shutdown,
             listener=self._listener,
             take_over=take_over,
         )
-        self.starter = ExecutionStarter(
+        starter = ExecutionStarter(
             lambda *past, **options: RunExecution(self.services, *past, **options),
             client=client,
-            acquirer=self.acquirer,
+            acquirer=acquirer,
             in_flight=in_flight,
             workflows=workflows,
             read_parent=spans.above,
@@ -205,7 +206,7 @@ class Engine:
         takeover = Takeover(
             claims,
             FleetRule(self.claimers, self.worker, in_flight, client.store),
-            self.starter,
+            starter,
             in_flight=in_flight,
             notifier=self.notifier,
             background=background,
@@ -215,14 +216,25 @@ class Engine:
         )
         run_starter = RunStarter(
             self.submissions,
-            self.acquirer,
-            self.starter,
+            acquirer,
+            starter,
             takeover,
             isolation=self.isolation,
             registration=self.worker,
             background=background,
             shutdown=shutdown,
             spans=spans,
+        )
+        self.run_queues = RunQueues(
+            starter,
+            acquirer,
+            self.claimers,
+            idle_releaser,
+            isolation=self.isolation,
+            client=client,
+            workflows=workflows,
+            background=background,
+            settings=settings,
         )
         waiter = RunWaiter(client, in_flight, self.notifier, shutdown, settings.poll)
         self.runs = Runs(run_starter, waiter, takeover, requests)
@@ -240,7 +252,7 @@ class Engine:
                 self.runs,
                 client,
                 workflows,
-                sweeper=self.sweeper,
+                sweeper=self.maintenance.sweeper,
                 notifier=self.notifier,
                 claimers=self.claimers,
                 background=background,
@@ -249,7 +261,7 @@ class Engine:
             ),
             observer=observer,
             background=background,
-            scopes=self._scopes,
+            scopes=ActiveScopes(self._listener.scope_left),
             settings=settings,
             metrics=meters,
             spans=spans,
@@ -258,7 +270,7 @@ class Engine:
             engine=self,
         )
 
-    def _connect_queues(self, claims: ClaimById) -> None:
+    def _connect_queues(self, claims: ClaimById, acquirer: WorkAcquirer) -> None:
         """Build what claims items and batches."""
         client, in_flight, shutdown = self.client, self.in_flight, self.shutdown
         outcomes = ItemOutcomes(
@@ -274,7 +286,7 @@ class Engine:
         self.items = ItemQueues(
             outcomes,
             client,
-            self.acquirer,
+            acquirer,
             self.isolation,
             self.claimers,
             notifier=self.notifier,
@@ -283,9 +295,9 @@ class Engine:
             settings=self.settings,
             on_claiming=self._on_claiming,
         )
-        acquirer = BatchAcquirer(
+        batch_acquirer = BatchAcquirer(
             client,
-            self.acquirer,
+            acquirer,
             claims,
             self.submissions,
             in_flight=in_flight,
@@ -296,7 +308,7 @@ class Engine:
             settings=self.settings,
         )
         self.batches = Batches(
-            acquirer,
+            batch_acquirer,
             client,
             in_flight,
             self.isolation,
@@ -330,9 +342,19 @@ class Engine:
         return self.submissions.workflows
 
     @property
+    def acquirer(self) -> WorkAcquirer:
+        """Return the component that acquires runs and items for this worker."""
+        return self.run_queues.acquirer
+
+    @property
+    def sweeper(self) -> Sweeper:
+        """Return the component that sweeps dead workers."""
+        return self.maintenance.sweeper
+
+    @property
     def active_scopes(self) -> ActiveScopes:
         """Return the scopes outside of runs that a drain waits for."""
-        return self._scopes
+        return self.services.scopes
 
     async def open(self, report_waiting: Callable[[str], None] | None = None) -> None:
         """Open the store, start the writer and register this worker. See `Opening.open`."""
@@ -353,19 +375,8 @@ class Engine:
 
     def claim_from(self, queues: tuple[str, ...], concurrency: int) -> None:
         """Become a worker: claim and execute runs that other processes submit."""
-        work = ClaimedWork(queues, self.workflows.names, self.starter.begin_claimed)
-        claimer = Claimer(
-            work,
-            concurrency,
-            acquirer=self.acquirer,
-            isolation=self.isolation,
-            client=self.client,
-            settings=self.settings,
-        )
-        self.claimers.add_own(claimer)
-        self.background.spawn(claimer.work())
+        self.run_queues.claim_from(queues, concurrency)
         self._on_claiming(queues)
-        self.idle_releaser.watch()
 
     def _on_claiming(self, queues: tuple[str, ...]) -> None:
         self.services.metrics.begin(queues)

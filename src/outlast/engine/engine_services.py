@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from outlast.engine.active_scopes import ActiveScopes
 from outlast.execution.run_execution import RunExecution
 from outlast.execution.services import ExecutionServices
 
@@ -17,6 +18,7 @@ class EngineServices(ExecutionServices):
     """The services of one engine. Only the layers above `execution` see the engine in them."""
 
     engine: Engine
+    scopes: ActiveScopes
 
 
 def engine_of(execution: RunExecution) -> Engine:

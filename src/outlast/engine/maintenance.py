@@ -42,7 +42,7 @@ class Maintenance:
         shutdown: ShutdownSignal,
         settings: Settings,
     ) -> None:
-        self._sweeper = sweeper
+        self.sweeper = sweeper
         self._client = client
         self._durations = durations
         self._background = background
@@ -77,7 +77,7 @@ class Maintenance:
         tidy_at = sessions_at = self._now() + self._settings.poll
         while not self._shutdown.closing:
             try:
-                await self._sweeper.sweep()
+                await self.sweeper.sweep()
                 if self._now() >= tidy_at:
                     await self._tidy()
                     tidy_at = self._now() + self._settings.poll
@@ -91,7 +91,7 @@ class Maintenance:
             await asyncio.sleep(self._pause())
 
     async def _tidy(self) -> None:
-        await self._sweeper.tidy()
+        await self.sweeper.tidy()
         self._peers = len(await self._client.read(self._client.store.workers))
         await self._prune_acked()
         await self._record_durations()
