@@ -129,7 +129,7 @@ def test_decide_compensate_undoes_the_run(unknown):
     assert answer.json["effect"] == "book"
     assert answer.json["run"]["undoing"] == {
         "status": "cancelled",
-        "reason": "somebody decided to undo it, at book#2",
+        "reason": "a person decided to undo it, at book#2",
         "error": None,
     }
     assert unknown.trip().code == 6
@@ -142,7 +142,7 @@ def test_decide_compensate_undoes_the_run(unknown):
 
 def test_decide_compensate_says_what_follows(unknown):
     answer = unknown("decide", "t1", "book", "--compensate")
-    assert "it is being undone, to end as cancelled: somebody decided to undo it" in answer.err
+    assert "it is being undone, to end as cancelled: a person decided to undo it" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_decide_without_a_pending_decision_exits_4(trips):
     assert trips.trip().code == 0
     answer = trips("decide", "t1", "book", "--did-not")
     assert answer.code == 4
-    assert "run 't1' is done: only of a parked run can it be decided" in answer.err
+    assert "run 't1' is done: an effect can be decided only while its run is parked" in answer.err
     row = trips.started("r1")
     trips.commit(Settle(row.pk, row.fence, "parked", reason="the code changed"))
     answer = trips("decide", "r1", "book", "--did-not")
@@ -207,7 +207,7 @@ def test_decide_on_an_old_attempt_is_refused(unknown):
     last = str(acted_twice(unknown)["intent"])
     answer = unknown("decide", "t1", "book", "--happened", '"room 7"', "--intent", first)
     assert answer.code == 4
-    assert f"the last one is {last}. Look at it again." in answer.err
+    assert f"the last one is {last}. Check its outcome before you decide." in answer.err
     assert unknown.row("t1").status == "parked"
 
 

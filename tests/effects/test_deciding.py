@@ -96,7 +96,7 @@ def test_compensate_undoes_the_run(world):
 
     park(world, ordering())
     decide(world, "run", "order", compensate=True, result="order 7")
-    with pytest.raises(RunCancelled, match="somebody decided to undo it, at order#1"):
+    with pytest.raises(RunCancelled, match="a person decided to undo it, at order#1"):
         world.run(ordering())
     assert undone == [("order 7", "tea")]
     (info,) = world.do(lambda app: app.effects("run"))
@@ -120,7 +120,7 @@ def test_compensate_without_a_result_passes_none(world):
 
     park(world, ordering())
     decide(world, "run", "order", compensate=True)
-    with pytest.raises(RunCancelled, match="somebody decided to undo it, at order#1"):
+    with pytest.raises(RunCancelled, match="a person decided to undo it, at order#1"):
         world.run(ordering())
     assert undone == [(None, "tea")]
     (info,) = world.do(lambda app: app.effects("run"))

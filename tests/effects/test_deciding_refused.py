@@ -188,7 +188,7 @@ def test_repeated_effect_needs_a_decision_on_its_last_act(
     assert said in world.store.run("run").reason
     with pytest.raises(SettingsError, match=f"was tried again since.*intent={seen.intent}"):
         decide(world, "run", "push", happened="found")
-    with pytest.raises(WrongStatus, match="Look at it again"):
+    with pytest.raises(WrongStatus, match="Check its outcome"):
         decide(world, "run", "push", happened="found", intent=1)
     assert world.status() == "parked"
     decide(world, "run", "push", happened="found", intent=seen.intent)
@@ -206,7 +206,7 @@ def test_decision_from_before_a_resume_is_refused(world):
     (seen,) = world.do(lambda app: app.effects("run"))
     world.do(lambda app: app.resume("run"))
     park(world, pushing())
-    with pytest.raises(WrongStatus, match="Look at it again"):
+    with pytest.raises(WrongStatus, match="Check its outcome"):
         decide(world, "run", "push#1", happened="found", intent=seen.intent)
     assert world.status() == "parked"
 

@@ -126,8 +126,8 @@ class BatchAcquirer:
 def draining(form: str, id: str) -> Draining:
     """Return the error for a batch that stops because this process drains."""
     return Draining(
-        f"this process is shutting down: {form} {id!r} stops here. What is done is recorded: the same "
-        "call in another process continues from there."
+        f"this process is shutting down: {form} {id!r} stops here. What is done is recorded, and "
+        "the same call in another process continues from there."
     )
 
 

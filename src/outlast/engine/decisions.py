@@ -55,7 +55,8 @@ async def decide(
         raise SettingsError("say one of: happened=RESULT, did_not=True, compensate=True.")
     if row.status != "parked":
         raise WrongStatus(
-            f"run {row.id!r} is {row.status}: only of a parked run can it be decided what came of an effect."
+            f"run {row.id!r} is {row.status}: an effect can be decided only while its run is "
+            "parked."
         )
     effect_log, last = await engine.client.read(effect_log_of, engine, row)
     effect_record = choose(row.id, effect_log, effect)
@@ -127,12 +128,14 @@ def _check_seen(run: str, effect_record: EffectRecord, intent: int | None) -> No
     """
     if intent is None and effect_record.tried_anew:
         raise SettingsError(
-            f"{effect_record.place} of run {run!r} was tried again since somebody last decided or had it tried again. Look at what came of the last one, then say that it is meant: "
+            f"{effect_record.place} of run {run!r} was tried again since it was last decided. "
+            "Check the outcome of the last attempt, then name it: "
             f"intent={effect_record.intent} (--intent {effect_record.intent})."
         )
     if intent not in (None, effect_record.intent):
         raise WrongStatus(
-            f"{effect_record.place} of run {run!r} has no open intent {intent}: the last one is {effect_record.intent}. Look at it again."
+            f"{effect_record.place} of run {run!r} has no open intent {intent}: the last one is "
+            f"{effect_record.intent}. Check its outcome before you decide."
         )
 
 
@@ -162,6 +165,7 @@ def _verdict(row: RunRow, effect_record: EffectRecord) -> str:
         )
     if effect_record.compensation is None:
         raise OutlastError(
-            f"effect {effect_record.effect} has no compensation. Say whether it happened; to have the rest of the run undone, cancel it then."
+            f"effect {effect_record.effect} has no compensation. Decide whether it happened. Then "
+            "cancel the run to compensate the rest."
         )
-    return verdict("cancelled", reason=f"somebody decided to undo it, at {effect_record.place}")
+    return verdict("cancelled", reason=f"a person decided to undo it, at {effect_record.place}")

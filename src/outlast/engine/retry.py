@@ -39,8 +39,8 @@ async def retry(engine: Engine, row: RunRow) -> Any:
         if not (isinstance(outcome, Refused) and outcome.why == VERSION):
             return await _check(engine, row, outcome)
     raise WrongStatus(
-        f"run {row.id!r} was not retried: its parent {row.parent!r} keeps recording, so it is not known "
-        "whether it still waits for this run. Try again."
+        f"run {row.id!r} was not retried: its parent {row.parent!r} keeps recording, so it is not "
+        "known whether it still waits for this run. Try again."
     )
 
 

@@ -64,8 +64,8 @@ class RunStarter:
         command = self._submissions.for_call(call, id)
         if self._shutdown.begun:
             raise Draining(
-                f"this process is shutting down: run {id!r} was not started. Submit it to a queue, or "
-                "start it in another process."
+                f"this process is shutting down: run {id!r} was not started. Submit it to a "
+                "queue, or start it in another process."
             )
         # A child goes to its parent's queue.
         if parent is not None:
@@ -102,8 +102,8 @@ class RunStarter:
                 return outcome
             if self._shutdown.begun or outcome.why == DRAINING:
                 raise Draining(
-                    f"this process is shutting down: run {command.id!r} was not started. Submit it to "
-                    "a queue, or start it in another process."
+                    f"this process is shutting down: run {command.id!r} was not started. Submit "
+                    "it to a queue, or start it in another process."
                 )
             await self._registration.register(instead_of=worker)
         raise StoreUnavailable(

@@ -82,8 +82,8 @@ class RunWaiter:
         # this one. Until then the request may get its answer.
         if shutdown.seconds_before_exit <= 0:
             raise Draining(
-                f"this process is shutting down. Run {id!r} is executing in another process: ask for "
-                "its result there or later."
+                f"this process is shutting down. Run {id!r} is executing in another process: ask "
+                "for its result there or later."
             )
         return shutdown.seconds_before_exit
 

@@ -145,9 +145,14 @@ class Stalls:
             if culprit is not None and now - self._seen - self._tick_seconds > self._warn:
                 self._culprit = culprit
                 log.warning(
-                    "the event loop has stood still for %.1f s: %s blocks it at %s. Nothing else in this process "
-                    "moves meanwhile. %s", seconds, culprit.what, culprit.line, culprit.remedy, extra=culprit.facts,
-                )  # fmt: skip
+                    "the event loop has stood still for %.1f s: %s blocks it at %s. "
+                    "Nothing else in this process moves meanwhile. %s",
+                    seconds,
+                    culprit.what,
+                    culprit.line,
+                    culprit.remedy,
+                    extra=culprit.facts,
+                )
                 self._record_now(culprit, seconds)
                 looked = time.monotonic()
 
@@ -160,9 +165,11 @@ class Stalls:
             self._client.writer.execute_urgent(keep, timeout=RECORD_SECONDS)
         except (StoreError, Empty) as error:
             log.warning(
-                "the stall could not be put on record (%s): `outlast workers` shows it only once the loop moves again",
-                error or "the store did not answer", extra=culprit.facts,
-            )  # fmt: skip
+                "the stall could not be recorded (%s). "
+                "`outlast workers` shows it when the loop moves again.",
+                error or "the store did not answer",
+                extra=culprit.facts,
+            )
 
     def _look(self) -> Culprit | None:
         """Return what the loop's thread executes now, or None if the loop executes no task."""
@@ -194,7 +201,10 @@ class Stalls:
             return Culprit(f"task {task.get_name()}", "", "", _line(stack), remedy, {})
         execution, outer = body.execution, body.outer
         what = f"{outer.kind} {outer.key} of run {execution.id}"
-        remedy = "Write it as `def` instead of `async def`, and call it with `await NAME.aio(...)`: it then executes in a thread."
+        remedy = (
+            "Write it as `def` instead of `async def`, and call it with `await NAME.aio(...)`: "
+            "it then executes in a thread."
+        )
         facts = execution.log_fields(outer.key, outer.attempt)
         return Culprit(what, execution.workflow.name, outer.name, _line(stack), remedy, facts)
 
