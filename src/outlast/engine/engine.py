@@ -7,27 +7,23 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.active_scopes import ActiveScopes
 from outlast.engine.batch_acquirer import BatchAcquirer
 from outlast.engine.batch_run import Batches
 from outlast.engine.children import Children
 from outlast.engine.claim_by_id import ClaimById
-from outlast.engine.claimers import Claimers
 from outlast.engine.closing import Closing
+from outlast.engine.core import EngineCore
 from outlast.engine.engine_services import EngineServices
 from outlast.engine.execution_starter import ExecutionStarter
 from outlast.engine.hooks import Hook, Hooks
 from outlast.engine.idle_releaser import IdleReleaser
-from outlast.engine.isolation import Isolation
 from outlast.engine.item_outcomes import ItemOutcomes
 from outlast.engine.item_queues import ItemQueues
 from outlast.engine.lost_lease import LostLease
 from outlast.engine.maintenance import Maintenance
 from outlast.engine.message_poller import MessagePoller
-from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.opening import Opening
-from outlast.engine.registration import WorkerRegistration
 from outlast.engine.request_poller import RequestPoller
 from outlast.engine.run_observer import RunObserver
 from outlast.engine.run_queues import RunQueues
@@ -36,13 +32,9 @@ from outlast.engine.run_starter import RunStarter
 from outlast.engine.run_waiter import RunWaiter
 from outlast.engine.runs import Runs
 from outlast.engine.runtime import Runtime
-from outlast.engine.shutdown_listener import ListenerSlot, ShutdownListener
 from outlast.engine.stalls import Stalls
-from outlast.engine.store_client import StoreClient
-from outlast.engine.submission import Submissions
 from outlast.engine.sweeper import Sweeper
 from outlast.engine.takeover import FleetRule, Takeover
-from outlast.engine.workflow_registry import WorkflowRegistry
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.run_execution import RunExecution
 from outlast.execution.run_store import RunStore
@@ -53,18 +45,16 @@ from outlast.settings import Settings
 from outlast.settings.redaction import secrets_of
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
-from outlast.store.writer.group_commit import GroupCommitWriter
 from outlast.telemetry.logs import hide
 from outlast.telemetry.meters import Meters, meters_of
 
 log = logging.getLogger("outlast")
 
 
-class Engine:
-    """Build the components of one process, and open and close them in order.
+class Engine(EngineCore):
+    """Connect the components of one process, and open and close them in order.
 
-    It has more than 15 attributes because it is the one place that connects the components. It
-    makes no decisions of its own.
+    It makes no decisions of its own.
     """
 
     def __init__(
@@ -77,36 +67,7 @@ class Engine:
         runtime: Runtime | None = None,
         hooks: Mapping[str, Hook] | None = None,
     ) -> None:
-        self.settings = settings
-        self.shutdown = shutdown
-        """Whether this process shuts down. Only `shutdown/` writes it."""
-        self.runtime = runtime or Runtime()
-        self.background = self.runtime.background(loop, shutdown, settings.log_values)
-        writer = self.runtime.writer(
-            store,
-            loop,
-            patience=settings.store_patience,
-            batch_max=settings.batch_size_max,
-            metered=bool(settings.metrics),
-            log_values=settings.log_values,
-        )
-        self.worker = WorkerRegistration(store, writer, settings, has_threads=self.runtime.threads)
-        patience = settings.store_patience
-        self.client = StoreClient(store, writer, self.worker, self.background, patience)
-        self.notifier = ChangeNotifier(loop)
-        self._listener = ListenerSlot()
-        self.claimers = Claimers()
-        self.in_flight = self.runtime.in_flight(self._listener.hung_work_ended)
-        self.isolation = Isolation(
-            self.in_flight,
-            shutdown,
-            patience=settings.suspect_patience,
-            on_ended=self.claimers.wake,
-        )
-        acquirer = WorkAcquirer(
-            self.client, self.worker, self.in_flight, self.isolation, self.claimers, shutdown
-        )
-        self.submissions = Submissions(self.client, WorkflowRegistry(), self.notifier, settings)
+        super().__init__(store, settings, loop, shutdown, runtime or Runtime())
         meters = meters_of(settings)
         self.hooks = Hooks(
             hooks or {},
@@ -147,13 +108,11 @@ class Engine:
             shutdown=shutdown,
             settings=settings,
         )
-        claims = ClaimById(self.client, acquirer, self.in_flight, self.isolation, sweeper)
-        self._connect_runs(claims, acquirer, steps, meters)
-        self._connect_queues(claims, acquirer)
+        claims = ClaimById(self.client, self.acquirer, self.in_flight, self.isolation, sweeper)
+        self._connect_runs(claims, steps, meters)
+        self._connect_queues(claims)
 
-    def _connect_runs(
-        self, claims: ClaimById, acquirer: WorkAcquirer, steps: StepBodies, meters: Meters
-    ) -> None:
+    def _connect_runs(self, claims: ClaimById, steps: StepBodies, meters: Meters) -> None:
         """Build what starts, executes and follows runs."""
         client, in_flight, background = self.client, self.in_flight, self.background
         shutdown, settings, spans = self.shutdown, self.settings, Spans()
@@ -167,7 +126,7 @@ class Engine:
             background=background,
             shutdown=shutdown,
             claims=lambda: self.maintenance.has_started,
-            on_drain_requested=self._listener.drain_requested,
+            on_drain_requested=self.listener.drain_requested,
         )
         self.notifier.subscribe(self.claimers.wake)
         self.notifier.subscribe(requests.poll_soon)
@@ -189,13 +148,13 @@ class Engine:
             hooks=self.hooks,
             reporter=RunReporter(meters, settings),
             shutdown=shutdown,
-            listener=self._listener,
+            listener=self.listener,
             take_over=take_over,
         )
         starter = ExecutionStarter(
             lambda *past, **options: RunExecution(self.services, *past, **options),
             client=client,
-            acquirer=acquirer,
+            acquirer=self.acquirer,
             in_flight=in_flight,
             workflows=workflows,
             read_parent=spans.above,
@@ -216,7 +175,7 @@ class Engine:
         )
         run_starter = RunStarter(
             self.submissions,
-            acquirer,
+            self.acquirer,
             starter,
             takeover,
             isolation=self.isolation,
@@ -227,7 +186,7 @@ class Engine:
         )
         self.run_queues = RunQueues(
             starter,
-            acquirer,
+            self.acquirer,
             self.claimers,
             idle_releaser,
             isolation=self.isolation,
@@ -261,7 +220,7 @@ class Engine:
             ),
             observer=observer,
             background=background,
-            scopes=ActiveScopes(self._listener.scope_left),
+            scopes=ActiveScopes(self.listener.scope_left),
             settings=settings,
             metrics=meters,
             spans=spans,
@@ -270,7 +229,7 @@ class Engine:
             engine=self,
         )
 
-    def _connect_queues(self, claims: ClaimById, acquirer: WorkAcquirer) -> None:
+    def _connect_queues(self, claims: ClaimById) -> None:
         """Build what claims items and batches."""
         client, in_flight, shutdown = self.client, self.in_flight, self.shutdown
         outcomes = ItemOutcomes(
@@ -280,13 +239,13 @@ class Engine:
             hooks=self.hooks,
             meters=self.services.metrics,
             shutdown=shutdown,
-            listener=self._listener,
+            listener=self.listener,
             error_text_max=self.settings.error_text_max,
         )
         self.items = ItemQueues(
             outcomes,
             client,
-            acquirer,
+            self.acquirer,
             self.isolation,
             self.claimers,
             notifier=self.notifier,
@@ -297,7 +256,7 @@ class Engine:
         )
         batch_acquirer = BatchAcquirer(
             client,
-            acquirer,
+            self.acquirer,
             claims,
             self.submissions,
             in_flight=in_flight,
@@ -316,35 +275,6 @@ class Engine:
             shutdown,
             self.settings.error_text_max,
         )
-
-    def subscribe(self, listener: ShutdownListener) -> None:
-        """Report what a shutdown must know to `listener`. Call this before `open`."""
-        self._listener.subscribe(listener)
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop that executes this engine."""
-        return self.background.loop
-
-    @property
-    def store(self) -> Store:
-        """Return the store. It blocks: read it with `client.read`."""
-        return self.client.store
-
-    @property
-    def writer(self) -> GroupCommitWriter:
-        """Return the writer, through which every command goes."""
-        return self.client.writer
-
-    @property
-    def workflows(self) -> WorkflowRegistry:
-        """Return the workflows that this process can execute."""
-        return self.submissions.workflows
-
-    @property
-    def acquirer(self) -> WorkAcquirer:
-        """Return the component that acquires runs and items for this worker."""
-        return self.run_queues.acquirer
 
     @property
     def sweeper(self) -> Sweeper:
@@ -399,8 +329,3 @@ class Engine:
             shutdown=self.shutdown,
         )
         await closing.close(why, left_by_task=left_by_task, left_by_thread=left_by_thread)
-
-    def close_store(self) -> None:
-        """Close the writer and the store. It blocks, so call it in a thread."""
-        self.writer.close()
-        self.store.close()

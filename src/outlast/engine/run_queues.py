@@ -31,7 +31,7 @@ class RunQueues:
         settings: Settings,
     ) -> None:
         self.starter = starter
-        self.acquirer = acquirer
+        self._acquirer = acquirer
         self._claimers = claimers
         self._idle_releaser = idle_releaser
         self._isolation = isolation
@@ -45,7 +45,7 @@ class RunQueues:
         claimer = Claimer(
             ClaimedWork(queues, self._workflows.names, self.starter.begin_claimed),
             concurrency,
-            acquirer=self.acquirer,
+            acquirer=self._acquirer,
             isolation=self._isolation,
             client=self._client,
             settings=self._settings,

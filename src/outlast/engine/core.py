@@ -1,0 +1,92 @@
+"""Build what all components of an engine share: the store, the registry, threads and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+
+from outlast.engine.acquirer import WorkAcquirer
+from outlast.engine.claimers import Claimers
+from outlast.engine.isolation import Isolation
+from outlast.engine.notifier import ChangeNotifier
+from outlast.engine.registration import WorkerRegistration
+from outlast.engine.runtime import Runtime
+from outlast.engine.shutdown_listener import ListenerSlot, ShutdownListener
+from outlast.engine.store_client import StoreClient
+from outlast.engine.submission import Submissions
+from outlast.engine.workflow_registry import WorkflowRegistry
+from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.settings import Settings
+from outlast.store.protocol import Store
+from outlast.store.writer.group_commit import GroupCommitWriter
+
+
+class EngineCore:
+    """The shared parts of one engine. `Engine` adds the components that use them."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        shutdown: ShutdownSignal,
+        runtime: Runtime,
+    ) -> None:
+        self.settings = settings
+        self.shutdown = shutdown
+        """Whether this process shuts down. Only `shutdown/` writes it."""
+        self.runtime = runtime
+        self.background = runtime.background(loop, shutdown, settings.log_values)
+        writer = runtime.writer(
+            store,
+            loop,
+            patience=settings.store_patience,
+            batch_max=settings.batch_size_max,
+            metered=bool(settings.metrics),
+            log_values=settings.log_values,
+        )
+        self.worker = WorkerRegistration(store, writer, settings, has_threads=runtime.threads)
+        patience = settings.store_patience
+        self.client = StoreClient(store, writer, self.worker, self.background, patience)
+        self.notifier = ChangeNotifier(loop)
+        self.listener = ListenerSlot()
+        self.claimers = Claimers()
+        self.in_flight = runtime.in_flight(self.listener.hung_work_ended)
+        self.isolation = Isolation(
+            self.in_flight,
+            shutdown,
+            patience=settings.suspect_patience,
+            on_ended=self.claimers.wake,
+        )
+        self.acquirer = WorkAcquirer(
+            self.client, self.worker, self.in_flight, self.isolation, self.claimers, shutdown
+        )
+        self.submissions = Submissions(self.client, WorkflowRegistry(), self.notifier, settings)
+
+    def subscribe(self, listener: ShutdownListener) -> None:
+        """Report what a shutdown must know to `listener`. Call this before `open`."""
+        self.listener.subscribe(listener)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop that executes this engine."""
+        return self.background.loop
+
+    @property
+    def store(self) -> Store:
+        """Return the store. It blocks: read it with `client.read`."""
+        return self.client.store
+
+    @property
+    def writer(self) -> GroupCommitWriter:
+        """Return the writer, through which every command goes."""
+        return self.client.writer
+
+    @property
+    def workflows(self) -> WorkflowRegistry:
+        """Return the workflows that this process can execute."""
+        return self.submissions.workflows
+
+    def close_store(self) -> None:
+        """Close the writer and the store. It blocks, so call it in a thread."""
+        self.writer.close()
+        self.store.close()
