@@ -33,7 +33,7 @@ def test_a_delayed_run_is_announced_with_its_due_time_and_left_by_an_interrupt(o
     assert first.startswith(f"outlast: run r1 is delayed until {until}, for another ")
     assert "`outlast show r1`" in first
     assert code == exit_codes.INTERRUPTED
-    assert "To go on: `outlast run agent.py:report --id r1`" in rest
+    assert "To continue: `outlast run agent.py:report --id r1`" in rest
     row = outlast.row("r1")
     assert (row.status, row.due, row.lives) == ("queued", due, 0)
 

@@ -113,7 +113,7 @@ def table(answer) -> dict[str, list[str]]:
 def test_decide_happened_records_the_given_result(unknown):
     answer = unknown("decide", "t1", "book#2", "--happened", '"room 7"')
     assert (answer.code, answer.out) == (0, "")
-    assert "run t1 is queued again: it goes on. To go on, start its program" in answer.err
+    assert "run t1 is queued again: it continues. To continue, start its program" in answer.err
     assert json.loads(unknown.trip().out) == ["flight booked", "room 7"]
 
 
@@ -311,7 +311,7 @@ def test_a_stuck_run_is_undone_further_by_a_retry(stuck):
     stuck.lose()
     answer = stuck("retry", "t1")
     assert (
-        "run t1 is queued again, and is being undone, to end as failed: ValueError: rain. To go on"
+        "run t1 is queued again, and is being undone, to end as failed: ValueError: rain. To continue"
         in answer.err
     )
     assert stuck.trip().code == 1
@@ -399,7 +399,7 @@ def test_an_act_that_may_be_under_way_is_shown_with_its_time(outlast, monkeypatc
     outlast.entry(row, 2, "intent", "send#1", value=json.dumps({**intent, "again": True}))
     shown = outlast("show", "r1").out
     assert "key k (the one before it was too slow: nothing was done under it)" in shown
-    assert "send#1 is open: its act may " in shown
+    assert "send#1 is open: it may " in shown
     assert "(timeout 60 s + margin 5 s)" in shown
     monkeypatch.setenv("OUTLAST_EFFECT_MARGIN", "7.5")
     assert "(timeout 60 s + margin 7.5 s)" in outlast("show", "r1").out

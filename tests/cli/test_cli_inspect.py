@@ -295,7 +295,7 @@ def test_runs_say_what_a_run_waits_for_until_it_is_there(outlast):
     )
     assert outlast("runs").out.endswith("  waits for approval\n")
     outlast("send", "r1", "approval", "true")
-    assert outlast("runs").out.endswith("  ready to go on\n")
+    assert outlast("runs").out.endswith("  ready to continue\n")
 
 
 def test_show_says_that_its_process_died(outlast):

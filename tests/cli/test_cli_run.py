@@ -273,7 +273,7 @@ def test_a_store_that_cannot_be_used_exits_75(outlast, monkeypatch):
     monkeypatch.setenv("OUTLAST_STORE", outlast.away)
     answer = outlast("run", "agent.py:echo", "--id", "r1")
     assert answer.code == 75
-    assert "To go on: `outlast run agent.py:echo --id r1`" in answer.err
+    assert "To continue: `outlast run agent.py:echo --id r1`" in answer.err
 
 
 def test_arguments_that_no_store_has_yet_are_to_be_given_again(outlast, monkeypatch):
@@ -281,7 +281,7 @@ def test_arguments_that_no_store_has_yet_are_to_be_given_again(outlast, monkeypa
     for words in (["tides"], ["--kwargs", '{"topic": "tides"}']):
         answer = outlast("run", "agent.py:report", *words, "--id", "r 1", "--store", outlast.away)
         assert answer.code == 75
-        assert "To go on: the same command again, with --id 'r 1'." in answer.err
+        assert "To continue: the same command again, with --id 'r 1'." in answer.err
 
 
 def test_a_memory_store_is_good_for_one_run(outlast):

@@ -828,15 +828,13 @@ def run(
         run_id, end = asyncio.run(main())
     except SystemExit as left:
         if left.code in (TRY_AGAIN, INTERRUPTED):
-            named = (
-                f"run {id!r} was interrupted"
-                if id is not None
-                else "the run was interrupted, and has no id of yours"
-            )
-            _say(
-                f"{named}. What it recorded is kept: the same call"
-                f"{' ' if id else ' with an id= '}goes on from there."
-            )
+            if id is not None:
+                named = f"run {id!r} was interrupted"
+                call_again = "The same call resumes it"
+            else:
+                named = "the run was interrupted"
+                call_again = "The same call with its id, which `outlast runs` shows, resumes it"
+            _say(f"{named}. {call_again} from its last recorded step.")
         raise
     # Conclude here, not in the coroutine: the traceback of a failed or parked run then does not
     # show Outlast's internals.
@@ -852,8 +850,8 @@ def _say_waiting(engine: Engine) -> None:
             "s" if len(engine.in_flight.executions) > 1 else ""
         )
         _say(
-            f"{shutdown.reason}: {steps} under way; steps have "
-            f"{shutdown.step_seconds_left:.0f} s to end. A second Ctrl-C leaves at once."
+            f"{shutdown.reason}: {steps} in flight; steps have "
+            f"{shutdown.step_seconds_left:.0f} s to finish. A second Ctrl-C exits at once."
         )
 
 

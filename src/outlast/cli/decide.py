@@ -93,7 +93,7 @@ def decide(
         then = (
             f"it is being undone, to end as {becomes(row)}"
             if row.undoing is not None
-            else "it goes on"
+            else "it continues"
         )
         say(f"run {id} is queued again: {stopped(then)} {taken_up(row, fleet, store)}")
 

@@ -282,15 +282,15 @@ def still_open(history: History, now: float) -> Iterator[str]:
         since = max(one.at, one.ended) if one.threaded else one.at
         until = since + one.timeout + margin
         how_long = f"timeout {one.timeout:g} s + margin {margin:g} s"
-        then = "it is verified, done again if it is idempotent, or put before a person"
+        then = "Outlast verifies it, retries it if it is idempotent, or parks the run"
         if now < until:
             yield (
-                f"{safe(one.place)} is open: its act may be under way until {moment(until)} "
-                f"({how_long}); then {then}."
+                f"{safe(one.place)} is open: it may be in flight until {moment(until)} "
+                f"({how_long}). Then {then}."
             )
         else:
             yield (
-                f"{safe(one.place)} is open: its act may have been under way until "
+                f"{safe(one.place)} is open: it may have been in flight until "
                 f"{moment(until)} ({how_long}). Now {then}."
             )
 

@@ -26,7 +26,7 @@ def command(name: str, *words: str, store: str | None) -> str:
     return "`" + safe(shlex.join(["outlast", name, *words, *place])) + "`"
 
 
-def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "go on") -> str:
+def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "continue") -> str:
     """Say how an unheld run gets executed: by itself, or by what the user can do."""
     if row.workflow == ITEM:
         return f"The next consumer of queue {row.queue} takes it."

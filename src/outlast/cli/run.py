@@ -52,7 +52,7 @@ class Order:
         """Return the command that continues this run once its arguments are in the store."""
         return command("run", self.target, "--id", self.id, store=self.store)
 
-    def to_go_on(self) -> str:
+    def to_continue(self) -> str:
         """Return how to continue, in words: only the user has arguments not yet recorded."""
         if self.is_recorded or not (self.args or self.kwargs):
             return self.again()
@@ -94,7 +94,7 @@ def run(
 
 def _interrupted(code: int, order: Order, as_json: bool) -> NoReturn:
     how = "interrupted" if code == INTERRUPTED else "terminated"
-    say(f"{how}. To go on: {order.to_go_on()}")
+    say(f"{how}. To continue: {order.to_continue()}")
     if as_json:
         document(
             {
@@ -118,7 +118,7 @@ def _execute(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow
             raise
         return int(end.code)
     except StoreUnavailable as error:
-        raise StoreUnavailable(f"{error} To go on: {order.to_go_on()}") from None
+        raise StoreUnavailable(f"{error} To continue: {order.to_continue()}") from None
 
 
 async def _execution(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow:

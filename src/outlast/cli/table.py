@@ -83,7 +83,7 @@ def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
     waits = waits_of(row)
     if waits and row.status == "waiting" and row.due <= now:
         # What the run waited for has arrived, or its time-out has passed.
-        return "ready to go on"
+        return "ready to continue"
     if waits:
         return f"waits for {safe(', '.join(waits))}"
     if row.status == "waiting" and now < row.due < NEVER:
