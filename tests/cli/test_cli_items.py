@@ -71,7 +71,9 @@ def test_a_dead_item_is_retried_or_cancelled(outlast):
 def test_a_dead_run_is_retried_or_cancelled(outlast):
     row = outlast.started("r1")
     outlast.commit(Settle(row.pk, row.fence, "dead", reason="it kills"))
-    assert "run r1 is queued again. To continue, start its program again" in outlast("retry", "r1").err
+    assert (
+        "run r1 is queued again. To continue, start its program again" in outlast("retry", "r1").err
+    )
     row = outlast.started("r2")
     outlast.commit(Settle(row.pk, row.fence, "dead", reason="it kills"))
     assert outlast("cancel", "r2").err == "outlast: run r2 is cancelled.\n"

@@ -62,7 +62,9 @@ def test_only_the_killed_step_is_repeated(folder) -> None:
     second = end_at("report.py", "researching part 6", folder, signal.SIGTERM)
     third = finished("report.py", folder)
     assert second.process.returncode == 75
-    assert re.search(r"outlast: SIGTERM: 1 run in flight; steps have \d+ s to finish", second.errors)
+    assert re.search(
+        r"outlast: SIGTERM: 1 run in flight; steps have \d+ s to finish", second.errors
+    )
     assert (first.lines, second.lines) == (PARTS[:4], PARTS[3:6])
     assert third == [*PARTS[6:], str(FINDINGS)]
     assert finished("report.py", folder) == [
