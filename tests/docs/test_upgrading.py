@@ -376,22 +376,22 @@ def test_the_table_has_these_rows_and_no_others() -> None:
     rows = [
         line.split(" | ")[0].strip("| *") for line in section.splitlines() if line.startswith("| ")
     ]
-    assert (
-        rows[1:]
-        == [
-            "the body of a step or an effect, its retries and time-outs",
-            "comments, names of variables, moving functions to another module",  # as this module's, which is not that of the page
-            "a step more, after the last one that is recorded",
-            "a new parameter with a default, of the workflow or of a step",
-            "a field more with a default, in a dataclass or model that a recorded step was given, or that is passed on from a recorded result",
-            "the seconds of a `sleep`; a `sleep` left out",
-            "`gather` in place of one call after the other, of the same steps in the same order",
-            "a step more, fewer, or renamed, before the last recorded one",
-            "steps in another order, or with other arguments",
-            "a dataclass or model renamed** that a recorded step was given",
-            "a prompt that the workflow builds, reworded",
-            "another type of a recorded result** that the old value does not fit",
-            "a parameter of the workflow that is new without a default, renamed, gone, or of another type",
-            "the workflow renamed",  # tests/cli/test_cli_worker.py: test_unknown_workflow_waits_and_is_reported
-        ]
-    )
+    assert rows[1:] == [
+        "the body, retries or time-out of a step or an effect",
+        # The functions of this module are not in the module of the page.
+        "comments, variable names, functions moved to another module",
+        "a step added after the last recorded one",
+        "a parameter with a default added to the workflow or to a step",
+        "a field with a default added to a dataclass or model that is an argument or result "
+        "of a recorded step",
+        "a `sleep` removed or changed",
+        "`gather` instead of sequential calls of the same steps in the same order",
+        "a step added, removed or renamed before the last recorded one",
+        "steps in another order or with other arguments",
+        "a dataclass or model renamed** that a recorded step received",
+        "a prompt reworded** that the workflow builds",
+        "a result type changed** so that the recorded value does not fit",
+        "a workflow parameter renamed, removed, given another type, or added without a default",
+        # See test_unknown_workflow_waits_and_is_reported in tests/cli/test_cli_worker.py.
+        "the workflow renamed",
+    ]
