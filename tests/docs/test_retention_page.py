@@ -19,9 +19,9 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"| there are {DURATIONS_MAX} newer ones |" in PAGE
     assert f"`item_memory` ({Settings().item_memory:g} s)" in PAGE
     assert SESSION_MEMORY == 5 * 60
-    assert "and five minutes more" in PAGE
+    assert "plus five minutes" in PAGE
     assert inspect.signature(Outlast.prune).parameters["batch"].default == 500
-    assert "It deletes 500 runs a transaction" in PAGE
+    assert "deletes 500 runs per transaction" in PAGE
 
 
 @step
