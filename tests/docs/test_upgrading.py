@@ -382,8 +382,7 @@ def test_the_table_has_these_rows_and_no_others() -> None:
         "comments, variable names, functions moved to another module",
         "a step added after the last recorded one",
         "a parameter with a default added to the workflow or to a step",
-        "a field with a default added to a dataclass or model that is an argument or result "
-        "of a recorded step",
+        "a field with a default added to a dataclass or model of a recorded argument or result",
         "a `sleep` removed or changed",
         "`gather` instead of sequential calls of the same steps in the same order",
         "a step added, removed or renamed before the last recorded one",
