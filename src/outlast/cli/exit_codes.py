@@ -34,9 +34,9 @@ MEANINGS = {
     WRONG_STATUS: "the run is not in a status that allows this",
     PARKED: "the run is parked: it waits for a person",
     CANCELLED: "the run was cancelled",
-    TRY_AGAIN: "interrupted, the queue is full, or the store is unavailable: the same command "
-    "again goes on",
-    INTERRUPTED: "interrupted by SIGINT (Ctrl-C); the same command again goes on",
+    TRY_AGAIN: "interrupted, the queue is full, or the store is unavailable: repeat the command "
+    "to continue",
+    INTERRUPTED: "interrupted by SIGINT (Ctrl-C): repeat the command to continue",
 }
 
 FORCED = (63, 137, 142, 143)

@@ -64,7 +64,7 @@ async def theirs() -> int:
 
 
 def check(said: dict) -> None:
-    """Check that the document is as docs/commands.md says, and that its numbers can be true."""
+    """Check that the document is as docs/measuring.md says, and that its numbers can be true."""
     assert set(said) == {"store", "seconds", "commit", "lone", "hundred", "recovery", "limits"}
     assert set(said["commit"]) == SPREAD | {"commits"}
     assert set(said["lone"]) == set(said["hundred"]) == STEPS
@@ -263,7 +263,7 @@ def test_bench_prints_eighty_columns(capsys, quick):
     assert lines[2].split() == ["STEPS/S", "P50", "P99", "CPU/STEP", "STEPS/COMMIT"]
     assert [line[:18].rstrip() for line in lines[3:6]] == [
         "one durable commit",
-        "a lone run",
+        "a single run",
         "100 runs at once",
     ]
     assert lines[7].startswith("Recovery was not measured: a memory: store ")

@@ -62,7 +62,7 @@ def test_who_has_synchronous_normal_already_is_not_told_of_it():
 def test_a_lone_run_that_keeps_the_process_busy_is_limited_by_its_cpu():
     by, text = found("sqlite:///o.db", 0.2, steps(1, 0.001, 0.9))[0]
     assert by == "cpu"
-    assert "90% of a core, 0.90 ms a step" in text
+    assert "90% of a core, 0.90 ms per step" in text
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_otherwise_it_waits_for_the_server_or_the_disk(address, what):
     assert (lone, hundred) == ("store", "store")
     assert f"waits for {what}:" in text
     assert f"wait for {what}:" in more
-    assert "10 steps shared a commit, 100 of these a second" in more
+    assert "10 steps shared a commit, with 100 commits per second" in more
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_otherwise_it_waits_for_the_server_or_the_disk(address, what):
 def test_a_hundred_runs_that_keep_the_process_busy_are_limited_by_its_cpu(address, what):
     by, text = found(address, 0.2, steps(1, 0.001, 0.3), steps(100, 0.01, 0.95))[1]
     assert by == "cpu"
-    assert "95% of a core, 0.95 ms a step" in text
+    assert "95% of a core, 0.95 ms per step" in text
     assert what in text
 
 

@@ -113,7 +113,7 @@ def _table(figures: Figures) -> list[Text]:
     commit = figures.commit
     rows = [["one durable commit", "-", ms(commit.p50), ms(commit.p99), "-", "-"]]
     for name, steps in (
-        ("a lone run", figures.lone),
+        ("a single run", figures.lone),
         (f"{figures.hundred.runs} runs at once", figures.hundred),
     ):
         spread = steps.latency

@@ -12,8 +12,8 @@ BUSY = 0.8
 _KINDS = {"postgres": "postgresql", "rediss": "redis", "unix": "redis"}
 _WAITS_FOR = {"sqlite": "the disk", "file": "the disk"}
 _QUICKER = {
-    "sqlite": "a quicker local disk",
-    "file": "a quicker local disk",
+    "sqlite": "a faster local disk",
+    "file": "a faster local disk",
     "postgresql": "a server that is closer, or that has a faster disk for its log",
     "redis": "a server that is closer; with appendfsync always, one that has a faster disk",
 }
@@ -62,7 +62,7 @@ def _of_hundred(kind: str, many: Steps) -> Limit:
     text = (
         f"{begin} wait for {_waits_for(kind)}: this process used {many.cores_used:.0%} of a "
         f"core, and {many.per_commit:.0f} steps shared a commit, "
-        f"{many.commits / many.seconds:,.0f} of these a second. What helps: {_QUICKER[kind]}; "
+        f"with {many.commits / many.seconds:,.0f} commits per second. What helps: {_QUICKER[kind]}; "
         "or still more runs at once."
     )
     return Limit("hundred", "store", text)
@@ -76,8 +76,8 @@ def _is_cpu(kind: str, steps: Steps) -> bool:
 def _cpu(steps: Steps) -> str:
     if steps.cores_used >= BUSY or steps.cores_waited_for < 0.1:
         return (
-            f"the CPU of this process: {steps.cores_used:.0%} of a core, {ms(steps.cpu_each)} a "
-            "step"
+            f"the CPU of this process: {steps.cores_used:.0%} of a core, {ms(steps.cpu_each)} "
+            "per step"
         )
     wanted = steps.cores_used + steps.cores_waited_for
     return (
