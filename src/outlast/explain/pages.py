@@ -9,15 +9,15 @@ _MADE = "<!-- Made by: outlast explain --write docs. The texts are in src/outlas
 _ERRORS = f"""\
 {_MADE}
 
-# Errors, and everything else with a name
+# Errors, exit codes and checks
 
-Each error of Outlast names its entry here, in a note below its message \
-(`outlast explain Backpressure`). So do the command line and `outlast show`. The command prints \
-the same text as this page, without a network and without a store. `outlast explain` alone lists \
-all names.
+Every error of Outlast carries a note with the command that explains it, such as \
+`outlast explain Backpressure`. The command line and `outlast show` print it too. The command \
+prints the text of this page and needs neither a network nor a store. `outlast explain` alone \
+lists all names.
 
-`str(error)` does not contain the note, and a journal does not record it. (pytest's `match=` does \
-look at notes: a pattern that ends with `$` must allow for it.)
+`str(error)` does not contain the note, and the journal does not record it. pytest's `match=` does \
+see notes, so a pattern that ends with `$` must allow for it.
 
 Alerts are in the [runbook](runbook.md).
 """
@@ -27,31 +27,35 @@ _RUNBOOK = f"""\
 
 # Runbook
 
-What to do when an [alert](deployment.md#alerts) fires, the most urgent first. \
-`outlast explain NAME` prints a section, in a pod as well: each alert names it in its annotation \
-`runbook`. [Errors](errors.md) explains the errors, reasons and exit codes that are named here.
+What to do when an [alert](deployment.md#alerts) fires, most urgent first. \
+`outlast explain NAME` prints the same section, also inside a pod; the `runbook` annotation of each \
+alert contains the command. [Errors](errors.md) explains the errors, reasons and exit codes named \
+here.
 
-All commands take `--store ADDRESS` where `OUTLAST_STORE` is not set. Commands that only read \
-change nothing, not even the schema of an older store: only `outlast migrate`, a worker or a \
+Pass `--store ADDRESS` to the commands if `OUTLAST_STORE` is not set. Commands that only read \
+change nothing, not even the schema of an older store. Only `outlast migrate`, a worker or a \
 program [migrates it](upgrading.md#a-new-release-of-outlast).
 
-Three things always hold: waiting loses nothing that is recorded; a run that is stuck harms no \
-other run; looking first makes nothing worse.
+Three things always hold:
+
+- Waiting loses nothing that is recorded.
+- A stuck run harms no other run.
+- Looking first makes nothing worse.
 """
 
 _SECTIONS = {
-    "error": ("Errors", "What a program may catch, and what commands end with."),
+    "error": ("Errors", "What a program may catch, and what commands exit with."),
     "parked": (
         "Reasons of parked runs",
-        "What `outlast show` says after `Parked:`. [Diverged](#diverged) is the fourth.",
+        "What `outlast show` prints after `Parked:`. The fourth reason is [Diverged](#diverged).",
     ),
     "exit code": (
         "Exit codes",
-        "Of the command line, and of `run(...)` in your program. From 63 on: of a killed process.",
+        "Of the commands, and of `run(...)` in your program. From 63 on: of a killed process.",
     ),
     "check": (
         "Checks of the doctor",
-        "The names of the findings of `outlast doctor`. [doctor](doctor.md) says when each fires.",
+        "The checks of `outlast doctor`. [Doctor](doctor.md) says when each one reports a problem.",
     ),
 }
 
