@@ -75,7 +75,7 @@ $(CURDIR)/.cache/prometheus/usr/bin/promtool:
 alerts: $(STAMP) $(PROMTOOL)
 	PROMTOOL=$(PROMTOOL) $(BIN)/python -m pytest -q tests/alerts/rules_evaluated.py
 
-# Workers killed by a plan on every store, ten minutes in all; reports and logs in chaos-report/. CHAOS_SEED=… repeats the blows.
+# Workers killed by a plan on every store, ten minutes in all; reports and logs in chaos-report/. CHAOS_SEED=… repeats the faults.
 CHAOS_SECONDS ?= 150
 CHAOS_SEED ?=
 CHAOS_KILLS ?= 45

@@ -26,7 +26,7 @@ def test_chaos_usage_shows_the_full_command(outlast):
     assert outlast("chaos", "verify", "--help").out.startswith(
         "Usage: outlast chaos verify [OPTIONS]"
     )
-    assert "Usage: outlast chaos [OPTIONS]" in outlast("chaos", "--blows", "flood").err
+    assert "Usage: outlast chaos [OPTIONS]" in outlast("chaos", "--faults", "flood").err
 
 
 def test_chaos_without_submit_lists_the_workflows(outlast):

@@ -42,8 +42,8 @@ def test_trial_with_every_blow_loses_and_repeats_nothing(tmp_path):
     assert alarms(report) == {}, said
     assert (code, report["outcome"], report["passed"], report["seed"]) == (0, "ok", True, 1542)
     # On a slow machine a blow finds no worker that works, and is missed.
-    assert set(report["blows"]["by_kind"]) <= {"term", "kill", "stop", "rolling", "fleet"}
-    assert sum(report["blows"]["processes"].values()) > 0
+    assert set(report["faults"]["by_kind"]) <= {"term", "kill", "stop", "rolling", "fleet"}
+    assert sum(report["faults"]["processes"].values()) > 0
     looked_at = report["verdict"]["looked_at"]
     assert looked_at["runs"] > 5 and looked_at["items"] > 0 and looked_at["ledger_lines"] > 20
     statuses = check_of(report, "ended")["facts"]["statuses"]
@@ -77,12 +77,12 @@ def verified_without_a_trace(path: Path) -> None:
 
 def test_trial_that_stops_its_own_server_loses_nothing(tmp_path):
     code, report, said = chaos(
-        tmp_path, "--server", "redis", "--blows", "server,kill", "--seconds", 3, "--seed", 6, "--workers", 2, "--rate", 3,
+        tmp_path, "--server", "redis", "--faults", "server,kill", "--seconds", 3, "--seed", 6, "--workers", 2, "--rate", 3,
         "--kills-per-minute", 60, "--objective", 600,
     )  # fmt: skip
     assert alarms(report) == {}, said
     assert code == 0
-    assert report["blows"]["outages"] >= 1
+    assert report["faults"]["outages"] >= 1
     assert report["verdict"]["looked_at"]["runs"] > 0
 
 
@@ -91,11 +91,11 @@ def test_stopped_server_is_started_again_for_the_checks_and_its_data_are_kept_if
 ):
     """The runs never end and are not waited for, which violates a check on every machine."""
     code, report, said = chaos(
-        tmp_path, PROGRAMS / "endless_flows.py", "--submit", "never_ends", "--args", '["x"]', "--server", "redis", "--blows", "server",
+        tmp_path, PROGRAMS / "endless_flows.py", "--submit", "never_ends", "--args", '["x"]', "--server", "redis", "--faults", "server",
         "--seconds", 1, "--seed", 13, "--workers", 1, "--rate", 5, "--kills-per-minute", 60, "--settle", 0, "--grace", 1,
         OUTLAST_STORE_PATIENCE="0.2",
     )  # fmt: skip
-    assert report["blows"]["outages"] == 1, said
+    assert report["faults"]["outages"] == 1, said
     assert report["settled_seconds"] is None
     assert code == 1 and check_of(report, "ended")["outcome"] == "violated", said
     kept = tmp_path / "report" / "redis"
@@ -144,7 +144,7 @@ def test_trial_that_does_not_begin_leaves_no_folder(tmp_path, monkeypatch, capsy
 def test_file_store_gets_one_worker_and_work_while_it_is_dead(tmp_path):
     code, report, said = chaos(
         tmp_path, PROGRAMS / "user_flows.py", "--submit", "report", "--args", '["tides {n}", 5]', "--store", f"file:{tmp_path}/store",
-        "--blows", "kill", "--seconds", 1, "--seed", 2, "--rate", 3, "--kills-per-minute", 30,
+        "--faults", "kill", "--seconds", 1, "--seed", 2, "--rate", 3, "--kills-per-minute", 30,
     )  # fmt: skip
     assert (code, alarms(report)) == (0, {}), said
     assert report["options"]["workers"] == 1
@@ -165,7 +165,7 @@ def test_effect_that_is_not_idempotent_as_declared_is_found(tmp_path):
 def test_user_workflows_get_every_check_that_needs_no_ledger(tmp_path):
     code, report, said = chaos(
         tmp_path, PROGRAMS / "user_flows.py", "--submit", "report", "--args", '["tides {n}", 5]', "--submit", "report", "--args", '{"topic": "x"}',
-        "--seconds", 2, "--seed", 13, "--workers", 2, "--rate", 4, "--blows", "kill,term", "--kills-per-minute", 60,
+        "--seconds", 2, "--seed", 13, "--workers", 2, "--rate", 4, "--faults", "kill,term", "--kills-per-minute", 60,
     )  # fmt: skip
     assert (code, alarms(report), report["outcome"]) == (0, {}, "not known"), said
     assert check_of(report, "redone")["not_known"] and not check_of(report, "ended")["not_known"]
@@ -177,7 +177,7 @@ def test_user_workflows_get_every_check_that_needs_no_ledger(tmp_path):
 def test_worker_that_exceeds_its_grace_is_reported_and_killed(tmp_path):
     code, report, said = chaos(
         tmp_path, PROGRAMS / "deaf_flows.py", "--submit", "for_ever", "--args", '["a"]', "--seconds", 1, "--seed", 3, "--workers", 1, "--rate", 5,
-        "--blows", "term", "--kills-per-minute", 1, "--grace", 1, "--settle", 0, OUTLAST_SIGNALS="0",
+        "--faults", "term", "--kills-per-minute", 1, "--grace", 1, "--settle", 0, OUTLAST_SIGNALS="0",
     )  # fmt: skip
     assert code == 1
     assert set(alarms(report)) == {"drains", "ended"}, said
@@ -208,8 +208,8 @@ def test_all_processes_die_with_the_driver_even_stopped_ones(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--blows", "explode"], "there is no fault 'explode'"),
-        (["--blows", "server"], "only a server that it started"),
+        (["--faults", "explode"], "there is no fault 'explode'"),
+        (["--faults", "server"], "only a server that it started"),
         (["--submit", "report"], "workflow of a MODULE"),
         ([PROGRAMS / "user_flows.py"], "name a workflow to submit"),
         ([PROGRAMS / "user_flows.py", "--submit", "reprot"], "no workflow 'reprot'. There: report"),

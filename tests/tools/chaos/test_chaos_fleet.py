@@ -113,7 +113,7 @@ def test_stop_is_delayed_while_the_victim_holds_the_lock(fleet):
     states = [span.state for span in fleet.spans if span.lane == 0]
     assert states[-5:] == ["stopped", "alive", "stopped", "alive", "stopped"]
     assert len(fleet.there("alive")) == 2
-    assert [kind for _, kind in fleet.there()[0].faults] == ["stop"], "it was one blow"
+    assert [kind for _, kind in fleet.there()[0].faults] == ["stop"], "it was one fault"
 
 
 def test_delayed_stop_spares_a_worker_that_drains_meanwhile(fleet):
@@ -145,7 +145,7 @@ def test_drain_by_the_trial_itself_is_not_a_blow(fleet):
     verdict = Verdict([Check(name, "") for name in ASKS], {})
     verdict["redone"].facts["bodies_begun_again"] = 3
     own_checks(verdict, Options(seed=1), fleet, faults, load(acknowledged=["r"]))
-    assert verdict["redone"].facts["per_blow"] == 3.0 and verdict["drains"].looked_at == 2
+    assert verdict["redone"].facts["per_fault"] == 3.0 and verdict["drains"].looked_at == 2
     assert not verdict.violated
 
 
@@ -221,7 +221,7 @@ def test_narrow_screen_cuts_no_number(fleet):
     view = Screen()
     text = drawn(view, fleet, FaultInjector(fleet, 60.0), 60)
     view.close()
-    assert "1 waiting, 0 parked, 0 dead; blows: none" in " ".join(text.split())
+    assert "1 waiting, 0 parked, 0 dead; faults: none" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 60
 
 

@@ -110,9 +110,9 @@ def test_old_runs_and_undisturbed_runs_are_skipped(tmp_path):
     store = store_at(address)
     store.open()
     with closing(store):
-        assert check(store, Scope(since=0.0)).looked_at["passed_over"] == 5
+        assert check(store, Scope(since=0.0)).looked_at["skipped"] == 5
         later = check(store, Scope(since=store.now() + 1, thorough=True)).looked_at
-        assert (later["runs"], later["passed_over"]) == (0, 0)
+        assert (later["runs"], later["skipped"]) == (0, 0)
 
 
 def test_page_of_runs_begins_where_the_last_one_ended(tmp_path):

@@ -47,8 +47,8 @@ def check(store: Store, scope: Scope) -> Verdict:
         "runs": found.runs,
         "items": found.items,
         "entries": found.entries,
-        "passed_over": found.passed_over,
-        "restless": found.restless,
+        "skipped": found.passed_over,
+        "still_changing": found.restless,
         "deaths": found.deaths,
         "interruptions": found.interruptions,
         **(

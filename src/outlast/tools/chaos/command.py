@@ -153,9 +153,10 @@ def trial(
             help="Faults per minute. 0: none, to see what is slow by itself.",
         ),
     ] = 20.0,
-    blows: Annotated[
+    faults: Annotated[
         str | None,
         typer.Option(
+            "--faults",
             "--blows",
             metavar="KIND,…",
             help="The kinds of faults: term, kill, stop, rolling, fleet, server. By default all "
@@ -224,7 +225,7 @@ def trial(
     that is in use. It kills only workers that it started. Exits with 0 if no check is violated,
     else with 1; without a MODULE also if the result of a check is unknown.
     """
-    kinds = _kinds(blows, server)
+    kinds = _kinds(faults, server)
     with answering(as_json):
         # Inside `answering`, because these calls create an app whose settings may be wrong.
         from outlast.tools.chaos.experiment import DEMO, Experiment, Options
@@ -345,18 +346,18 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def _kinds(blows: str | None, server: str | None) -> Any:
+def _kinds(faults: str | None, server: str | None) -> Any:
     from outlast.tools.chaos.plan import KINDS, parse_kinds
 
-    if blows is None:
+    if faults is None:
         return tuple(kind for kind in KINDS if kind != "server" or server is not None)
     try:
-        kinds = parse_kinds(blows)
+        kinds = parse_kinds(faults)
     except ValueError as error:
-        raise typer.BadParameter(safe(str(error)), param_hint="--blows") from None
+        raise typer.BadParameter(safe(str(error)), param_hint="--faults") from None
     if "server" in kinds and server is None:
         raise typer.BadParameter(
-            "chaos kills only a server that it started: give --server too.", param_hint="--blows"
+            "chaos kills only a server that it started: give --server too.", param_hint="--faults"
         )
     return kinds
 
@@ -464,7 +465,7 @@ def _print(verdict: Verdict) -> None:
         line = Text()
         line.append(f"{check.outcome:<10}", style=COLOURS[check.outcome])
         line.append(f"{check.name:<24}", style="bold")
-        line.append(f"{check.looked_at} looked at{_more(check.facts)}")
+        line.append(f"{check.looked_at} checked{_more(check.facts)}")
         out.print(line)
         for text in check.evidence:
             out.print(Text(f"            {one_line(text)}", style=COLOURS["violated"]))
@@ -475,7 +476,7 @@ def _print(verdict: Verdict) -> None:
     looked = ", ".join(
         f"{count} {name.replace('_', ' ')}" for name, count in verdict.looked_at.items()
     )
-    out.print(Text(f"looked at {looked}"))
+    out.print(Text(f"checked {looked}"))
     out.print(Text(_verdict(verdict), style=f"bold {COLOURS[verdict.outcome]}"))
 
 
@@ -501,11 +502,11 @@ def _more(facts: dict[str, Any]) -> str:
 
 
 def _sum_up(found: dict[str, Any]) -> None:
-    blows = found["blows"]
-    kinds = ", ".join(f"{count} {kind}" for kind, count in blows["by_kind"].items()) or "none"
-    struck = sum(blows["processes"].values())
+    faults = found["faults"]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in faults["by_kind"].items()) or "none"
+    struck = sum(faults["processes"].values())
     print(
-        f"seed {found['seed']}: {blows['struck']} blows ({kinds}) on {struck} processes in "
+        f"seed {found['seed']}: {faults['injected']} faults ({kinds}) on {struck} processes in "
         f"{span(found['seconds'])}; {found['work']['acknowledged']} runs and items submitted",
         flush=True,
     )

@@ -175,7 +175,7 @@ class Experiment:
                 load.start()
             fleet.start_all()
             self._until_up(fleet, load, faults)
-            self._view.phase = "storm"
+            self._view.phase = "injecting faults"
             fleet.began = time.monotonic()
             began = time.time()
             fleet.spans.clear()
@@ -197,7 +197,7 @@ class Experiment:
             ahead=ahead,
             lease=options.lease,
         )
-        self._view.say("checking what is on record")
+        self._view.say("checking the outcome")
         verdict = self._checked(where, since, load, claims, summary)
         own_checks(verdict, options, fleet, faults, load)
         verdict["no stale fence"].facts["lives_refused_by_the_store"] = claims.overtaken
@@ -522,6 +522,6 @@ def own_checks(
         kind in ("term", "kill", "stop") for member in fleet.members for _, kind in member.faults
     )
     again = redone.facts.get("bodies_begun_again")
-    redone.facts["blows_on_workers"] = struck
+    redone.facts["faults_on_workers"] = struck
     if again is not None and struck:
-        redone.facts["per_blow"] = round(again / struck, 3)
+        redone.facts["per_fault"] = round(again / struck, 3)

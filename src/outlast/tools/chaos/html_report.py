@@ -28,11 +28,11 @@ STYLE = (files(__package__) / "html_report.css").read_text(encoding="utf-8")
 def page(report: dict[str, Any]) -> str:
     """Render a document made by `report.document`."""
     verdict = report["verdict"]
-    words = {"ok": "Passed", "violated": "Violated", "not known": "Not all is known"}[
+    words = {"ok": "Passed", "violated": "Violated", "not known": "Partly unknown"}[
         report["outcome"]
     ]
     if report["passed"] and report["outcome"] == "not known":
-        words = "Nothing is violated; not all is known"
+        words = "Nothing violated; partly unknown"
     parts = [
         (
             '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
@@ -48,15 +48,15 @@ def page(report: dict[str, Any]) -> str:
             f"{_e(report['store'])} · Outlast {_e(report['outlast'])}</p>"
         ),
         _numbers(report),
-        "<h2>Workers and blows</h2>",
+        "<h2>Workers and faults</h2>",
         _timeline(report),
         "<h2>Seconds until a run continued</h2>",
         _histogram(report["recovery"]["seconds"], report["options"]["objective"]),
-        _by_fault(report["recovery"]["by_blow"]),
+        _by_fault(report["recovery"]["by_fault"]),
         "<h2>Checks</h2>",
         _checks(verdict["checks"]),
-        f"<h2>Looked at</h2><p>{_facts(verdict['looked_at'])}</p>",
-        f"<h2>Again</h2><p>The same plan of blows: <code>{_e(command(report))}</code></p>",
+        f"<h2>Checked</h2><p>{_facts(verdict['looked_at'])}</p>",
+        f"<h2>Repeat</h2><p>The same plan of faults: <code>{_e(command(report))}</code></p>",
         "</body></html>",
     ]
     return "\n".join(parts)
@@ -81,7 +81,7 @@ def command(report: dict[str, Any]) -> str:
     words += [f"--{name} {options[name]:g}" for name in names]
     words += [
         f"--kills-per-minute {options['per_minute']:g}",
-        f"--blows {','.join(options['kinds'])}",
+        f"--faults {','.join(options['kinds'])}",
     ]
     if options["server"]:
         words.append(f"--server {options['server']}")
@@ -89,13 +89,13 @@ def command(report: dict[str, Any]) -> str:
 
 
 def _numbers(report: dict[str, Any]) -> str:
-    faults = report["blows"]
+    faults = report["faults"]
     work = report["work"]
     recovery = _fact(report, "recovery")
     redone = _fact(report, "redone")
     shown = {
-        "blows": faults["struck"],
-        "processes struck": sum(faults["processes"].values()),
+        "faults": faults["injected"],
+        "processes hit": sum(faults["processes"].values()),
         "workers started": report["workers"]["started"],
         "runs and items": work["acknowledged"],
         "lives lost": report["verdict"]["looked_at"]["deaths"]
@@ -103,8 +103,8 @@ def _numbers(report: dict[str, Any]) -> str:
         "recovery p50 / p95 / max": " / ".join(
             _seconds(recovery.get(name)) for name in ("p50", "p95", "max")
         ),
-        "steps redone per blow": redone.get("per_blow", "not known"),
-        "stale writers refused": _refused(_fact(report, "no stale fence")),
+        "steps redone per fault": redone.get("per_fault", "not known"),
+        "stale writers rejected": _refused(_fact(report, "no stale fence")),
     }
     return (
         "<dl>"
@@ -161,7 +161,7 @@ def _timeline(report: dict[str, Any]) -> str:
             f'<rect x="{left:.1f}" y="{y + 2}" width="{wide:.1f}" height="14" rx="2" style="fill: '
             f'var(--{_e(state)})"><title>{_e(state)} {begin:.1f} to {until:.1f} s</title></rect>'
         )
-    parts += [_fault(fault, x, lanes) for fault in report["blows"]["list"]]
+    parts += [_fault(fault, x, lanes) for fault in report["faults"]["list"]]
     step = _round_step(end / 8)
     foot = TOP + lanes * LANE + LANE
     for number in range(int(end / step) + 1):
@@ -175,7 +175,7 @@ def _timeline(report: dict[str, Any]) -> str:
         'stroke-dasharray="4 4"/>'
     )
     parts.append(
-        f'<text x="{storm - 4:.1f}" y="12" text-anchor="end">the last blow before this</text></svg>'
+        f'<text x="{storm - 4:.1f}" y="12" text-anchor="end">no faults after this</text></svg>'
     )
     keys = "".join(
         f'<span class="key" style="background: var(--{state})"></span>{state}'
@@ -183,7 +183,7 @@ def _timeline(report: dict[str, Any]) -> str:
     )
     letters = ", ".join(f"{letter} {kind}" for kind, letter in LETTERS.items() if kind != "server")
     parts.append(
-        f"<figcaption>{keys}. Blows: {letters}, D the store's server.</figcaption></figure>"
+        f"<figcaption>{keys}. Faults: {letters}, D the store's server.</figcaption></figure>"
     )
     return "\n".join(parts)
 
@@ -252,8 +252,8 @@ def _histogram(seconds: Sequence[float], objective: float) -> str:
             "s</text>"
         )
     parts.append(
-        f"</svg><figcaption>{len(seconds)} runs, from the blow on their worker (or from when it "
-        f"gave them back) until another had claimed them. The objective is {objective:g} "
+        f"</svg><figcaption>{len(seconds)} runs, from the fault on their worker, or from its "
+        f"release of the run, until another worker claimed them. The objective is {objective:g} "
         "s.</figcaption></figure>"
     )
     return "\n".join(parts)

@@ -43,9 +43,9 @@ def document(outcome: Outcome) -> dict[str, Any]:
             "acknowledged": len(load.acknowledged),
             "held_back_seconds": round(load.rate.held_back, 1),
         },
-        "blows": {
+        "faults": {
             "planned": outcome.planned,
-            "struck": len(faults.injected),
+            "injected": len(faults.injected),
             "missed": len(faults.missed),
             "outages": faults.outages,
             "by_kind": dict(sorted(Counter(fault.kind for fault in faults.injected).items())),
@@ -79,7 +79,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
             ],
         },
         "recovery": {
-            "by_blow": {
+            "by_fault": {
                 kind: percentiles(values)
                 for kind, values in sorted(outcome.claims.by_fault.items())
             },

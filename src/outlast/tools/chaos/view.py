@@ -112,12 +112,12 @@ class Screen(View):
 def _stand(phase: str, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> str:
     seen = load.seen
     kinds = Counter(fault.kind for fault in faults.injected)
-    away = "  the store is away" if load.away else ""
+    away = "  the store is unavailable" if load.away else ""
     struck = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
     return (
         f"{phase}: {len(fleet.there('alive'))} alive of {fleet.size}, {len(load.acknowledged)} "
         f"submitted, {seen.queued} queued, {seen.running} running, "
-        f"{seen.waiting} waiting, {seen.parked} parked, {seen.dead} dead; blows: {struck}{away}"
+        f"{seen.waiting} waiting, {seen.parked} parked, {seen.dead} dead; faults: {struck}{away}"
     )
 
 
