@@ -3,7 +3,7 @@
 import json
 
 from outlast.execution.effect_call import DID_NOT
-from outlast.execution.effect_log import EffectLog
+from outlast.execution.effects_from_journal import EffectLog
 from outlast.execution.journal import Journal
 from outlast.store.rows import Entry
 

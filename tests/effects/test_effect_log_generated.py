@@ -6,7 +6,7 @@ from effect_log_tools import ERROR, Book
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.execution.effect_log import EffectLog
+from outlast.execution.effects_from_journal import EffectLog
 from outlast.execution.journal import Journal
 
 # -- whatever the journal

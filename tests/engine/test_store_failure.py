@@ -161,7 +161,7 @@ def test_run_is_claimed_although_the_sweep_keeps_failing(world, caplog, error):
 
 
 def test_waiting_for_a_run_of_another_process_is_logged_once(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("outlast.engine.claim_by_id.NOTICE_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("outlast.engine.direct_claim.NOTICE_AFTER_SECONDS", 0.05)
     store = f"sqlite:///{tmp_path}/o.db"
 
     async def main() -> None:

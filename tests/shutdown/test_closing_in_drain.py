@@ -158,7 +158,7 @@ def test_a_drain_that_begins_while_the_app_closes_ends(file, phase, turns):
     worker, shutdown = asyncio.run(main())
     assert shutdown.drain_phase is DrainPhase.DRAINED
     assert shutdown.app_phase is AppPhase.CLOSED
-    assert (shutdown.signal.finished.done(), shutdown.reporter.report.worker) == (True, worker)
+    assert (shutdown.state.finished.done(), shutdown.reporter.report.worker) == (True, worker)
     with closing(store_at(file)) as store:
         store.open()
         assert [(row.worker, row.ended is not None) for row in store.drains()] == [(worker, True)]

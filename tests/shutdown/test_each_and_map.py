@@ -9,7 +9,7 @@ import pytest
 
 from outlast import Draining, Outlast, step
 from outlast import sync as blocking
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until, wait_until_async
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from outlast import Outlast, StoreUnavailable
-from outlast.engine.in_flight import HeldState
+from outlast.engine.in_flight_registry import HeldState
 from outlast.store.commands import Ack, Record
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until_async

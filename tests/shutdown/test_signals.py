@@ -8,8 +8,8 @@ import time
 import pytest
 from programs_signals import AS_INIT, LONG, _init, executing  # noqa: F401 - a fixture
 
+from outlast.shutdown.signal_handlers import SignalReceiver
 from outlast.shutdown.signal_thread import LATE_BYTE_SECONDS, SignalPair
-from outlast.shutdown.signals import SignalReceiver
 
 # --- a signal is received ---
 

@@ -144,7 +144,7 @@ def test_signals_and_deadline_import_little():
         import sys, types
         sys.modules["outlast"] = package = types.ModuleType("outlast")  # which imports what a program needs
         package.__path__ = sys.argv[1:]
-        import outlast.shutdown.signals, outlast.shutdown.exit_timer
+        import outlast.shutdown.signal_handlers, outlast.shutdown.exit_timer
         print(*sys.modules)
     """
     folder = str(Path(outlast.__file__).parent)

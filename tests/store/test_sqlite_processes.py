@@ -11,7 +11,7 @@ from sqlite_file_tools import look, submit
 from store_processes import Child
 
 from outlast.errors import StoreUnavailable
-from outlast.store import fork
+from outlast.store import fork_guard
 from outlast.store.commands import Sweep, Swept
 from outlast.store.sqlite import migrate
 from outlast.store.sqlite.store import SQLiteStore
@@ -237,7 +237,7 @@ def test_fork_during_writes_harms_neither_process(path):
 
 
 def test_child_forked_inside_a_transaction_cannot_open_the_store(store, path, monkeypatch):
-    monkeypatch.setattr(fork, "PATIENCE", 0.05)
+    monkeypatch.setattr(fork_guard, "PATIENCE", 0.05)
 
     def open_anew() -> int:
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from outlast.api.context import _workflow
 from outlast.api.step import Awaits, Step
 from outlast.codec.codecs import codec_for
-from outlast.engine.engine_services import engine_of
+from outlast.engine.execution_services import engine_of
 from outlast.errors import Draining, Evicted, LeaseLost, StoreError
 from outlast.execution.call_site import child_id
 from outlast.execution.state import EndReason

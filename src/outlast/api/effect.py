@@ -23,7 +23,7 @@ from outlast.api.effect_checks import (
 from outlast.api.step import Step, StepBase, SyncStep
 from outlast.errors import NotInRun, SettingsError
 from outlast.execution import compensation as undo
-from outlast.execution import effect_runner
+from outlast.execution import effect_launch
 from outlast.execution.definitions import EffectDefinition
 from outlast.execution.effect_call import KEY, EffectCall, Happened, know
 from outlast.execution.run_loop import RunLoop
@@ -182,7 +182,7 @@ class EffectBase(StepBase[P, R], EffectDefinition):
                 f"its plain function: {self.name}.fn(...{own_key})."
             )
         self.signature.returns()
-        return effect_runner.call(loop.execution, EffectCall(self, args, kwargs))
+        return effect_launch.call(loop.execution, EffectCall(self, args, kwargs))
 
     def _within(
         self,

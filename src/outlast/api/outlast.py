@@ -54,7 +54,7 @@ from outlast.errors import (
 )
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.state import RunOutcome
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD, Executor
@@ -222,7 +222,7 @@ class Outlast:
         """Build the engine of one opening, with its store, its workflows and its queues."""
         settings, loop = self.settings, asyncio.get_running_loop()
         store = self._store or store_at(self._loaded.address(), heartbeat=settings.heartbeat)
-        shutdown = ShutdownSignal(settings, loop, None if self._runtime.threads else loop.time)
+        shutdown = ShutdownState(settings, loop, None if self._runtime.threads else loop.time)
         engine = Engine(store, settings, loop, shutdown, runtime=self._runtime, hooks=self._hooks)
         for workflow in self._workflows:
             engine.workflows.register(workflow)

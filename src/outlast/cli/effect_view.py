@@ -15,7 +15,7 @@ from outlast.codec.cost import Cost
 from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
 from outlast.errors.sentences import stopped
 from outlast.execution.compensation import CHILDREN
-from outlast.execution.effect_log import UNDO, EffectLog, EffectRecord
+from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
 from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
 

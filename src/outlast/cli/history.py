@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from outlast.cli.documents import value_of
 from outlast.engine.decisions import undecided
 from outlast.execution.compensation import CHILDREN
-from outlast.execution.effect_log import EffectLog, EffectRecord
+from outlast.execution.effects_from_journal import EffectLog, EffectRecord
 from outlast.execution.journal import DELIVERED, Journal
 from outlast.execution.run_cost import RunCost
 from outlast.store.commands import EACH

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 from outlast.engine.claimers import Claimers
-from outlast.engine.in_flight import InFlight, SlotOwner
+from outlast.engine.in_flight_registry import InFlight, SlotOwner
 from outlast.engine.isolation import Isolation
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreError
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.store.commands import DRAINING, Claim, Refused, Release, Submit, Submitted
 from outlast.store.rows import RunRow
 
@@ -26,7 +26,7 @@ class WorkAcquirer:
         in_flight: InFlight,
         isolation: Isolation,
         claimers: Claimers,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
     ) -> None:
         self._client = client
         self._registration = registration

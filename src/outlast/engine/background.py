@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.threads import Pool
 from outlast.telemetry.error_text import format_error, redact
 
@@ -24,7 +24,7 @@ class Background:
     """The threads and tasks of one engine."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, shutdown: ShutdownSignal, log_values: int
+        self, loop: asyncio.AbstractEventLoop, shutdown: ShutdownState, log_values: int
     ) -> None:
         self.loop = loop
         self.pool = Pool()

@@ -6,15 +6,15 @@ import json
 import secrets
 
 from outlast.engine.acquirer import WorkAcquirer
-from outlast.engine.claim_by_id import ClaimById, HeldElsewhereNotice
-from outlast.engine.in_flight import InFlight
+from outlast.engine.direct_claim import DirectClaim, HeldElsewhereNotice
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.isolation import Isolation
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient
 from outlast.engine.submission import Submissions
 from outlast.errors import Conflict, Draining, WrongStatus
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.commands import DRAINING, EACH, Refused, Resume
 from outlast.store.rows import ENDED, RunRow
@@ -27,14 +27,14 @@ class BatchAcquirer:
         self,
         client: StoreClient,
         acquirer: WorkAcquirer,
-        claims: ClaimById,
+        claims: DirectClaim,
         submissions: Submissions,
         *,
         in_flight: InFlight,
         isolation: Isolation,
         registration: WorkerRegistration,
         notifier: ChangeNotifier,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         settings: Settings,
     ) -> None:
         self._client = client

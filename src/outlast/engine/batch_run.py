@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from outlast.engine.batch_acquirer import BatchAcquirer, draining
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.isolation import Isolation
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
 from outlast.errors import Draining, LeaseLost, OutlastError, RunCancelled, StoreError
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.unit_scope import UNIT
 from outlast.store.commands import Record, Refused, Release, Settle
 from outlast.store.rows import RunRow
@@ -43,7 +43,7 @@ class BatchRun:
         in_flight: InFlight,
         isolation: Isolation,
         notifier: ChangeNotifier,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         error_text_max: int,
     ) -> None:
         self.id = id
@@ -225,7 +225,7 @@ class Batches:
         in_flight: InFlight,
         isolation: Isolation,
         notifier: ChangeNotifier,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         error_text_max: int,
     ) -> None:
         self._build = partial(

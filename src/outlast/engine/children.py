@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 from outlast.codec.exceptions import CANCELLED, encode_error
 from outlast.engine.background import Background
 from outlast.engine.claimers import Claimers
+from outlast.engine.dead_worker_sweeper import Sweeper
+from outlast.engine.known_workflows import KnownWorkflows
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
-from outlast.engine.sweeper import Sweeper
-from outlast.engine.workflow_registry import WorkflowRegistry
 from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
 from outlast.execution import release
 from outlast.execution.call_site import CallSite, child_id
@@ -47,7 +47,7 @@ class Children:
         self,
         runs: Runs,
         client: StoreClient,
-        workflows: WorkflowRegistry,
+        workflows: KnownWorkflows,
         *,
         sweeper: Sweeper,
         notifier: ChangeNotifier,

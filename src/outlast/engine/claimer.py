@@ -19,8 +19,8 @@ from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.claim_pacer import ClaimPacer
 from outlast.engine.isolation import Isolation
 from outlast.engine.log_backoff import LogBackoff
+from outlast.engine.poison_suspects import SuspectClaim, SuspectWait
 from outlast.engine.store_client import StoreClient
-from outlast.engine.suspects import SuspectClaim, SuspectWait
 from outlast.errors import StoreError
 from outlast.settings import Settings
 from outlast.store.commands import Claim

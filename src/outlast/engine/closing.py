@@ -9,10 +9,10 @@ from outlast.engine.active_scopes import ActiveScopes
 from outlast.engine.background import Background
 from outlast.engine.claimers import Claimers
 from outlast.engine.hooks import Hooks
-from outlast.engine.in_flight import HeldState, InFlight
+from outlast.engine.in_flight_registry import HeldState, InFlight
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.state import EndReason
 from outlast.store.commands import EACH
 
@@ -30,7 +30,7 @@ class Closing:
         registration: WorkerRegistration,
         client: StoreClient,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
     ) -> None:
         self._in_flight = in_flight
         self._claimers = claimers

@@ -19,7 +19,7 @@ from outlast.engine.item_claim import ItemClaim
 from outlast.engine.item_outcomes import ItemOutcomes
 from outlast.errors import Draining, StoreError
 from outlast.execution.services import log_fields
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.store.commands import ITEM, Ack, Refused, Release
 from outlast.store.rows import RunRow
 from outlast.telemetry.error_text import redact
@@ -44,7 +44,7 @@ class Consumer:
         acquirer: WorkAcquirer,
         outcomes: ItemOutcomes,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         log_values: int,
     ) -> None:
         self._handler = handler

@@ -7,14 +7,14 @@ import asyncio
 from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.claimers import Claimers
 from outlast.engine.isolation import Isolation
+from outlast.engine.known_workflows import KnownWorkflows
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.runtime import Runtime
 from outlast.engine.shutdown_listener import ListenerSlot, ShutdownListener
 from outlast.engine.store_client import StoreClient
 from outlast.engine.submission import Submissions
-from outlast.engine.workflow_registry import WorkflowRegistry
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.writer.group_commit import GroupCommitWriter
@@ -28,7 +28,7 @@ class EngineCore:
         store: Store,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         runtime: Runtime,
     ) -> None:
         self.settings = settings
@@ -60,7 +60,7 @@ class EngineCore:
         self.acquirer = WorkAcquirer(
             self.client, self.worker, self.in_flight, self.isolation, self.claimers, shutdown
         )
-        self.submissions = Submissions(self.client, WorkflowRegistry(), self.notifier, settings)
+        self.submissions = Submissions(self.client, KnownWorkflows(), self.notifier, settings)
 
     def subscribe(self, listener: ShutdownListener) -> None:
         """Report what a shutdown must know to `listener`. Call this before `open`."""
@@ -82,7 +82,7 @@ class EngineCore:
         return self.client.writer
 
     @property
-    def workflows(self) -> WorkflowRegistry:
+    def workflows(self) -> KnownWorkflows:
         """Return the workflows that this process can execute."""
         return self.submissions.workflows
 

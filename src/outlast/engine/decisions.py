@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.codec.codecs import encode_message
 from outlast.errors import OutlastError, SettingsError, UnknownEffect, Unrecordable, WrongStatus
 from outlast.execution.effect_call import find
-from outlast.execution.effect_log import UNDO, EffectLog, EffectRecord
+from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
 from outlast.settings.limits import check_size
 from outlast.store.commands import STATUS, VERSION, Decide, Refused, verdict
 from outlast.store.protocol import whole_journal

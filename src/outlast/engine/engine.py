@@ -11,13 +11,13 @@ from outlast.engine.active_scopes import ActiveScopes
 from outlast.engine.batch_acquirer import BatchAcquirer
 from outlast.engine.batch_run import Batches
 from outlast.engine.children import Children
-from outlast.engine.claim_by_id import ClaimById
 from outlast.engine.closing import Closing
 from outlast.engine.core import EngineCore
-from outlast.engine.engine_services import EngineServices
+from outlast.engine.dead_worker_sweeper import Sweeper
+from outlast.engine.direct_claim import DirectClaim
+from outlast.engine.execution_services import EngineServices
 from outlast.engine.execution_starter import ExecutionStarter
 from outlast.engine.hooks import Hook, Hooks
-from outlast.engine.idle_releaser import IdleReleaser
 from outlast.engine.item_outcomes import ItemOutcomes
 from outlast.engine.item_queues import ItemQueues
 from outlast.engine.lost_lease import LostLease
@@ -33,13 +33,13 @@ from outlast.engine.run_waiter import RunWaiter
 from outlast.engine.runs import Runs
 from outlast.engine.runtime import Runtime
 from outlast.engine.stalls import Stalls
-from outlast.engine.sweeper import Sweeper
 from outlast.engine.takeover import FleetRule, Takeover
+from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.run_execution import RunExecution
-from outlast.execution.run_store import RunStore
 from outlast.execution.services import StepBodies
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
+from outlast.execution.store_access import StoreAccess
 from outlast.execution.tracing import Spans
 from outlast.settings import Settings
 from outlast.settings.redaction import secrets_of
@@ -62,7 +62,7 @@ class Engine(EngineCore):
         store: Store,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         *,
         runtime: Runtime | None = None,
         hooks: Mapping[str, Hook] | None = None,
@@ -108,11 +108,11 @@ class Engine(EngineCore):
             shutdown=shutdown,
             settings=settings,
         )
-        claims = ClaimById(self.client, self.acquirer, self.in_flight, self.isolation, sweeper)
+        claims = DirectClaim(self.client, self.acquirer, self.in_flight, self.isolation, sweeper)
         self._connect_runs(claims, steps, meters)
         self._connect_queues(claims)
 
-    def _connect_runs(self, claims: ClaimById, steps: StepBodies, meters: Meters) -> None:
+    def _connect_runs(self, claims: DirectClaim, steps: StepBodies, meters: Meters) -> None:
         """Build what starts, executes and follows runs."""
         client, in_flight, background = self.client, self.in_flight, self.background
         shutdown, settings, spans = self.shutdown, self.settings, Spans()
@@ -130,7 +130,7 @@ class Engine(EngineCore):
         )
         self.notifier.subscribe(self.claimers.wake)
         self.notifier.subscribe(requests.poll_soon)
-        idle_releaser = IdleReleaser(
+        waiting_runs = WaitingRunReleaser(
             in_flight, self.claimers, client.store, shutdown, settings.linger
         )
 
@@ -144,7 +144,7 @@ class Engine(EngineCore):
             requests=requests,
             messages=messages,
             isolation=self.isolation,
-            idle_releaser=idle_releaser,
+            waiting_runs=waiting_runs,
             hooks=self.hooks,
             reporter=RunReporter(meters, settings),
             shutdown=shutdown,
@@ -188,7 +188,7 @@ class Engine(EngineCore):
             starter,
             self.acquirer,
             self.claimers,
-            idle_releaser,
+            waiting_runs,
             isolation=self.isolation,
             client=client,
             workflows=workflows,
@@ -198,7 +198,7 @@ class Engine(EngineCore):
         waiter = RunWaiter(client, in_flight, self.notifier, shutdown, settings.poll)
         self.runs = Runs(run_starter, waiter, takeover, requests)
         self.services = EngineServices(
-            store=RunStore(
+            store=StoreAccess(
                 client.store,
                 client.store.now,
                 client.writer.enqueue,
@@ -229,7 +229,7 @@ class Engine(EngineCore):
             engine=self,
         )
 
-    def _connect_queues(self, claims: ClaimById) -> None:
+    def _connect_queues(self, claims: DirectClaim) -> None:
         """Build what claims items and batches."""
         client, in_flight, shutdown = self.client, self.in_flight, self.shutdown
         outcomes = ItemOutcomes(

@@ -10,15 +10,15 @@ from typing import Any, Protocol, TypeAlias
 from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.background import Background
 from outlast.engine.children import Unneeded
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
+from outlast.engine.known_workflows import KnownWorkflows
 from outlast.engine.store_client import StoreClient
-from outlast.engine.workflow_registry import WorkflowRegistry
 from outlast.errors import StoreUnavailable
 from outlast.errors.reasons import NO_JOURNAL
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.run_cost import CUT
 from outlast.execution.run_execution import RunExecution
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.store.commands import Settle
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, Message, RunRow
@@ -56,11 +56,11 @@ class ExecutionStarter:
         client: StoreClient,
         acquirer: WorkAcquirer,
         in_flight: InFlight,
-        workflows: WorkflowRegistry,
+        workflows: KnownWorkflows,
         read_parent: Callable[[Store, RunRow], RunRow | None],
         observer: StartObserver,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
     ) -> None:
         self._build = build
         """Builds an execution from its row, workflow and past."""

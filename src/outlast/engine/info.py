@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from outlast.codec.exceptions import describe_error
-from outlast.execution.effect_log import UNDO, EffectLog, EffectRecord
+from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
 from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, QueueRow, RunRow, WorkerRow
 

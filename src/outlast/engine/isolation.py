@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from enum import Enum
 
-from outlast.engine.in_flight import InFlight
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.engine.in_flight_registry import InFlight
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.store.rows import RunRow
 
 POLL_SECONDS = 0.02
@@ -34,7 +34,7 @@ class Isolation:
     def __init__(
         self,
         in_flight: InFlight,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         *,
         patience: float,
         on_ended: Callable[[], None],

@@ -6,7 +6,7 @@ import asyncio
 from enum import Enum, auto
 from typing import Any
 
-from outlast.engine.in_flight import HeldState
+from outlast.engine.in_flight_registry import HeldState
 from outlast.engine.item_outcomes import ItemOutcomes
 from outlast.errors import LeaseLost, StoreError, WrongStatus
 from outlast.store.commands import Ack, Refused, Release

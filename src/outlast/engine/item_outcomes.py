@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from outlast.engine.hooks import Hooks
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.maintenance import Maintenance
 from outlast.engine.shutdown_listener import ShutdownListener
 from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreError
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.store.commands import Ack, Refused, Release
 from outlast.store.rows import RunRow
 from outlast.telemetry.meters import Meters
@@ -27,7 +27,7 @@ class ItemOutcomes:
         maintenance: Maintenance,
         hooks: Hooks,
         meters: Meters,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         listener: ShutdownListener,
         error_text_max: int,
     ) -> None:

@@ -19,7 +19,7 @@ from outlast.engine.item_outcomes import ItemOutcomes
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
 from outlast.errors import Draining, StoreError
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.commands import ITEM, Claim
 from outlast.store.rows import Claimable, RunRow
@@ -43,7 +43,7 @@ class ItemQueues:
         *,
         notifier: ChangeNotifier,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         settings: Settings,
         on_claiming: Callable[[tuple[str, ...]], None],
     ) -> None:

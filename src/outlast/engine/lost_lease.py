@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from outlast.engine.background import Background
 from outlast.engine.claimers import Claimers
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.registration import WorkerRegistration
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.state import EndReason
 from outlast.telemetry.meters import Meters
 
@@ -22,7 +22,7 @@ class LostLease:
         *,
         meters: Meters,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
     ) -> None:
         self._registration = registration
         self._in_flight = in_flight

@@ -11,13 +11,13 @@ import logging
 from random import uniform
 
 from outlast.engine.background import Background
+from outlast.engine.dead_worker_sweeper import Sweeper
 from outlast.engine.log_backoff import LogBackoff
 from outlast.engine.sessions import prune_sessions
 from outlast.engine.store_client import StoreClient
-from outlast.engine.sweeper import Sweeper
 from outlast.errors import StoreBroken, StoreError
 from outlast.execution.durations import Durations
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.commands import Prune, RecordDurations
 from outlast.telemetry.error_text import redact
@@ -39,7 +39,7 @@ class Maintenance:
         *,
         durations: Durations,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         settings: Settings,
     ) -> None:
         self.sweeper = sweeper

@@ -13,7 +13,7 @@ from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.patience import patiently
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient, call_until
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 
 log = logging.getLogger("outlast")
@@ -29,7 +29,7 @@ class Opening:
         notifier: ChangeNotifier,
         *,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         settings: Settings,
         waits: bool,
     ) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.engine.background import Background
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.log_backoff import LogBackoff
 from outlast.engine.message_poller import MessagePoller
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreError
 from outlast.execution import cancellation
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.store.commands import Cancel, Refused
 
 log = logging.getLogger("outlast")
@@ -31,7 +31,7 @@ class RequestPoller:
         messages: MessagePoller,
         *,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         claims: Callable[[], bool],
         on_drain_requested: Callable[[str], None],
     ) -> None:

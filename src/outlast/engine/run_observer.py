@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 from outlast.engine.claimers import Claimers
 from outlast.engine.hooks import Hooks
-from outlast.engine.idle_releaser import IdleReleaser
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.isolation import Isolation
 from outlast.engine.message_poller import MessagePoller
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.request_poller import RequestPoller
 from outlast.engine.run_reporter import RunReporter
 from outlast.engine.shutdown_listener import ShutdownListener
+from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.run_execution import RunExecution
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.state import OutcomeKind, RunOutcome
 from outlast.store.rows import RunRow
 
@@ -33,10 +33,10 @@ class RunObserver:
         requests: RequestPoller,
         messages: MessagePoller,
         isolation: Isolation,
-        idle_releaser: IdleReleaser,
+        waiting_runs: WaitingRunReleaser,
         hooks: Hooks,
         reporter: RunReporter,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         listener: ShutdownListener,
         take_over: Callable[[RunRow, WorkflowDefinition], None],
     ) -> None:
@@ -46,7 +46,7 @@ class RunObserver:
         self._requests = requests
         self._messages = messages
         self._isolation = isolation
-        self._idle_releaser = idle_releaser
+        self._idle_releaser = waiting_runs
         self._hooks = hooks
         self._reporter = reporter
         self._shutdown = shutdown

@@ -7,10 +7,10 @@ from outlast.engine.background import Background
 from outlast.engine.claimer import ClaimedWork, Claimer
 from outlast.engine.claimers import Claimers
 from outlast.engine.execution_starter import ExecutionStarter
-from outlast.engine.idle_releaser import IdleReleaser
 from outlast.engine.isolation import Isolation
+from outlast.engine.known_workflows import KnownWorkflows
 from outlast.engine.store_client import StoreClient
-from outlast.engine.workflow_registry import WorkflowRegistry
+from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.settings import Settings
 
 
@@ -22,18 +22,18 @@ class RunQueues:
         starter: ExecutionStarter,
         acquirer: WorkAcquirer,
         claimers: Claimers,
-        idle_releaser: IdleReleaser,
+        waiting_runs: WaitingRunReleaser,
         *,
         isolation: Isolation,
         client: StoreClient,
-        workflows: WorkflowRegistry,
+        workflows: KnownWorkflows,
         background: Background,
         settings: Settings,
     ) -> None:
         self.starter = starter
         self._acquirer = acquirer
         self._claimers = claimers
-        self._idle_releaser = idle_releaser
+        self._idle_releaser = waiting_runs
         self._isolation = isolation
         self._client = client
         self._workflows = workflows

@@ -13,7 +13,7 @@ from outlast.engine.submission import OnConflict, Submissions, check_joins
 from outlast.engine.takeover import Takeover
 from outlast.errors import Draining, StoreUnavailable
 from outlast.execution.definitions import WorkflowCall
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.tracing import Spans
 from outlast.store.commands import DRAINING, Refused, Submit, Submitted
 from outlast.store.rows import ENDED, RunRow
@@ -35,7 +35,7 @@ class RunStarter:
         isolation: Isolation,
         registration: WorkerRegistration,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         spans: Spans,
     ) -> None:
         self._submissions = submissions

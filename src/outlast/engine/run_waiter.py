@@ -6,11 +6,11 @@ import asyncio
 import math
 
 from outlast.codec.exceptions import encode_error
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
 from outlast.errors import Draining, StoreUnavailable
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.state import OutcomeKind, RunOutcome
 from outlast.store.rows import ENDED
 
@@ -23,7 +23,7 @@ class RunWaiter:
         client: StoreClient,
         in_flight: InFlight,
         notifier: ChangeNotifier,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         poll: float,
     ) -> None:
         self._client = client

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outlast.engine.background import Background
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.store.writer.group_commit import GroupCommitWriter
 
 

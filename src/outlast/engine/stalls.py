@@ -18,7 +18,7 @@ from queue import Empty
 from types import FrameType
 from typing import Any, NamedTuple
 
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreError

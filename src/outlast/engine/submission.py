@@ -12,9 +12,9 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from outlast.engine.known_workflows import KnownWorkflows
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
-from outlast.engine.workflow_registry import WorkflowRegistry
 from outlast.errors import Backpressure, Conflict, LimitExceeded, SettingsError
 from outlast.execution.definitions import WorkflowCall
 from outlast.settings import Settings
@@ -85,7 +85,7 @@ class Submissions:
     def __init__(
         self,
         client: StoreClient,
-        workflows: WorkflowRegistry,
+        workflows: KnownWorkflows,
         notifier: ChangeNotifier,
         settings: Settings,
     ) -> None:

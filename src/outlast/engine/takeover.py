@@ -6,16 +6,16 @@ import asyncio
 import logging
 
 from outlast.engine.background import Background
-from outlast.engine.claim_by_id import ClaimById, HeldElsewhereNotice
 from outlast.engine.claimers import Claimers
+from outlast.engine.direct_claim import DirectClaim, HeldElsewhereNotice
 from outlast.engine.execution_starter import ExecutionStarter
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.log_backoff import LogBackoff
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.registration import WorkerRegistration
 from outlast.errors import StoreError
 from outlast.execution.definitions import WorkflowDefinition
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunRow
@@ -56,14 +56,14 @@ class Takeover:
 
     def __init__(
         self,
-        claims: ClaimById,
+        claims: DirectClaim,
         fleet: FleetRule,
         starter: ExecutionStarter,
         *,
         in_flight: InFlight,
         notifier: ChangeNotifier,
         background: Background,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         settings: Settings,
         store: Store,
     ) -> None:

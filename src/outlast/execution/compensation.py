@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Unrecordable
 from outlast.errors.sentences import stopped
-from outlast.execution import effect_runner, release
+from outlast.execution import effect_launch, release
 from outlast.execution.call_site import EffectSite
 from outlast.execution.calls import make_awaitable, until_delivered, wait_for_outcome
 from outlast.execution.effect_call import EffectCall, check_known, find
-from outlast.execution.effect_log import UNDO, EffectRecord
+from outlast.execution.effects_from_journal import UNDO, EffectRecord
 from outlast.execution.unit_scope import join, units_around
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ async def _is_on_record(execution: RunExecution, effect_record: EffectRecord | N
         return False
     call_site = execution.calls.reserve_at("step", effect_record.place, effect_record.closed.args)
     call_site.effect = EffectSite(EffectCall.answered(effect_record))
-    await _outcome(execution, wait_for_outcome(execution, call_site, effect_runner.launch))
+    await _outcome(execution, wait_for_outcome(execution, call_site, effect_launch.launch))
     return True
 
 
@@ -138,7 +138,7 @@ async def _resolve(execution: RunExecution, effect_record: EffectRecord) -> None
     effect_call = EffectCall.recorded(effect, effect_record, resolve_only=True)
     await _outcome(
         execution,
-        effect_runner.attend(execution, call_site, effect_call, effect_record.units),
+        effect_launch.attend(execution, call_site, effect_call, effect_record.units),
     )
 
 
@@ -172,7 +172,7 @@ async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> N
     call_site = execution.calls.reserve_at(
         "step", UNDO + effect_record.place, effect_call.fingerprint
     )
-    await _outcome(execution, effect_runner.attend(execution, call_site, effect_call))
+    await _outcome(execution, effect_launch.attend(execution, call_site, effect_call))
 
 
 async def _undoing(
@@ -256,5 +256,5 @@ async def undo_members(execution: RunExecution, members: Sequence[CallSite]) -> 
         else:
             continue
         where = execution.calls.reserve_at("step", UNDO + call_site.key, undoing.fingerprint)
-        await _outcome(execution, effect_runner.attend(execution, where, undoing))
+        await _outcome(execution, effect_launch.attend(execution, where, undoing))
         site.undone = True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
 from outlast.errors import DuplicateName
-from outlast.execution.effect_log import EffectRecord
+from outlast.execution.effects_from_journal import EffectRecord
 
 if TYPE_CHECKING:
     from outlast.execution.definitions import EffectDefinition

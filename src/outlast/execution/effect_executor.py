@@ -18,7 +18,7 @@ from outlast.codec.exceptions import encode_error
 from outlast.errors import Diverged, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
 from outlast.execution import effect_resolution, release
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, EffectCall, Outcome
-from outlast.execution.effect_log import UNDO, EffectRecord
+from outlast.execution.effects_from_journal import UNDO, EffectRecord
 from outlast.execution.state import EndReason
 from outlast.execution.step_execution import StepExecution, StepState
 from outlast.execution.step_runner import delay_before

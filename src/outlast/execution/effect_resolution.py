@@ -15,7 +15,7 @@ from outlast.codec.exceptions import describe_error, encode_error
 from outlast.errors import Unrecordable
 from outlast.errors.sentences import stopped
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, NOT_KNOWN, Happened, Outcome
-from outlast.execution.effect_log import Decision, EffectRecord
+from outlast.execution.effects_from_journal import Decision, EffectRecord
 from outlast.execution.step_execution import StepState
 from outlast.telemetry.error_text import format_error
 

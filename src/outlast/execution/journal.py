@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from outlast.execution.effect_log import UNDO, EffectLog
+from outlast.execution.effects_from_journal import UNDO, EffectLog
 from outlast.store.rows import Entry
 
 PLACED = frozenset({"step", "child", "compensation", "session"})

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from outlast.execution.run_store import Done, RunStore
+from outlast.execution.store_access import Done, StoreAccess
 from outlast.store.commands import Command, Record
 from outlast.store.rows import Entry, RunRow
 
@@ -31,7 +31,7 @@ class Recorder:
         row: RunRow,
         pending: deque[Entry],
         last_seq: int,
-        store: RunStore,
+        store: StoreAccess,
     ) -> None:
         """Continue the journal of a run after the entry number `last_seq`."""
         self.pk = row.pk

@@ -19,7 +19,7 @@ from outlast.errors.reasons import NO_JOURNAL
 from outlast.execution import (
     compensation,
     delivery,
-    effect_runner,
+    effect_launch,
     ending,
     release,
     session_calls,
@@ -27,7 +27,7 @@ from outlast.execution import (
 from outlast.execution.call_table import CallTable
 from outlast.execution.cancellation import Cancellation
 from outlast.execution.clock import RunClock
-from outlast.execution.effect_log import KINDS as EFFECT_KINDS
+from outlast.execution.effects_from_journal import KINDS as EFFECT_KINDS
 from outlast.execution.ending import Ending
 from outlast.execution.journal import DELIVERED, Journal
 from outlast.execution.mailbox import Mailbox
@@ -398,7 +398,7 @@ class RunExecution:
             if command.cost is not None or self.trace.cost is not None:
                 self.trace.add_cost(command)
         elif command.kind == "step" and self.journal.effect_log.get(command.key) is not None:
-            effect_runner.log_lost_outcome(self, command.key, command.error)
+            effect_launch.log_lost_outcome(self, command.key, command.error)
         if self.end_reason is not None:
             return
         if outcome is not None:

@@ -16,8 +16,8 @@ from outlast.codec.cost import NOTHING, UNITS_MAX, Cost
 from outlast.errors import LimitExceeded
 from outlast.execution.definitions import WorkflowCall
 from outlast.execution.durations import Durations
-from outlast.execution.run_store import RunStore
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
+from outlast.execution.store_access import StoreAccess
 from outlast.settings import Settings
 from outlast.store.rows import RunRow
 from outlast.telemetry.error_text import redact
@@ -142,9 +142,9 @@ class RunTotals:
 class ExecutionServices:
     """What every execution of one engine shares."""
 
-    store: RunStore
+    store: StoreAccess
     steps: StepBodies
-    shutdown: ShutdownSignal
+    shutdown: ShutdownState
     children: ChildRuns
     observer: ExecutionObserver
     background: Background

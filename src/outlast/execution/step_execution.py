@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.cost import NAMES_MAX, Cost
 from outlast.codec.exceptions import encode_error
-from outlast.execution.effect_log import UNDO
+from outlast.execution.effects_from_journal import UNDO
 from outlast.telemetry.error_text import format_error
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from outlast.errors import OutlastError
-from outlast.http.listener import listen, url_of
+from outlast.http.listening_socket import listen, url_of
 from outlast.http.routes import extra, routes_at
 from outlast.http.status import HasStatusProvider, StatusProvider
 from outlast.settings.http_address import parse

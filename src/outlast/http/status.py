@@ -99,9 +99,9 @@ class AppStatus:
 
     def ready(self) -> str | None:
         """Return why this process is not ready, or None if it is."""
-        signal = self._shutdown.signal
-        if signal.begun:
-            return f"draining: {signal.reason or 'it is being closed'}"
+        state = self._shutdown.state
+        if state.begun:
+            return f"draining: {state.reason or 'it is being closed'}"
         if self.unhealthy is not None:
             return f"unhealthy: {self.unhealthy}"
         if self._shutdown.app_phase is AppPhase.OPENING:
@@ -116,11 +116,11 @@ class AppStatus:
         self._shutdown.begin(reason)
 
     def drain_view(self) -> dict[str, Any]:
-        signal = self._shutdown.signal
-        left = signal.seconds_left
+        state = self._shutdown.state
+        left = state.seconds_left
         return {
-            "draining": signal.draining,
-            "reason": signal.reason or None,
+            "draining": state.draining,
+            "reason": state.reason or None,
             "seconds_left": None if math.isinf(left) else round(left, 3),
             "layer": self._shutdown.drain_phase.layer,
             "under_way": [asdict(one) for one in self._shutdown.remaining()],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.errors import StoreError
 from outlast.execution.detached import Shield, spawn_detached, wait_uncancelled
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.tracing import FLUSH_SECONDS
 from outlast.shutdown.cleanup import CleanupRunner, end
 from outlast.shutdown.drain_steps import DrainSteps
@@ -42,7 +42,7 @@ class CloseSteps:
     def __init__(
         self,
         engine: Engine,
-        signal: ShutdownSignal,
+        state: ShutdownState,
         shield: Shield,
         drain_steps: DrainSteps,
         reporter: ReportBuilder,
@@ -52,7 +52,7 @@ class CloseSteps:
         self._task = task
         self._cancellations_before = task.cancelling()
         self._engine = engine
-        self._signal = signal
+        self._state = state
         self._shield = shield
         self._drain_steps = drain_steps
         self._reporter = reporter
@@ -63,14 +63,14 @@ class CloseSteps:
         `left_by` is the thread that leaves the app, in a sync program.
         """
         try:
-            if self._signal.draining:
-                await self._wait(self._signal.finished)
+            if self._state.draining:
+                await self._wait(self._state.finished)
                 await self._drain_steps.wait_expedited()
         finally:
             await self._wait(spawn_detached(self._engine.loop, self._close_engine(why, left_by)))
 
     async def _close_engine(self, why: str, left_by: int | None) -> None:
-        self._signal.begin_close()
+        self._state.begin_close()
         await self._engine.close(why, left_by_task=self._task, left_by_thread=left_by)
 
     async def clean_up(
@@ -82,7 +82,7 @@ class CloseSteps:
         that entered it.
         """
         engine = self._engine
-        if self._signal.draining:
+        if self._state.draining:
             hooks = spawn_detached(engine.loop, self._call_hooks_in_time(cleanup))
             try:
                 await self._wait(hooks, on_cancelled=cleanup.cut)
@@ -106,8 +106,8 @@ class CloseSteps:
         """
         clock = self._engine.loop.time
         # If the drain began during the close, the loop may not have noticed it yet.
-        await asyncio.wait([self._signal.finished])
-        until = clock() + max(0.0, self._signal.seconds_left - AFTER_CLEANUP_SECONDS)
+        await asyncio.wait([self._state.finished])
+        until = clock() + max(0.0, self._state.seconds_left - AFTER_CLEANUP_SECONDS)
         return await cleanup.run(self._engine.background.pool, until - clock(), before=1), until
 
     async def report(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -115,12 +115,12 @@ class CloseSteps:
 
         The drain may have begun during the clean-up. Then it had nothing left to drain.
         """
-        if self._signal.draining:
+        if self._state.draining:
             engine = self._engine
             try:
                 await self._wait(spawn_detached(engine.loop, write()))
             finally:
-                seconds = min(FLUSH_SECONDS, self._signal.seconds_left / 2)
+                seconds = min(FLUSH_SECONDS, self._state.seconds_left / 2)
                 await engine.services.spans.flush(engine.background.in_thread, seconds)
 
     async def deregister(self, deregister: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -148,14 +148,14 @@ class CloseSteps:
         return await wait_uncancelled(work, on_cancelled=interrupted)
 
 
-async def deregister(engine: Engine, signal: ShutdownSignal) -> None:
+async def deregister(engine: Engine, state: ShutdownState) -> None:
     """Deregister the worker and close the store. In a drain, use only the time that is left."""
     worker = engine.worker
     within = None
-    if signal.draining:
+    if state.draining:
         # The exit timer ends an owned process. In another program, the grace may have passed.
-        after = min(AFTER_STORE_SECONDS, signal.grace / 8)
-        within = max(AFTER_STORE_SECONDS, signal.seconds_left - after)
+        after = min(AFTER_STORE_SECONDS, state.grace / 8)
+        within = max(AFTER_STORE_SECONDS, state.seconds_left - after)
     try:
         async with asyncio.timeout(within):
             try:

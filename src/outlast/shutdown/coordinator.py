@@ -33,7 +33,7 @@ from outlast.shutdown.close_steps import CloseSteps
 from outlast.shutdown.drain_steps import TICK_SECONDS, DrainSteps
 from outlast.shutdown.phases import AppPhase, DrainPhase
 from outlast.shutdown.process import ProcessRole, ProcessShutdown, end_now
-from outlast.shutdown.remaining import snapshot
+from outlast.shutdown.remaining_work import snapshot
 from outlast.shutdown.report import Remaining
 from outlast.shutdown.report_builder import ReportBuilder
 
@@ -63,17 +63,17 @@ class AppCallbacks(NamedTuple):
 
 
 class ShutdownCoordinator:
-    """Drain, close and end one opening of an app. It alone writes the `ShutdownSignal`."""
+    """Drain, close and end one opening of an app. It alone writes the `ShutdownState`."""
 
     def __init__(self, engine: Engine, role: ProcessRole, app: AppCallbacks) -> None:
         self._engine = engine
         self._app = app
-        self.signal = engine.shutdown
+        self.state = engine.shutdown
         self.process = ProcessShutdown(role, self.signal_received)
         self.drain_phase = DrainPhase.NONE
         self.app_phase = AppPhase.OPENING
-        self.reporter = ReportBuilder(engine, self.signal)
-        self._drain_steps = DrainSteps(engine, self.signal, self.reporter)
+        self.reporter = ReportBuilder(engine, self.state)
+        self._drain_steps = DrainSteps(engine, self.state, self.reporter)
         self._begin_once = threading.Lock()
         """Taken by the first `begin` and never released."""
         self._opener: asyncio.Task[Any] | None = None
@@ -94,7 +94,7 @@ class ShutdownCoordinator:
         if settings.signals and self._engine.runtime.threads:
             if self.process.role is not ProcessRole.PORTAL:
                 self.process.install(settings.grace)
-            self.signal.finished.add_done_callback(lambda _: self._leave_block())
+            self.state.finished.add_done_callback(lambda _: self._leave_block())
 
     def opened(self) -> None:
         """Note that the app is open."""
@@ -102,29 +102,29 @@ class ShutdownCoordinator:
 
     def abandon_opening(self) -> None:
         """Note that the app could not be opened: nothing waits for its store any more."""
-        self.signal.begin_close()
+        self.state.begin_close()
 
     # -- the drain
 
     def signal_received(self, number: signals.Signals, at: float) -> None:
         """Begin, expedite or time the drain for a signal. Called in the signal thread."""
-        process, signal = self.process, self.signal
+        process, state = self.process, self.state
         is_repeated_interrupt = process.note_signal(number)
-        signal.note_signal()
+        state.note_signal()
         # Callers that wait here for a run in another process check again whether they may.
         self._on_loop(self._engine.notifier.notify)
         if self.begin(number.name, at=at):
             if process.ends_by_signal:
-                signal.note_process_ends()
-                process.arm(signal.seconds_left)
+                state.note_process_ends()
+                process.arm(state.seconds_left)
         elif is_repeated_interrupt:
-            process.expedite(signal.seconds_left)
+            process.expedite(state.seconds_left)
             self._drain_steps.expedite()
         elif process.ends_by_signal and not process.is_armed:
             # The drain began without a signal. Its grace may have passed long ago.
-            if signal.finished.done():
-                signal.renew_grace(at)
-            process.arm(signal.seconds_left)
+            if state.finished.done():
+                state.renew_grace(at)
+            process.arm(state.seconds_left)
             self._on_loop(self._leave_block)
 
     def begin(self, reason: str, *, grace: float | None = None, at: float | None = None) -> bool:
@@ -137,9 +137,9 @@ class ShutdownCoordinator:
             return False
         self.drain_phase = DrainPhase.COORDINATE
         is_owned = self.process.role.is_owned
-        self.signal.begin_drain(reason, grace=grace, at=at, ends_process=is_owned)
+        self.state.begin_drain(reason, grace=grace, at=at, ends_process=is_owned)
         self._engine.in_flight.begin_drain()
-        self.process.drain_began(self.signal.seconds_left)
+        self.process.drain_began(self.state.seconds_left)
         if not self._engine.runtime.threads:
             self._drain_steps.coordinate()
             self._on_loop(self._announce)
@@ -156,41 +156,41 @@ class ShutdownCoordinator:
         return True
 
     def _announce(self) -> None:
-        blocked = self.signal.seconds
+        blocked = self.state.seconds
         if blocked > 1.0:
             self.reporter.note_blocked(f"the event loop stood still for {blocked:.1f} s")
         self.drain_phase = DrainPhase.BOUNDARY
-        self.signal.announce()
+        self.state.announce()
         # Detached: the task that leaves the app waits for its end.
         self._drain_task = spawn_detached(self._engine.loop, self._drain())
 
     async def _drain(self) -> None:
-        signal, steps, reporter = self.signal, self._drain_steps, self.reporter
+        state, steps, reporter = self.state, self._drain_steps, self.reporter
         try:
             steps.begin_boundary()
-            await steps.wait(signal.checkpoint_reserve + signal.exit_reserve)
+            await steps.wait(state.checkpoint_reserve + state.exit_reserve)
             reporter.layer_ended("boundary")
             if not steps.is_done:
                 self.drain_phase = DrainPhase.CHECKPOINT
                 steps.begin_checkpoint()
-                await steps.wait(signal.exit_reserve)
+                await steps.wait(state.exit_reserve)
                 reporter.layer_ended("checkpoint")
         finally:
             reporter.conclude()
             steps.stop_all()
             self.drain_phase = DrainPhase.DRAINED
-            signal.finish()
+            state.finish()
             # Wake the callers that wait for a run in another process.
             self._engine.notifier.notify()
-        if await steps.wait_coordinated(signal.seconds_left):
+        if await steps.wait_coordinated(state.seconds_left):
             # A process that continues may not write another report for a long time.
             await reporter.store()
 
     async def write_report(self, *, leaving: bool = False) -> None:
         """Store and log the report once the drain is over."""
-        await asyncio.wait([self.signal.finished])
+        await asyncio.wait([self.state.finished])
         # Layer 1 opens the report in the store.
-        await self._drain_steps.wait_coordinated(self.signal.seconds_left - 3 * EXIT_SECONDS)
+        await self._drain_steps.wait_coordinated(self.state.seconds_left - 3 * EXIT_SECONDS)
         await self.reporter.close(leaving=leaving)
 
     def remaining(self) -> list[Remaining]:
@@ -214,9 +214,9 @@ class ShutdownCoordinator:
         if opener in _tasks_leaving:
             # The task is leaving another app. Try again later.
             self._engine.loop.call_later(TICK_SECONDS, self._leave_block)
-        elif self.signal.finished.done():
+        elif self.state.finished.done():
             self._opener_cancelled = True
-            if not opener.cancel(f"drain: {self.signal.reason}"):
+            if not opener.cancel(f"drain: {self.state.reason}"):
                 # The app was entered by hand, and the task that did so has ended.
                 self._leave_task = self._app.leave_block()
 
@@ -245,11 +245,11 @@ class ShutdownCoordinator:
         goes_on = (
             process.signal is None and not process.role.is_owned and self._engine.runtime.threads
         )
-        if goes_on and self.signal.finished.done():
-            self.signal.renew_grace()
+        if goes_on and self.state.finished.done():
+            self.state.renew_grace()
 
     async def _leave(self, why: str, left_by: int | None, shield: Shield) -> None:
-        steps = CloseSteps(self._engine, self.signal, shield, self._drain_steps, self.reporter)
+        steps = CloseSteps(self._engine, self.state, shield, self._drain_steps, self.reporter)
         write_report = partial(self.write_report, leaving=True)
         failure: BaseException | None = None
         for phase, step in (
@@ -281,12 +281,12 @@ class ShutdownCoordinator:
                 ", ".join(sorted(hung)),
             )
             return
-        await close_steps.deregister(self._engine, self.signal)
+        await close_steps.deregister(self._engine, self.state)
 
     async def _end(self) -> None:
         """Stop the server, restore the signal handlers, and end an owned process that hangs."""
         role = self.process.role
-        draining = self.signal.draining
+        draining = self.state.draining
         if self.app_phase is not AppPhase.HUNG:
             self.app_phase = AppPhase.CLOSED
         try:
@@ -324,7 +324,7 @@ class ShutdownCoordinator:
 
     def scope_left(self, scope: ActiveScope) -> None:
         """Count a scope that has ended. May be called from any thread."""
-        if self.signal.draining:
+        if self.state.draining:
             self.reporter.scope_left(scope)
             self._drain_steps.wake_threadsafe()
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.errors import StoreError
 from outlast.execution.release import release_if_idle
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.state import EndReason
 from outlast.shutdown.forecast import completion_probability
-from outlast.shutdown.remaining import executing_steps, remaining_work
+from outlast.shutdown.remaining_work import executing_steps, remaining_work
 from outlast.shutdown.report_builder import ReportBuilder
 from outlast.store.commands import Drain, Refused
 
@@ -64,9 +64,9 @@ def _switching_quickly() -> Iterator[None]:
 class DrainSteps:
     """Stop the work of one engine, layer by layer."""
 
-    def __init__(self, engine: Engine, signal: ShutdownSignal, reporter: ReportBuilder) -> None:
+    def __init__(self, engine: Engine, state: ShutdownState, reporter: ReportBuilder) -> None:
         self._engine = engine
-        self._signal = signal
+        self._state = state
         self._reporter = reporter
         self._coordinated = asyncio.Event()
         self._changed = asyncio.Event()
@@ -79,12 +79,12 @@ class DrainSteps:
 
         It may block or fail: the other layers do not wait for it.
         """
-        engine, signal = self._engine, self._signal
-        command = Drain(engine.worker.id, signal.reason, engine.in_flight.begin_drain())
+        engine, state = self._engine, self._state
+        command = Drain(engine.worker.id, state.reason, engine.in_flight.begin_drain())
         try:
             with _switching_quickly():
                 outcome = engine.writer.execute_urgent(
-                    command, timeout=max(0.01, signal.seconds_left)
+                    command, timeout=max(0.01, state.seconds_left)
                 )
         except (StoreError, Empty) as error:
             why = str(error) or "no answer"
@@ -99,8 +99,8 @@ class DrainSteps:
             self._reporter.layer_ended("coordinate")
             if not isinstance(outcome, Refused):
                 self._reporter.note_not_started(len(outcome))
-        fields = {"event": "draining", "worker": command.worker, "reason": signal.reason}
-        log.info("draining: %s", signal.reason, extra=fields)
+        fields = {"event": "draining", "worker": command.worker, "reason": state.reason}
+        log.info("draining: %s", state.reason, extra=fields)
         self._end_coordination()
 
     def skip_coordination(self, error: RuntimeError) -> None:
@@ -137,7 +137,7 @@ class DrainSteps:
         # Wake the callers that wait for something to claim.
         engine.notifier.notify()
         for _, body in executing_steps(engine):
-            body.tell(self._signal.reason)
+            body.tell(self._state.reason)
         engine.background.track_task(engine.loop.create_task(self._learn_durations()))
         # Release idle runs first: everything their next worker needs is recorded.
         executions = list(engine.in_flight.executions.values())
@@ -161,11 +161,11 @@ class DrainSteps:
         for execution in list(self._engine.in_flight.executions.values()):
             if any(execution.steps.tasks.values()):
                 execution.steps.interrupt()
-            execution.stop(EndReason.released(f"drain: {self._signal.reason}"))
+            execution.stop(EndReason.released(f"drain: {self._state.reason}"))
 
     def release(self, execution: RunExecution) -> None:
         """Release a run if it is idle."""
-        release_if_idle(execution, self._signal.reason)
+        release_if_idle(execution, self._state.reason)
 
     # -- waiting
 
@@ -194,7 +194,7 @@ class DrainSteps:
         """Wait until nothing is in flight, or only `reserve` seconds of the grace are left."""
         loop = self._engine.loop
         forecast_at = -math.inf
-        while not self.is_done and (left := self._signal.seconds_until(reserve)) > 0:
+        while not self.is_done and (left := self._state.seconds_until(reserve)) > 0:
             self._changed.clear()
             # Not at every change: there may be a thousand steps, and as many changes.
             if loop.time() >= forecast_at:
@@ -230,7 +230,7 @@ class DrainSteps:
 
     def _checkpoint(self, execution: RunExecution, body: StepExecution, why: str) -> None:
         execution.steps.interrupt()
-        body.leave(f"drain: {self._signal.reason}; {why}")
+        body.leave(f"drain: {self._state.reason}; {why}")
 
     async def _learn_durations(self) -> None:
         """Read the recorded durations of the steps in flight.

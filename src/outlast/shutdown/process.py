@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from outlast.settings.checks import exit_seconds
 from outlast.shutdown.exit_timer import ExitTimer
-from outlast.shutdown.signals import SignalReceiver
+from outlast.shutdown.signal_handlers import SignalReceiver
 from outlast.shutdown.watchdog import WatchdogProcess
 
 TRY_AGAIN = 75

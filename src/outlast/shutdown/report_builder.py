@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from outlast.codec.cost import NOTHING, UNITS_MAX
 from outlast.engine.active_scopes import ActiveScope
 from outlast.errors import StoreError
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.state import OutcomeKind, RunOutcome
 from outlast.settings.checks import EXIT_SECONDS
-from outlast.shutdown.remaining import executing_steps, remaining_work
+from outlast.shutdown.remaining_work import executing_steps, remaining_work
 from outlast.shutdown.report import CleanupResult, DrainReport
 from outlast.store.commands import StoreDrainReport
 
@@ -32,10 +32,10 @@ CUT_WITH_THE_PROCESS = ("unit", "each", "map", "agent")
 class ReportBuilder:
     """Build the report of one drain."""
 
-    def __init__(self, engine: Engine, signal: ShutdownSignal) -> None:
+    def __init__(self, engine: Engine, state: ShutdownState) -> None:
         self.report = DrainReport("")
         self._engine = engine
-        self._signal = signal
+        self._state = state
         self._cost = NOTHING
         self._is_logged = False
 
@@ -45,9 +45,9 @@ class ReportBuilder:
 
         May be called from any thread.
         """
-        if not self._signal.draining:
+        if not self._state.draining:
             return 0.0
-        return self._signal.seconds if self.report.seconds is None else self.report.seconds
+        return self._state.seconds if self.report.seconds is None else self.report.seconds
 
     # -- counting
 
@@ -83,7 +83,7 @@ class ReportBuilder:
 
     def scope_left(self, scope: ActiveScope) -> None:
         """Count a batch that has ended before the drain was over."""
-        if scope.kind in ("each", "map") and not self._signal.finished.done():
+        if scope.kind in ("each", "map") and not self._state.finished.done():
             self.report.completed += 1
 
     def note_not_started(self, count: int) -> None:
@@ -100,7 +100,7 @@ class ReportBuilder:
 
     def layer_ended(self, layer: str) -> None:
         """Note the time at which a layer of the drain ended."""
-        self.report.layers[layer] = self._signal.seconds
+        self.report.layers[layer] = self._state.seconds
 
     # -- the end of the drain
 
@@ -108,7 +108,7 @@ class ReportBuilder:
         """Note what still executes at the end of the drain."""
         engine, report = self._engine, self.report
         report.worker = engine.worker.id
-        report.reason = self._signal.reason
+        report.reason = self._state.reason
         report.host = socket.gethostname()
         report.pid = os.getpid()
         report.left = list(remaining_work(engine))
@@ -121,7 +121,7 @@ class ReportBuilder:
             "committed": engine.services.totals.committed,
             "rolled_back": engine.services.totals.rolled_back,
         }
-        report.seconds = self._signal.seconds
+        report.seconds = self._state.seconds
         report.began = datetime.fromtimestamp(engine.store.now() - report.seconds, UTC)
 
     async def close(self, *, leaving: bool) -> None:
@@ -137,7 +137,7 @@ class ReportBuilder:
         report.left = [
             one for one in report.left if one.what in CUT_WITH_THE_PROCESS or one.id in still
         ]
-        if leaving and self._signal.ends_process:
+        if leaving and self._state.ends_process:
             self.layer_ended("exit")
             report.seconds = report.layers["exit"]
         await self.store()
@@ -156,7 +156,7 @@ class ReportBuilder:
         """Store the report as it is now. Log a warning if the store does not take it."""
         report = self.report
         try:
-            async with asyncio.timeout(max(0.1, self._signal.seconds_left - 2 * EXIT_SECONDS)):
+            async with asyncio.timeout(max(0.1, self._state.seconds_left - 2 * EXIT_SECONDS)):
                 command = StoreDrainReport(report.worker, report.text())
                 await self._engine.writer.execute(command)
         except (StoreError, TimeoutError) as error:

@@ -18,7 +18,7 @@ from outlast.api.options import AppOptions
 from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
 from outlast.api.workflow import Call
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.store.protocol import Store
 from outlast.testing.clock import VirtualClock, VirtualLoop

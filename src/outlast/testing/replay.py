@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.api.run import Run
 from outlast.api.workflow import Call
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.errors import Diverged
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.source_lines import shown, users_line

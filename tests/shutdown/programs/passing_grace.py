@@ -23,8 +23,8 @@ LOOK_SECONDS = 0.05
 
 def install(file: str) -> None:
     """Give the drain and the deadline of this process a clock that is ahead by the seconds in this file."""
-    from outlast.execution import shutdown_signal
-    from outlast.shutdown import exit_timer, remaining
+    from outlast.execution import shutdown_state
+    from outlast.shutdown import exit_timer, remaining_work
 
     def monotonic() -> float:
         try:
@@ -33,7 +33,7 @@ def install(file: str) -> None:
             return time.monotonic()
 
     clock = SimpleNamespace(monotonic=monotonic)
-    remaining.time = exit_timer.time = shutdown_signal.time = clock
+    remaining_work.time = exit_timer.time = shutdown_state.time = clock
     exit_timer._WAIT_SECONDS_MAX = LOOK_SECONDS
 
 

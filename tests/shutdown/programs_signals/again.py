@@ -8,7 +8,7 @@ import time
 
 from said import say
 
-from outlast.shutdown.signals import SignalReceiver
+from outlast.shutdown.signal_handlers import SignalReceiver
 
 where, by = sys.argv[1:]
 told = threading.Event()

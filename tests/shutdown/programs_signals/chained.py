@@ -9,7 +9,7 @@ import time
 
 from said import begin, say
 
-from outlast.shutdown.signals import SignalReceiver
+from outlast.shutdown.signal_handlers import SignalReceiver
 
 who = sys.argv[1]
 signals = SignalReceiver(begin)

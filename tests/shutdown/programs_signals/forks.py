@@ -11,7 +11,7 @@ import time
 
 from said import begin, say
 
-from outlast.shutdown.signals import SignalReceiver
+from outlast.shutdown.signal_handlers import SignalReceiver
 from outlast.shutdown.watchdog import WatchdogProcess
 
 

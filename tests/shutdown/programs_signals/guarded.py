@@ -11,7 +11,7 @@ from pathlib import Path
 
 from said import begin, say
 
-from outlast.shutdown.signals import SignalReceiver
+from outlast.shutdown.signal_handlers import SignalReceiver
 from outlast.shutdown.watchdog import WatchdogProcess
 
 how = sys.argv[1]

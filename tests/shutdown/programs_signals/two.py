@@ -7,7 +7,7 @@ import time
 
 from said import say
 
-from outlast.shutdown.signals import SignalReceiver
+from outlast.shutdown.signal_handlers import SignalReceiver
 
 order = sys.argv[1]
 write, read = socket.socketpair()

@@ -19,7 +19,7 @@ from uuid import uuid4
 import psycopg
 
 from outlast.errors import StoreUnavailable
-from outlast.store import fork
+from outlast.store import fork_guard
 from outlast.store.commands import (
     LOUD,
     LOUD_AT_HOME,
@@ -141,7 +141,7 @@ class PostgresStore(Reads):
                 raise at_opening(error, self.address) from error
             raise
         self._opened = True
-        fork.watch(self)
+        fork_guard.watch(self)
 
     def _unmigrated(self) -> str:
         name = self.address.schema

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
-from outlast.store import fork
+from outlast.store import fork_guard
 from outlast.store.commands import LOUD, LOUD_AT_HOME, Claim, Command, Prune, Record, Sweep
 from outlast.store.deadline import acquired, time_left, until
 from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is
@@ -107,7 +107,7 @@ class RedisStore(Reads):
             if isinstance(error, StoreError) and (wrong := wrong_address(error)) is not None:
                 raise wrong from error
             raise
-        fork.watch(self)
+        fork_guard.watch(self)
 
     def versions(self) -> tuple[int, int]:
         line = RedisConnection(self._address, self.call_timeout)

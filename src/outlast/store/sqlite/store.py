@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreUnavailable
-from outlast.store import file_trust, fork
+from outlast.store import file_trust, fork_guard
 from outlast.store.commands import LOUD, LOUD_AT_HOME, Command, Drain
 from outlast.store.deadline import CALL_SECONDS
 from outlast.store.paths import making
@@ -113,7 +113,7 @@ class SQLiteStore(Reads):
                 raise translate(error, self.place, committing=False) from error
             raise
         self._opened = True
-        fork.watch(self)
+        fork_guard.watch(self)
 
     def _open_memory(self) -> None:
         self._liveness: Liveness | LocalLiveness = LocalLiveness()

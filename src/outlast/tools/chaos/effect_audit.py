@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from outlast.execution.effect_log import UNDO, EffectLog
+from outlast.execution.effects_from_journal import UNDO, EffectLog
 from outlast.store.rows import Entry
 
 

@@ -5,7 +5,7 @@ The fold is pure and takes one entry at a time, so no page needs to stay in memo
 
 from __future__ import annotations
 
-from outlast.execution.effect_log import ENDS_OF_LIVES
+from outlast.execution.effects_from_journal import ENDS_OF_LIVES
 from outlast.store.rows import ENDED, Entry, RunRow
 from outlast.store.tolerant_rows import DAMAGE
 from outlast.tools.chaos.effect_audit import EffectAudit

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from outlast.execution.effect_log import ENDS_OF_LIVES, EffectLog
+from outlast.execution.effects_from_journal import ENDS_OF_LIVES, EffectLog
 from outlast.store.rows import Entry
 
 VOIDING = ENDS_OF_LIVES | {"failure", "undoing", "retry", "resume", "decision"}

@@ -23,7 +23,7 @@ PATIENCE_SECONDS_MIN = 0.05
 """Minimum seconds that closing waits for work that does not end."""
 
 
-class ShutdownSignal:
+class ShutdownState:
     """The state of one app's shutdown, as running work sees it.
 
     Any thread may read it. Only the shutdown coordinator writes it.

@@ -28,7 +28,7 @@ class Read(Protocol):
 
 
 @dataclass(slots=True)
-class RunStore:
+class StoreAccess:
     """The store, as executions use it."""
 
     backend: Store

@@ -8,7 +8,7 @@ from outlast.errors import DuplicateName
 from outlast.execution.definitions import WorkflowDefinition
 
 
-class WorkflowRegistry(Mapping[str, WorkflowDefinition]):
+class KnownWorkflows(Mapping[str, WorkflowDefinition]):
     """The registered workflows by name."""
 
     def __init__(self) -> None:

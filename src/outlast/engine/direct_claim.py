@@ -7,10 +7,10 @@ import logging
 import secrets
 
 from outlast.engine.acquirer import WorkAcquirer
-from outlast.engine.in_flight import InFlight
+from outlast.engine.dead_worker_sweeper import Sweeper
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.isolation import Isolation
 from outlast.engine.store_client import StoreClient
-from outlast.engine.sweeper import Sweeper
 from outlast.execution.services import log_fields
 from outlast.store.commands import Claim
 from outlast.store.rows import RunRow
@@ -21,7 +21,7 @@ NOTICE_AFTER_SECONDS = 2.0
 """How long a program waits for a run that another worker holds before it logs that."""
 
 
-class ClaimById:
+class DirectClaim:
     """Claim runs that a caller here requested by their ids."""
 
     def __init__(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from outlast.engine.hooks import Hooks
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient
 from outlast.settings import Settings

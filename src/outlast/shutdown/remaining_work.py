@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from outlast.engine.in_flight import HeldState
+from outlast.engine.in_flight_registry import HeldState
 from outlast.shutdown.report import Remaining
 
 if TYPE_CHECKING:

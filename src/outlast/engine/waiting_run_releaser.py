@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from outlast.engine.claimers import Claimers
-from outlast.engine.in_flight import InFlight
+from outlast.engine.in_flight_registry import InFlight
 from outlast.execution.release import what_it_waits_for
-from outlast.execution.shutdown_signal import ShutdownSignal
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.state import EndReason
 from outlast.store.protocol import Store
 
 
-class IdleReleaser:
+class WaitingRunReleaser:
     """Check for idle runs every `linger` seconds while the worker executes runs."""
 
     def __init__(
@@ -20,7 +20,7 @@ class IdleReleaser:
         in_flight: InFlight,
         claimers: Claimers,
         store: Store,
-        shutdown: ShutdownSignal,
+        shutdown: ShutdownState,
         linger: float,
     ) -> None:
         self._in_flight = in_flight

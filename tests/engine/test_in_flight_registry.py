@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from outlast import Outlast, step, workflow
-from outlast.engine.in_flight import HeldState, InFlight
+from outlast.engine.in_flight_registry import HeldState, InFlight
 from outlast.engine.isolation import Isolation
 from outlast.store.commands import Claim, Settle
 from outlast.store.rows import RunRow
