@@ -422,10 +422,10 @@ def test_where_the_default_store_is_there_too_it_must_be_said_which(setenv, tmp_
     (tmp_path / "outlast.db").touch()
     setenv(DATABASE_URL="postgresql://u:s3cr3t@h/shop")
     with pytest.raises(
-        SettingsError, match=r"two stores could be meant: outlast.db.*OUTLAST_STORE"
+        SettingsError, match=r"two stores are possible: outlast.db.*OUTLAST_STORE"
     ) as raised:
         opened()
-    assert "postgresql://u:***@h/shop by DATABASE_URL" in str(raised.value)
+    assert "postgresql://u:***@h/shop from DATABASE_URL" in str(raised.value)
     assert "s3cr3t" not in str(raised.value)
     opened("memory:")
     setenv(OUTLAST_STORE="sqlite:///named.db")

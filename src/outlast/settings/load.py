@@ -72,8 +72,8 @@ class Loaded(NamedTuple):
         origin = self.origins["store"]
         if origin.kind is Kind.FOREIGN:
             log.warning(
-                "the store is %s, by %s, since none is named for Outlast: set OUTLAST_STORE to "
-                "choose",
+                "Using the store %s from %s, because no setting of Outlast names one. Set "
+                "OUTLAST_STORE to choose another.",
                 masked(self.settings.store),
                 origin,
             )

@@ -45,8 +45,8 @@ def store_of(environ: Mapping[str, str]) -> RawValue | None:
             continue
         if OURS.exists() and not _is_ours(address):
             raise SettingsError(
-                f"two stores could be meant: {OURS} in this folder, and {masked(address)} by "
-                f"{name}. Say which: "
+                f"two stores are possible: {OURS} in this folder, and {masked(address)} from "
+                f"{name}. Choose one: set "
                 f"OUTLAST_STORE=sqlite:///{OURS}, or OUTLAST_STORE with the other address."
             )
         return RawValue(address, Origin(Kind.FOREIGN, name))
