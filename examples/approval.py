@@ -1,11 +1,11 @@
-"""An agent with tools that asks a person before it spends money: it waits for the answer for days if need be, in any number of lives.
+"""Ask a person before an agent spends money, and wait for the answer for days.
 
-python examples/approval.py                        # it looks for flights, and asks
-outlast runs --waiting-for approval                # from another terminal, also while the agent is dead
-outlast send trip-1 approval true                  # or false: then it looks for something cheaper
+python examples/approval.py                # searches for flights, then asks
+outlast runs --waiting-for approval        # from another terminal, even while the agent is dead
+outlast send trip-1 approval true          # or false: then it searches for something cheaper
 
-Installs: outlast. Kill it while it thinks, while it waits, or in the moment of the booking (kill -9, or Ctrl-C), and start it again. What the
-model has said is not asked again, what the person has said is not forgotten, and there is one line in bookings.txt.
+Installs: outlast. Kill it while it thinks, waits or books (kill -9 or Ctrl-C), then start it again.
+Recorded answers of the model and the person are kept, and bookings.txt has one line.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from pathlib import Path
 
 from outlast import KEY, Happened, current, effect, receive, run, step, workflow
 
-BOOKINGS = Path("bookings.txt")  # the travel agency: it outlives this process, and can be asked
+BOOKINGS = Path("bookings.txt")  # stands for the travel agency, which can be asked
 WEEK = 7 * 24 * 3600.0
 
 
 @dataclass
 class Action:
-    """What the model wants: a tool and what to call it with, or its answer."""
+    """Hold the model's decision: a tool and its argument, or the final answer."""
 
     tool: str
     words: str
@@ -29,8 +29,8 @@ class Action:
 
 @step(retries=3)
 async def think(history: list[str]) -> Action:
-    """The model. A real one gets the same: what was asked, and what the tools have said since."""
-    print("thinks, knowing", len(history), flush=True)
+    """Ask the model. A real one also receives the task and the results of the tools so far."""
+    print("thinks, turn", len(history), flush=True)
     await asyncio.sleep(0.3)
     *_, last = history
     if last.startswith("booked"):
@@ -52,7 +52,7 @@ async def book(offer: str, *, key: str = KEY) -> str:
     with BOOKINGS.open("a") as bookings:
         bookings.write(f"{key} {offer}\n")
     print("books", offer, flush=True)
-    await asyncio.sleep(0.5)  # it is booked, and its answer is not here yet: a good moment to die
+    await asyncio.sleep(0.5)  # booked, but not confirmed yet: a good moment to crash
     return f"booked: {offer}"
 
 
@@ -65,7 +65,7 @@ async def is_booked(offer: str, *, key: str = KEY) -> Happened[str] | None:
 
 @step(retries=3)
 async def ask(offer: str) -> None:
-    """A message to a person; here they read the terminal."""
+    """Send a message to a person, who reads the terminal in this example."""
     print(f"asks: {offer}? outlast send {current().id} approval true", flush=True)
 
 

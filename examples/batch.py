@@ -1,10 +1,11 @@
-"""A batch of 1,000 records, without a workflow: two loops. Kill it anywhere, start it again: it goes on with what is not done.
+"""Process 1,000 records in two loops, without a workflow, and resume after a crash.
 
-python examples/batch.py        # kill -9 it, or Ctrl-C; then the same command again
-outlast show invoices           # how many of how many are done
+python examples/batch.py        # kill -9 it or press Ctrl-C, then run the same command again
+outlast show invoices           # shows how many are done
 
-Installs: outlast. `map` has several in hand at once and keeps what they return; `each` goes one by one. A death repeats what was under
-way, at most eight prices or one invoice: hence an invoice is a file with its order's name, which written again is the same file.
+Installs: outlast. `map` processes several records at once and keeps the results. `each` processes
+them one by one. A crash repeats what was in flight: at most eight prices or one invoice. So each
+invoice is a file named after its order, and writing it again produces the same file.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ AT_ONCE = 8
 
 
 async def price(order: str) -> int:
-    """In cents, from a service that takes its time."""
+    """Return the price in cents, from a slow service."""
     print("price", order, flush=True)
     await asyncio.sleep(0.02)
     return 100 + int(order.removeprefix("order-")) % 900

@@ -1,12 +1,13 @@
-"""A chat agent that remembers its user and their conversation, over restarts and between replicas.
+"""Run a chat agent that remembers its user across restarts and replicas.
 
-python examples/chat.py serve &                        # a replica: start as many as you like, kill any of them
+python examples/chat.py serve &                        # a replica: start several, kill any of them
 python examples/chat.py say ada "my name is Ada"
-python examples/chat.py say ada "what is my name?"     # whichever replica answers
+python examples/chat.py say ada "what is my name?"     # any replica answers
 outlast sessions chat:ada
 
-Installs: outlast. Each message is a run. What is kept of the conversation is a session: a replica that is killed in the middle of an answer (kill -9,
-or SIGTERM) is followed by another, which goes on from the words that had come, with the same history before it, and no turn is there twice.
+Installs: outlast. Each message is a run, and the conversation is a session. If a replica is killed
+in the middle of an answer (kill -9 or SIGTERM), another one continues from the words received so
+far, with the same history. No turn is recorded twice.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from outlast import Outlast, resume_stream, session, step, workflow
 
-MONTH = 30 * 86_400.0  # seconds that a conversation is kept after the last word
+MONTH = 30 * 86_400.0  # seconds that a conversation is kept after its last use
 
 
 @dataclass
@@ -27,16 +28,14 @@ class Turn:
 
 
 async def model(so_far: str, prompt: str, name: str | None) -> AsyncIterator[str]:
-    """Answers word by word, and goes on from a text. A real one gets the same: the last turns, and what is known of the user."""
+    """Answer word by word, continuing from a text. A real model takes the same arguments."""
     first, last = prompt.splitlines()[0], prompt.splitlines()[-1]
     if "my name?" in last:
-        answer = (
-            f"As far as I can remember your name is {name}." if name else "You have not told me."
-        )
+        answer = f"As far as I remember, your name is {name}." if name else "You have not told me."
     elif "say first?" in last:
         answer = f"The first thing you said was: {first.removeprefix('user: ')}"
     else:
-        answer = f"Hello {name or 'stranger'}, I have {len(prompt.splitlines())} turns in mind."
+        answer = f"Hello {name or 'stranger'}, this is turn {len(prompt.splitlines())}."
     for word in answer.split()[len(so_far.split()) :]:
         await asyncio.sleep(0.15)
         yield f"{word} "
@@ -47,7 +46,7 @@ async def think(history: list[Turn], name: str | None) -> str:
     print(f"{os.getpid()} thinks about: {history[-1].text}", flush=True)
     prompt = "\n".join(f"{turn.who}: {turn.text}" for turn in history)
     async with resume_stream(model, prompt, name, by="prefill", stall=10) as answer:
-        async for word in answer:  # also a place to send it on to a browser
+        async for word in answer:  # forward it to a browser here
             print(f"{os.getpid()} says: {word}", flush=True)
     return answer.text.strip()
 
@@ -70,7 +69,7 @@ async def serve() -> None:
 
 
 async def say(user: str, said: str, message_id: str | None = None) -> None:
-    """A web server would do the same, with the message's own id: then a request that is repeated is answered once."""
+    """Submit a message. With the message's own id, a repeated request gets the same answer."""
     async with Outlast() as app:
         run = await app.submit(answer(user, said), id=message_id)
         print(await run.result(timeout=60))

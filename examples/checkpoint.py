@@ -1,9 +1,10 @@
-"""A plain script that goes on where it was killed: no workflow, no steps, just a checkpoint.
+"""Resume a plain script with a checkpoint, without a workflow or steps.
 
-python examples/checkpoint.py       # kill -9 it, or Ctrl-C; then the same command again
+python examples/checkpoint.py       # kill -9 it or press Ctrl-C, then run the same command again
 outlast sessions import-2026 --checkpoints
 
-Installs: outlast. At most the page under way is fetched again. An async program says `async with`, and `await` before each call.
+Installs: outlast. At most the page in flight is fetched again. In an async program, use
+`async with` and await each call.
 """
 
 import time
@@ -15,7 +16,7 @@ PAGES = 40
 
 def fetch(page: int) -> int:
     print(f"page {page}", flush=True)
-    time.sleep(0.05)  # whatever takes long
+    time.sleep(0.05)  # anything slow
     return page * page
 
 
@@ -25,11 +26,11 @@ def main() -> None:
         total = task.get("total", 0, type=int)
         for page in range(task.get("next", 0, type=int), PAGES):
             total += fetch(page)
-            task.save(next=page + 1, total=total)  # both or none, durable when it returns
-        if not task.done("told"):
-            print("tell somebody", flush=True)
-            task.mark("told")
-        print(f"{total} of {PAGES} pages")
+            task.save(next=page + 1, total=total)  # atomic, and durable when it returns
+        if not task.done("notified"):
+            print("notify the team", flush=True)
+            task.mark("notified")
+        print(f"total {total} from {PAGES} pages")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""A plain queue: payloads put by one process, handled by others. No workflow; an item is acked once, tried again, or ends as a dead letter.
+"""Consume a plain queue without a workflow: one process puts payloads, others handle them.
 
-python examples/consumer.py put 20          # 20 mails into the queue; the same again changes nothing
-python examples/consumer.py &               # a consumer: start as many as you like, kill any of them
+python examples/consumer.py put 20     # puts 20 emails; running it again changes nothing
+python examples/consumer.py &          # a consumer: start several, kill any of them
 outlast queues
-outlast runs --status dead                  # what has failed three times: mail-13 has no address
+outlast runs --status dead             # what has failed three times: mail-13 has no address
 
-Installs: outlast. An item is handed out at least once: a handler that is killed before its ack is called again. So the mail server (outbox.txt here)
-is given the item's id, and takes a mail under one id once. SIGTERM lets the handlers under way end and acks their items; kill -9 does not.
+Installs: outlast. An item is delivered at least once: if a handler is killed before its ack, the
+item is delivered again. So the mail server (outbox.txt here) receives the item's id and accepts one
+email per id. On SIGTERM, handlers in flight finish and their items are acked; after kill -9 they
+are not.
 """
 
 import asyncio
@@ -16,16 +18,16 @@ from pathlib import Path
 
 from outlast import Item, Outlast
 
-OUTBOX = Path("outbox.txt")  # the mail server: it outlives the consumers
+OUTBOX = Path("outbox.txt")  # stands for the mail server
 AT_ONCE = 4
 
 
 class NoSuchAddress(Exception):
-    """The mail cannot be sent, now or later."""
+    """The email can never be delivered."""
 
 
 def deliver(id: str, to: str) -> None:
-    """Under one id once, as mail servers with idempotency keys do."""
+    """Deliver once per id, as a mail server with idempotency keys does."""
     with OUTBOX.open("a+") as outbox:
         outbox.seek(0)
         if f"{id} " not in outbox.read():
@@ -36,14 +38,13 @@ async def send(item: Item) -> None:
     print(os.getpid(), "handles", item.id, "attempt", item.attempts, flush=True)
     await asyncio.sleep(0.1)
     if not item.payload["to"]:
-        raise NoSuchAddress(
-            item.id
-        )  # nacks it: again after a while, longer each time; at last a dead letter
+        # Nacks the item. It is retried with growing delays, then becomes a dead letter.
+        raise NoSuchAddress(item.id)
     if item.payload["to"].startswith("busy") and item.attempts == 1:
         await item.nack(delay=0.5, reason="the mailbox is busy")  # not now
         return
     deliver(item.id, item.payload["to"])
-    await asyncio.sleep(0.1)  # sent, and not yet acked: a good moment to die
+    await asyncio.sleep(0.1)  # sent, but not acked yet: a good moment to crash
 
 
 def address(number: int) -> str:
@@ -53,10 +54,11 @@ def address(number: int) -> str:
 
 
 async def put(count: int) -> None:
-    async with Outlast(max_attempts=3) as app:  # recorded with each item
+    async with Outlast(max_attempts=3) as app:  # stored with each item
         numbers = range(1, count + 1)
-        mails, ids = [{"to": address(n)} for n in numbers], [f"mail-{n}" for n in numbers]
-        # One commit; an id that is there already is the same item.
+        mails = [{"to": address(n)} for n in numbers]
+        ids = [f"mail-{n}" for n in numbers]
+        # One commit. An id that exists already is the same item.
         await app.queue("mails").put_many(mails, ids=ids)
         print(await app.queue("mails").size(), "waiting")
 
@@ -64,7 +66,7 @@ async def put(count: int) -> None:
 async def consume() -> None:
     async with Outlast() as app:
         print(os.getpid(), "consumes", flush=True)
-        # Until SIGTERM. What returns is acked, what raises is nacked.
+        # Runs until SIGTERM. An item is acked if its handler returns, and nacked if it raises.
         await app.queue("mails").consume(send, concurrency=AT_ONCE)
 
 

@@ -1,14 +1,15 @@
-"""A fleet of workers on Postgres: some processes submit, others work, on any number of machines. They meet in the store and nowhere else.
+"""Run a fleet of workers on Postgres: some processes submit, others execute.
 
 pip install 'outlast[postgres]'
 export OUTLAST_STORE=postgresql://user:password@host/database
-outlast worker examples/fleet.py --concurrency 4 &             # one
-outlast worker examples/fleet.py --concurrency 4 &             # two; on another machine, if you like
-python examples/fleet.py 20                                    # submits 20 reports and waits for them
-outlast workers                                                # who is there
+outlast worker examples/fleet.py --concurrency 4 &      # the first worker
+outlast worker examples/fleet.py --concurrency 4 &      # the second, on any machine
+python examples/fleet.py 20                             # submits 20 reports and waits for them
+outlast workers
 
-Kill -9 a worker: the other goes on with its reports, from their last recorded steps. For a rolling restart send SIGTERM to one, start
-another, and so on: nothing is done twice. Start the submitter as often as you like: the same ids are the same reports.
+Kill -9 a worker, and the other one continues its reports from their last recorded steps. For a
+rolling restart, send SIGTERM to one worker, start another, and so on: no step runs twice. You can
+start the submitter again at any time, because the same ids are the same reports.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from outlast import KEY, Happened, Outlast, effect, step, workflow
 
-MAILS = Path("mails.txt")  # the mail server: it outlives the workers, and can be asked
+MAILS = Path("mails.txt")  # stands for the mail server, which can be asked
 
 
 def say(*words: object) -> None:
@@ -44,7 +45,7 @@ async def mail(report: str, *, key: str = KEY) -> str:
     with MAILS.open("a") as mails:
         mails.write(f"{key} {report}\n")
     say("mails", report)
-    await asyncio.sleep(0.2)  # it is sent, and nobody has recorded it yet
+    await asyncio.sleep(0.2)  # sent, but not recorded yet
     return f"sent: {report}"
 
 
@@ -61,9 +62,8 @@ async def report(city: str) -> str:
 async def main(count: int) -> None:
     ids = [f"city-{number}" for number in range(1, count + 1)]
     async with Outlast() as app:
-        runs = await app.submit_many(
-            [report(id) for id in ids], ids=ids
-        )  # one commit: all of them or none
+        # One commit: all of them or none.
+        runs = await app.submit_many([report(id) for id in ids], ids=ids)
         print("submitted", len(runs), flush=True)
         for run in runs:
             print(await run.result(), flush=True)

@@ -1,12 +1,14 @@
-"""A small streaming model server, as a process of its own: server-sent events over HTTP, a token each.
+"""Serve a small streaming model: server-sent events over HTTP, one token per event.
 
-python examples/model_server.py 8765           # and, if you like, how many seconds it takes for a token
+python examples/model_server.py 8765           # optional second argument: seconds per token
 
-    POST /generate  {"prompt": ..., "prefill": ""}     goes on from a text
-    POST /answers   {"prompt": ..., "cursor": null}    goes on from the id of an event, if it still has the answer
+    POST /generate  {"prompt": ..., "prefill": ""}     continues from a text
+    POST /answers   {"prompt": ..., "cursor": null}    continues after an event's id, if it still
+                                                       has the answer
 
-Like a model it answers otherwise each time: every answer has a voice of its own, which its words carry. Like a server it forgets its
-answers when it dies. It goes slowly, so that there is time to kill it: kill -9 it, or whoever listens.
+Like a model, it answers differently each time: every answer has its own prefix, which each word
+carries. Like a server, it forgets its answers when it dies. It is slow, so that you have time to
+kill -9 it or its client.
 """
 
 import json
@@ -16,10 +18,10 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TOKENS = 120
-SECONDS_A_TOKEN = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
+SECONDS_PER_TOKEN = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
 
-voices: dict[str, str] = {}
-"""The answers that this process has begun: their voice by their id."""
+prefixes: dict[str, str] = {}
+"""The prefix of each answer that this process has started, by the answer's id."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -30,25 +32,23 @@ class Handler(BaseHTTPRequestHandler):
         print(json.dumps({"path": self.path, **asked}), flush=True)
         if self.path == "/generate":
             words = asked["prefill"].split()
-            answer, voice, first = (
-                "",
-                words[0].split("-")[0] if words else secrets.token_hex(2),
-                len(words),
-            )
+            answer = ""
+            prefix = words[0].split("-")[0] if words else secrets.token_hex(2)
+            first = len(words)
         else:
             answer, _, last = (asked["cursor"] or f"{secrets.token_hex(4)}:-1").partition(":")
-            voice = voices.get(answer, "") if asked["cursor"] else secrets.token_hex(2)
-            if not voice:
-                self.send_error(404, "no such answer: this server has not begun it")
+            prefix = prefixes.get(answer, "") if asked["cursor"] else secrets.token_hex(2)
+            if not prefix:
+                self.send_error(404, "no such answer: this server did not start it")
                 return
-            voices[answer], first = voice, int(last) + 1
+            prefixes[answer], first = prefix, int(last) + 1
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for number in range(first, TOKENS):
-            time.sleep(SECONDS_A_TOKEN)
-            self.event({"token": f"{voice}-{number} ", "cursor": f"{answer}:{number}"})
+            time.sleep(SECONDS_PER_TOKEN)
+            self.event({"token": f"{prefix}-{number} ", "cursor": f"{answer}:{number}"})
         self.event({"done": True})
         self.wfile.write(b"0\r\n\r\n")
 
@@ -64,7 +64,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """Whoever listened is gone."""
+        """Ignore clients that have disconnected."""
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A durable program in fifteen lines. Kill it anywhere, start it again: it goes on from its last recorded step.
+"""Survive kill -9 with a durable program of fifteen lines.
 
-python examples/report.py       # after a few lines: kill -9 it, or Ctrl-C; then the same command again
+python examples/report.py       # kill -9 it or press Ctrl-C, then run the same command again
 outlast show report-1
 
-Installs: outlast. The run is kept in outlast.db under its id: once it is done, the same command prints its result at once. Take another
-id, or `rm -r outlast.db*`, to see it work again.
+Installs: outlast. The run is stored in outlast.db under its id. Once it is done, the same command
+prints its result at once. To run it again, use another id or `rm -r outlast.db*`.
 """
 
 import asyncio
@@ -25,4 +25,4 @@ async def report(parts: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(run(report(10), id="report-1"))  # kill -9 it, start it again
+    print(run(report(10), id="report-1"))  # kill -9 it, then start it again

@@ -1,11 +1,11 @@
-"""An agent that streams an answer from a model. Kill it in the middle, or the model's server: it goes on from what has arrived.
+"""Stream an answer from a model, and resume it after a crash of the agent or the model's server.
 
 pip install 'outlast[httpx]'
 python examples/model_server.py 8765 &
-python examples/stream.py prefill            # or cursor, or restart: what the model can do
+python examples/stream.py prefill            # or cursor, or restart: whatever the model supports
 outlast show answer-prefill
 
-Kill either with kill -9, or the agent with Ctrl-C, and start it again with the same command.
+Kill either process with kill -9, or the agent with Ctrl-C, then run the same command again.
 """
 
 import json
@@ -35,9 +35,8 @@ async def events(path: str, **question: object) -> AsyncGenerator[dict[str, str]
                 if event.get("done"):
                     return
                 yield event
-    raise ConnectionError(
-        "the answer was cut short"
-    )  # an end that the model did not announce is no end
+    # Without the model's "done" event, the answer is incomplete.
+    raise ConnectionError("the answer was cut short")
 
 
 async def prefill(so_far: str, prompt: str) -> AsyncIterator[str]:
@@ -67,14 +66,14 @@ def stream_of(prompt: str, by: str):
 
 
 def show(kind: str, text: str) -> None:
-    """What a browser would be sent: the text so far, once, and then what is new."""
+    """Print what a browser would receive: the text so far once, then each new token."""
     print(json.dumps({kind: text}), flush=True)
 
 
 @step(retries=100, backoff=0.2, backoff_max=2)
 async def answer(prompt: str, by: str) -> str:
     async with stream_of(prompt, by) as stream:
-        how = "starts clean" if stream.restarted else "goes on" if stream.resumed_from else "starts"
+        how = "starts clean" if stream.restarted else "resumes" if stream.resumed_from else "starts"
         print(how, file=sys.stderr, flush=True)
         show("set", stream.text)
         async for token in stream:

@@ -1,11 +1,13 @@
-"""A saga: a trip is booked at three companies, or at none. Kill it anywhere, start it again; nothing is booked twice.
+"""Book a trip at three companies or at none: a saga.
 
 python examples/trip.py Lisbon              # a flight, a hotel, a car
-python examples/trip.py Porto --no-car      # no car is left: the hotel and the flight are cancelled, newest first
+python examples/trip.py Porto --no-car      # no car left: cancels the hotel, then the flight
 outlast show trip-Porto
 
-Installs: outlast. Kill it with kill -9 or Ctrl-C. The companies are one file here, ledger.txt, with a line for everything that was done at one of them. Like the real ones it outlives
-this process, it does what it is told as often as it is told, and it can be asked.
+Installs: outlast. Kill it anywhere with kill -9 or Ctrl-C, then start it again: nothing is booked
+twice. One file, ledger.txt, stands for the companies, with a line for every booking and
+cancellation. Like real companies, it outlives this process, repeats a request as often as it is
+made, and can be asked.
 """
 
 import asyncio
@@ -15,11 +17,11 @@ from pathlib import Path
 from outlast import KEY, Happened, effect, run, workflow
 
 LEDGER = Path("ledger.txt")
-SLOW = 0.3  # seconds from a line in the ledger until its answer is here: a good moment to die
+SLOW = 0.3  # seconds from the ledger's entry to the company's answer: a good moment to crash
 
 
 class SoldOut(Exception):
-    """The company says no: nothing was booked."""
+    """The company has nothing left. Nothing was booked."""
 
 
 async def tell(line: str) -> None:
@@ -48,7 +50,7 @@ async def is_booked(what: str, city: str, *, key: str = KEY) -> Happened[str] | 
 
 @book.compensate
 async def cancel(_booking: str | None, what: str, effect_key: str) -> None:
-    if f"cancel {what} {effect_key}" not in ledger():  # it may be called again after a death
+    if f"cancel {what} {effect_key}" not in ledger():  # it may be called again after a crash
         await tell(f"cancel {what} {effect_key}")
 
 

@@ -39,8 +39,8 @@ def judge_batch(stage: Stage, lives: list[Life], again: int) -> None:
 
 def judge_checkpoint(stage: Stage, lives: list[Life], again: int) -> None:
     at_most(count(lives, "page"), 40, again)
-    assert count(lives, "tell") == {"tell somebody": 1}
-    assert lives[-1].lines[-1] == f"{sum(n * n for n in range(40))} of 40 pages"
+    assert count(lives, "notify") == {"notify the team": 1}
+    assert lives[-1].lines[-1] == f"total {sum(n * n for n in range(40))} from 40 pages"
 
 
 def judge_booked(stage: Stage, lives: list[Life], again: int) -> None:

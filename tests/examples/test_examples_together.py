@@ -68,8 +68,8 @@ def test_chat_resumes_its_answer_and_remembers_after_a_restart(stage, chat):
         (line,) = stage.said(stage.start("chat.py", "say", *words))
         return line
 
-    said = ["my name is Ada", "Hello Ada, I have 1 turns in mind.", "what is my name?"]
-    said.append("As far as I can remember your name is Ada.")
+    said = ["my name is Ada", "Hello Ada, this is turn 1.", "what is my name?"]
+    said.append("As far as I remember, your name is Ada.")
     assert ask("ada", said[0]) == said[1]
     asked = stage.start("chat.py", "say", "ada", said[2], "message-2")
     wait_until(

@@ -175,7 +175,7 @@ def check_agent_died(stage: Stage, before: str) -> None:
     else:
         assert len(begun) > 0
         assert before.startswith(begun), "it continues the same answer"
-        assert "goes on" in stage.agent.errors
+        assert "resumes" in stage.agent.errors
 
 
 @each_way(*WAYS)
