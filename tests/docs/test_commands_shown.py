@@ -16,10 +16,7 @@ from outlast.cli.app import command_line
 LINE = re.compile(r"^[ >]*(?:\$ )?(?:[^|`\n]+\| )?(?P<command>outlast(?: .*)?)$", re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`(?P<command>outlast [^`|\n]+)(?:\|[^`\n]*)?`(?!`)")
 UsageError = typer.BadParameter.__mro__[1]  # of click, or of the one that typer carries
-OF_OTHER_DAYS = {
-    "CHANGELOG.md",
-    "docs/architecture-target.md",
-}  # name in sentences what was or is to be
+OF_OTHER_DAYS = {"CHANGELOG.md"}  # names in sentences what was
 ALWAYS = {"-h", "--help"}
 ENDS = {"|", "||", ">", ">>", "<", ";", "&", "&&"}
 
