@@ -28,7 +28,7 @@ def rows(text: str) -> list[list[str]]:
 def test_each_cell_about_another_has_a_source() -> None:
     head, read_at, *claims = rows(part("In one table"))
     assert [cell.strip("| ") for cell in head[-5:]] == list(PEERS)
-    assert read_at[0] == "**Read at**"
+    assert read_at[0] == "**Version read**"
     assert len(claims) > 15
     for row in claims:
         assert len(row) == 2 + len(PEERS), row
@@ -37,11 +37,11 @@ def test_each_cell_about_another_has_a_source() -> None:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_the_part_of_each_begins_with_when_to_take_it_and_every_line_has_a_source(
+def test_the_part_of_each_begins_with_when_to_choose_it_and_every_line_has_a_source(
     peer: str,
 ) -> None:
     text = part(peer).strip()
-    assert text.startswith("**Take it instead**\n")
+    assert text.startswith("**Choose it if**\n")
     assert "\n**What differs**\n" in text
     claims = [line for line in text.splitlines() if line.startswith("- ")]
     assert len(claims) > 6
