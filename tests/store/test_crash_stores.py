@@ -21,7 +21,8 @@ sys.path += [str(TESTS / "effects"), str(TESTS / "property"), str(TESTS / "sessi
 
 from conversation import TURNS, conversation
 from teller import bank, hold, pay, work
-from test_crash_effects import check, count, fails, family, orders, pays, pays_at_once, sync_orders
+from test_crash_effects import check, count, fails, family, orders, pays, pays_at_once
+from test_crash_effects_sync import sync_orders
 from test_crash_everywhere import ends_badly, everything, loops, parents, talks, world_talks
 
 from outlast import Outlast, each, map, receive, session, sleep, sync, workflow  # noqa: A004
