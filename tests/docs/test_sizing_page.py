@@ -60,7 +60,7 @@ def outlast(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> s
 def test_the_checks_that_are_named_are_there() -> None:
     rows = [
         line.split("|")[1:]
-        for line in section("What the doctor looks at").splitlines()
+        for line in section("What the doctor checks").splitlines()
         if "|" in line
     ]
     here, in_manifests = (
