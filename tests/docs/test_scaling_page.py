@@ -28,8 +28,8 @@ def table(first_of_head: str, second_of_head: str) -> list[list[float]]:
 def test_the_page_says_what_it_reckons_with():
     assert f"every **{SECONDS} seconds**" in PART
     assert f"values of **{VALUE:,} bytes**" in PART
-    assert f" ({DISK} + value); log = " in PART
-    assert f" ({LOG} + value)." in PART
+    assert f"steps/s x 86,400 x ({DISK} + value)\n" in PART
+    assert f"steps/s x ({LOG} + value)\n" in PART
     assert f"{DISK} and the value" in PAGE
     assert f"{LOG} and the value" in PAGE
     assert f"to {CPU * 1e6:.0f} µs" in PAGE
@@ -48,7 +48,7 @@ def test_steps_room_and_cpu_follow_from_the_agents():
 
 
 def test_workers_and_connections_follow_from_the_slots():
-    rows = table("active agents", "slots a worker")
+    rows = table("active agents", "slots per worker")
     assert len(rows) == 5
     for agents, slots, workers, connections, idle in rows:
         assert workers == agents / slots
