@@ -24,17 +24,17 @@ def plot(columns: Sequence[tuple[str, Outcome]], title: str) -> str:
     rows: list[tuple[str, float, Callable[[Outcome, _Panel], str]]] = [
         ("calls in flight at the model API", max([limit, *(o.peak for o in outcomes)]), _in_flight),
         (
-            "calls refused with 429, per second",
+            "calls rejected with 429, per second",
             max(_top(o.refused, end) for o in outcomes),
             _refused,
         ),
         (
-            "runs begun, per second",
+            "runs started, per second",
             max(_top([*o.begun_returned, *o.begun_new], end) for o in outcomes),
             _begun,
         ),
         (
-            "seconds that a new run waited for its first step",
+            "wait of a new run for its first step, in seconds",
             max(o.waits[-1] for o in outcomes),
             _waits,
         ),
@@ -139,7 +139,7 @@ def _in_flight(outcome: Outcome, panel: _Panel) -> str:
 
 def _refused(outcome: Outcome, panel: _Panel) -> str:
     return panel.bars(_by_second(outcome.refused, panel.end), RED) + _note(
-        panel, f"{len(outcome.refused):,} in all"
+        panel, f"{len(outcome.refused):,} in total"
     )
 
 
