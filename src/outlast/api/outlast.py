@@ -102,8 +102,8 @@ class Outlast:
     and releases its runs. They continue when they are started again.
     """
 
-    # Over 15 attributes: the options, which `configure` may change until the app opens, and what one
-    # opening adds: the engine, the shutdown coordinator and the status.
+    # Over 15 attributes: the options, which `configure` may change until the app opens, and what
+    # one opening adds: the engine, the shutdown coordinator and the status.
 
     def __init__(
         self,

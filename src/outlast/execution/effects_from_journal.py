@@ -2,7 +2,7 @@
 
 The fold is pure. Replay, compensation, retry, decide and show read it. An effect record describes
 one call site: what was intended there, whether it happened, and whether it was compensated. See
-docs/architecture.md, Effects.
+docs/architecture-effects.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS = frozenset({"intent", "compensation", "child", "verify", "decision", "und
 """Kinds of entries that always concern the effect log. Other kinds do if their key has an effect
 record."""
 ENDS_OF_LIVES = frozenset({"death", "interruption"})
-ANEW = frozenset({"resume", "retry"})
+AGAIN = frozenset({"resume", "retry"})
 """After these entries, and when compensation begins, unresolved and failed effects get a fresh
 start: the counters that have a limit restart at zero."""
 
@@ -208,7 +208,7 @@ class EffectLog:
         self.at = entry.at
         if entry.kind in KINDS:
             _ADD[entry.kind](self, entry)
-        elif entry.kind in ANEW:
+        elif entry.kind in AGAIN:
             self._try_anew()
         elif entry.kind in ENDS_OF_LIVES:
             for one in self.records.values():

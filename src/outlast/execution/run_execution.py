@@ -2,7 +2,7 @@
 
 `RunExecution` delivers the journal's entries to the run loop one at a time, in order, and lets the
 run settle after each. Replay and live execution take the same path. They differ only in where the
-entries come from. See docs/architecture.md.
+entries come from: see docs/architecture-execution.md.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ NEVER = 1e12
 
 
 class Entry(NamedTuple):
-    """One entry of a journal. See docs/architecture.md for the kinds."""
+    """One entry of a journal. See docs/architecture-execution.md for the kinds."""
 
     seq: int
     """Its number in the journal, starting at 1."""

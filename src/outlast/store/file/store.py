@@ -47,6 +47,10 @@ LOG_BYTES_MAX = 4 * 1024 * 1024
 
 
 class FileStore(SQLiteStore):
+    """Keep runs as plain files in a folder, with SQLite in memory as the index."""
+
+    # 16 attributes: those of the SQLite store, and the state of the log and its files.
+
     def __init__(self, path: str | Path, *, clock: Callable[[], float] | None = None) -> None:
         super().__init__(None, clock=clock)
         self.folder = Path(path).absolute()

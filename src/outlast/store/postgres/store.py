@@ -76,6 +76,11 @@ RECOVER_SECONDS_MAX = 5
 
 
 class PostgresStore(Reads):
+    """Keep runs, entries and queues in one schema of a PostgreSQL database."""
+
+    # Over 15 attributes: the address and clock that were given, one connection and lock each for
+    # writing and reading, and the parts that `open` builds.
+
     migrates = True
     call_timeout = CALL_SECONDS
 

@@ -309,7 +309,8 @@ def _checks(kind: type) -> tuple[tuple[str, Check], ...]:
     checks = _found.get(kind)
     if checks is None:
         hints = get_type_hints(kind)
-        checks = _found[kind] = tuple((name, _check(hints[name])) for name in kind._fields)  # type: ignore[attr-defined]
+        names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+        checks = _found[kind] = tuple((name, _check(hints[name])) for name in names)
     return checks
 
 

@@ -15,8 +15,8 @@ from outlast.errors import SettingsError, StoreBroken, StoreError, StoreUnavaila
 
 _ADVICE = {
     "LOADING": "the server is loading its data. It answers when that is done.",
-    "BUSY": "the server is busy with another client's script. `redis-cli SCRIPT KILL` ends one that "
-    "does not end by itself.",
+    "BUSY": "the server is busy with another client's script. `redis-cli SCRIPT KILL` ends one "
+    "that does not end by itself.",
     "READONLY": "this is a replica, which takes no writes. Give the address of the master.",
     "MASTERDOWN": "this is a replica that has lost its master. Give the address of the master.",
     "MISCONF": "the server cannot write to its disk, and takes no writes until it can. Its own "

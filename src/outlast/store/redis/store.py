@@ -53,6 +53,11 @@ _said: set[tuple[str, str]] = set()
 
 
 class RedisStore(Reads):
+    """Keep runs, entries and queues under one prefix of a Redis database."""
+
+    # 16 attributes: the connections, the identity that lost calls are voided under, and the parts
+    # that are built again with it.
+
     migrates = True
 
     def __init__(

@@ -41,6 +41,11 @@ SQLITE_VERSION_MIN = (3, 37)
 
 
 class SQLiteStore(Reads):
+    """Keep runs, entries and queues in a SQLite database, in a file or in memory."""
+
+    # Over 15 attributes: what was given, the locks and connections for writing and reading, and
+    # what protects the file.
+
     migrates = True
     call_timeout = CALL_SECONDS
 

@@ -62,8 +62,8 @@ def _of_hundred(kind: str, many: Steps) -> Limit:
     text = (
         f"{begin} wait for {_waits_for(kind)}: this process used {many.cores_used:.0%} of a "
         f"core, and {many.per_commit:.0f} steps shared a commit, "
-        f"with {many.commits / many.seconds:,.0f} commits per second. What helps: {_QUICKER[kind]}; "
-        "or still more runs at once."
+        f"with {many.commits / many.seconds:,.0f} commits per second. "
+        f"What helps: {_QUICKER[kind]}; or still more runs at once."
     )
     return Limit("hundred", "store", text)
 
