@@ -52,11 +52,11 @@ async def think(history: list[Turn], name: str | None) -> str:
 
 
 @workflow
-async def answer(user: str, said: str) -> str:
+async def answer(user: str, message: str) -> str:
     chat = session(f"chat:{user}", ttl=MONTH)
-    if said.startswith("my name is "):
-        await chat.set("name", said.removeprefix("my name is "))
-    await chat.append("turns", Turn("user", said), keep=200)
+    if message.startswith("my name is "):
+        await chat.set("name", message.removeprefix("my name is "))
+    await chat.append("turns", Turn("user", message), keep=200)
     text = await think(await chat.last("turns", 20, type=Turn), await chat.get("name", type=str))
     await chat.append("turns", Turn("agent", text), keep=200)
     return text
@@ -68,10 +68,10 @@ async def serve() -> None:
         await app.wait_drain()  # until SIGTERM
 
 
-async def say(user: str, said: str, message_id: str | None = None) -> None:
+async def say(user: str, message: str, message_id: str | None = None) -> None:
     """Submit a message. With the message's own id, a repeated request gets the same answer."""
     async with Outlast() as app:
-        run = await app.submit(answer(user, said), id=message_id)
+        run = await app.submit(answer(user, message), id=message_id)
         print(await run.result(timeout=60))
 
 

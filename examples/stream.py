@@ -40,20 +40,20 @@ async def events(path: str, **question: object) -> AsyncGenerator[dict[str, str]
 
 
 async def prefill(so_far: str, prompt: str) -> AsyncIterator[str]:
-    async with aclosing(events("/generate", prompt=prompt, prefill=so_far)) as said:
-        async for event in said:
+    async with aclosing(events("/generate", prompt=prompt, prefill=so_far)) as answer:
+        async for event in answer:
             yield event["token"]
 
 
 async def cursor(last: str | None, prompt: str) -> AsyncIterator[tuple[str, str]]:
-    async with aclosing(events("/answers", prompt=prompt, cursor=last)) as said:
-        async for event in said:
+    async with aclosing(events("/answers", prompt=prompt, cursor=last)) as answer:
+        async for event in answer:
             yield event["token"], event["cursor"]
 
 
 async def restart(prompt: str) -> AsyncIterator[str]:
-    async with aclosing(events("/generate", prompt=prompt, prefill="")) as said:
-        async for event in said:
+    async with aclosing(events("/generate", prompt=prompt, prefill="")) as answer:
+        async for event in answer:
             yield event["token"]
 
 

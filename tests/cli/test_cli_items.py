@@ -39,7 +39,7 @@ def test_an_item_is_shown_with_its_payload_and_failures(outlast):
     assert lines[0] == "mail/i1 dead"
     assert 'payload {"to": "ann"}' in lines
     assert "queue mail" in lines
-    assert "met 0 deaths, 0 interruptions, 1 failure of at most 1" in lines
+    assert "incidents 0 deaths, 0 interruptions, 1 failure of at most 1" in lines
     assert "A dead letter: no such address" in lines
     assert (
         "After fixing the cause: `outlast retry mail/i1`. To cancel it: `outlast cancel mail/i1`."

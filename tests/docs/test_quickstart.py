@@ -74,9 +74,9 @@ def test_only_the_killed_step_is_repeated(folder) -> None:
 
 def test_mail_is_not_sent_twice_after_a_kill(folder) -> None:
     assert EFFECT in FILES["mail.py"]
-    end_at("mail.py", "the mail is out; the provider has not answered yet", folder)
+    end_at("mail.py", "the email is out; the provider has not confirmed it yet", folder)
     sent = (folder / "outbox.txt").read_text()
-    assert finished("mail.py", folder) == ["sent, as the outbox says"]
+    assert finished("mail.py", folder) == ["sent (found in the outbox)"]
     assert (folder / "outbox.txt").read_text() == sent
     assert len(sent.splitlines()) == 1
 
@@ -88,7 +88,7 @@ def test_mail_as_a_step_is_sent_twice(folder) -> None:
         "key: str = KEY", 'key: str = "k"'
     )
     (folder / "mail.py").write_text(text)
-    end_at("mail.py", "the mail is out; the provider has not answered yet", folder)
+    end_at("mail.py", "the email is out; the provider has not confirmed it yet", folder)
     assert finished("mail.py", folder)[-1] == "sent"
     assert len((folder / "outbox.txt").read_text().splitlines()) == 2
 

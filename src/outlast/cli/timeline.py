@@ -102,19 +102,19 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
         + ("" if row.worker is not None or not row.fence else " (void: no worker holds it)"),
     )
     if row.deaths or row.interruptions or row.failures:
-        yield "met", _met(row)
+        yield "incidents", _incidents(row)
 
 
-def _met(row: RunRow) -> str:
+def _incidents(row: RunRow) -> str:
     deaths = _count(row.deaths, "death")
     if row.deaths_in_a_row:
         deaths += (
             f" ({row.deaths_in_a_row} of at most {row.attempts_max} in a row without a new entry)"
         )
-    met = [deaths, _count(row.interruptions, "interruption")]
+    counts = [deaths, _count(row.interruptions, "interruption")]
     if row.workflow == ITEM:
-        met.append(f"{_count(row.failures, 'failure')} of at most {row.attempts_max}")
-    return ", ".join(met)
+        counts.append(f"{_count(row.failures, 'failure')} of at most {row.attempts_max}")
+    return ", ".join(counts)
 
 
 def _worker(id: str, worker: WorkerRow | None, dead: bool) -> str:
