@@ -22,7 +22,7 @@ from outlast.settings import Settings
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.app import _Kept
 from outlast.testing.clock import VirtualClock
-from outlast.testing.runtime import INLINE
+from outlast.testing.inline_mode import INLINE
 from outlast.testing.store_images import image_of, open_image
 
 LONG = 1e6

@@ -27,7 +27,7 @@ from outlast import (
 from outlast.store.commands import Claim, Release
 from outlast.store.rows import SUSPECT_DEATHS
 from outlast.testing import App
-from outlast.testing.runtime import INLINE
+from outlast.testing.inline_mode import INLINE
 
 
 def test_submitted_run_is_executed_by_a_worker():
@@ -106,7 +106,7 @@ def test_unknown_workflows_wait_and_are_reported(caplog):
         await app.submit(job("known"))
         # Submitted by a program with newer code.
         newer = Outlast(app._store)
-        newer._runtime = INLINE
+        newer._mode = INLINE
         async with newer:
             await newer.submit(strange("x"), id="strange")
         await asyncio.sleep(10)

@@ -36,10 +36,10 @@ from outlast.codec.codecs import encode_message
 from outlast.codec.identifiers import check_id, check_name, new_ids
 from outlast.engine.decisions import NOT_SAID, decide, effect_log_of
 from outlast.engine.engine import Engine
+from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.hooks import Hook
 from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.retry import retry
-from outlast.engine.runtime import Runtime
 from outlast.engine.sessions import prune_sessions
 from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, joins
 from outlast.errors import (
@@ -132,7 +132,7 @@ class Outlast:
         self._coordinator: ShutdownCoordinator | None = None
         """Shuts down the current opening, or the last one."""
         self._status: AppStatus | None = None
-        self._runtime = Runtime()
+        self._mode = ExecutionMode()
         self._leaving = "the program closed Outlast"
         """The reason that runs released at close are given."""
         self._say_waiting: Callable[[str], None] | None = None
@@ -222,8 +222,8 @@ class Outlast:
         """Build the engine of one opening, with its store, its workflows and its queues."""
         settings, loop = self.settings, asyncio.get_running_loop()
         store = self._store or store_at(self._loaded.address(), heartbeat=settings.heartbeat)
-        shutdown = ShutdownState(settings, loop, None if self._runtime.threads else loop.time)
-        engine = Engine(store, settings, loop, shutdown, runtime=self._runtime, hooks=self._hooks)
+        shutdown = ShutdownState(settings, loop, None if self._mode.threads else loop.time)
+        engine = Engine(store, settings, loop, shutdown, mode=self._mode, hooks=self._hooks)
         for workflow in self._workflows:
             engine.workflows.register(workflow)
         if self._worker:
@@ -235,7 +235,7 @@ class Outlast:
 
     def _http_server(self) -> Server | None:
         """Return the HTTP server of one opening, or None if the settings ask for none."""
-        if not self._runtime.threads or not self.settings.http:
+        if not self._mode.threads or not self.settings.http:
             return None
         from outlast.http import Server
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.in_flight_registry import InFlight, SlotOwner
 from outlast.engine.isolation import Isolation
 from outlast.engine.registration import WorkerRegistration
@@ -25,7 +25,7 @@ class WorkAcquirer:
         registration: WorkerRegistration,
         in_flight: InFlight,
         isolation: Isolation,
-        claimers: Claimers,
+        claimers: ClaimerSet,
         shutdown: ShutdownState,
     ) -> None:
         self._client = client

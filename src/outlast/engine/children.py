@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from outlast.codec.exceptions import CANCELLED, encode_error
 from outlast.engine.background import Background
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.dead_worker_sweeper import Sweeper
 from outlast.engine.known_workflows import KnownWorkflows
 from outlast.engine.notifier import ChangeNotifier
@@ -51,7 +51,7 @@ class Children:
         *,
         sweeper: Sweeper,
         notifier: ChangeNotifier,
-        claimers: Claimers,
+        claimers: ClaimerSet,
         background: Background,
         meters: Meters,
         settings: Settings,

@@ -7,7 +7,7 @@ from typing import Any
 
 from outlast.engine.active_scopes import ActiveScopes
 from outlast.engine.background import Background
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.hooks import Hooks
 from outlast.engine.in_flight_registry import HeldState, InFlight
 from outlast.engine.registration import WorkerRegistration
@@ -23,7 +23,7 @@ class Closing:
     def __init__(
         self,
         in_flight: InFlight,
-        claimers: Claimers,
+        claimers: ClaimerSet,
         hooks: Hooks,
         scopes: ActiveScopes,
         *,

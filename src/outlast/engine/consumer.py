@@ -14,7 +14,7 @@ from typing import Any
 from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.background import Background
 from outlast.engine.claimer import ClaimedWork, Claimer
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.item_claim import ItemClaim
 from outlast.engine.item_outcomes import ItemOutcomes
 from outlast.errors import Draining, StoreError
@@ -40,7 +40,7 @@ class Consumer:
         item_type: type[ItemClaim],
         *,
         build_claimer: Callable[[ClaimedWork], Claimer],
-        claimers: Claimers,
+        claimers: ClaimerSet,
         acquirer: WorkAcquirer,
         outcomes: ItemOutcomes,
         background: Background,

@@ -12,9 +12,9 @@ from outlast.engine.batch_acquirer import BatchAcquirer
 from outlast.engine.batch_run import Batches
 from outlast.engine.children import Children
 from outlast.engine.closing import Closing
-from outlast.engine.core import EngineCore
 from outlast.engine.dead_worker_sweeper import Sweeper
 from outlast.engine.direct_claim import DirectClaim
+from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.execution_services import EngineServices
 from outlast.engine.execution_starter import ExecutionStarter
 from outlast.engine.hooks import Hook, Hooks
@@ -23,7 +23,6 @@ from outlast.engine.item_queues import ItemQueues
 from outlast.engine.lost_lease import LostLease
 from outlast.engine.maintenance import Maintenance
 from outlast.engine.message_poller import MessagePoller
-from outlast.engine.opening import Opening
 from outlast.engine.request_poller import RequestPoller
 from outlast.engine.run_observer import RunObserver
 from outlast.engine.run_queues import RunQueues
@@ -31,8 +30,9 @@ from outlast.engine.run_reporter import RunReporter
 from outlast.engine.run_starter import RunStarter
 from outlast.engine.run_waiter import RunWaiter
 from outlast.engine.runs import Runs
-from outlast.engine.runtime import Runtime
+from outlast.engine.shared_components import SharedComponents
 from outlast.engine.stalls import Stalls
+from outlast.engine.startup import Startup
 from outlast.engine.takeover import FleetRule, Takeover
 from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.execution.definitions import WorkflowDefinition
@@ -51,7 +51,7 @@ from outlast.telemetry.meters import Meters, meters_of
 log = logging.getLogger("outlast")
 
 
-class Engine(EngineCore):
+class Engine(SharedComponents):
     """Connect the components of one process, and open and close them in order.
 
     It makes no decisions of its own.
@@ -64,10 +64,10 @@ class Engine(EngineCore):
         loop: asyncio.AbstractEventLoop,
         shutdown: ShutdownState,
         *,
-        runtime: Runtime | None = None,
+        mode: ExecutionMode | None = None,
         hooks: Mapping[str, Hook] | None = None,
     ) -> None:
-        super().__init__(store, settings, loop, shutdown, runtime or Runtime())
+        super().__init__(store, settings, loop, shutdown, mode or ExecutionMode())
         meters = meters_of(settings)
         self.hooks = Hooks(
             hooks or {},
@@ -97,8 +97,8 @@ class Engine(EngineCore):
         steps = StepBodies(
             loop,
             self.background.pool,
-            overrides=self.runtime.step_overrides,
-            on_start=self.runtime.on_step_start,
+            overrides=self.mode.step_overrides,
+            on_start=self.mode.on_step_start,
         )
         self.maintenance = Maintenance(
             sweeper,
@@ -287,19 +287,19 @@ class Engine(EngineCore):
         return self.services.scopes
 
     async def open(self, report_waiting: Callable[[str], None] | None = None) -> None:
-        """Open the store, start the writer and register this worker. See `Opening.open`."""
+        """Open the store, start the writer and register this worker. See `Startup.open`."""
         hide(*secrets_of(self.settings))
-        opening = Opening(
+        startup = Startup(
             self.client,
             self.worker,
             self.notifier,
             background=self.background,
             shutdown=self.shutdown,
             settings=self.settings,
-            waits=self.runtime.threads,
+            waits=self.mode.threads,
         )
-        await opening.open(report_waiting or log.warning)
-        if self.runtime.threads:
+        await startup.open(report_waiting or log.warning)
+        if self.mode.threads:
             self.notifier.poll_every(self.settings.poll)
             self.stalls.start()
 

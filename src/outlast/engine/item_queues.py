@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.background import Background
 from outlast.engine.claimer import Claimer
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.consumer import Consumer
 from outlast.engine.isolation import Isolation
 from outlast.engine.item_claim import ItemClaim
@@ -39,7 +39,7 @@ class ItemQueues:
         client: StoreClient,
         acquirer: WorkAcquirer,
         isolation: Isolation,
-        claimers: Claimers,
+        claimers: ClaimerSet,
         *,
         notifier: ChangeNotifier,
         background: Background,

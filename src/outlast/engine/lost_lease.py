@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.engine.background import Background
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.registration import WorkerRegistration
 from outlast.execution.shutdown_state import ShutdownState
@@ -18,7 +18,7 @@ class LostLease:
         self,
         registration: WorkerRegistration,
         in_flight: InFlight,
-        claimers: Claimers,
+        claimers: ClaimerSet,
         *,
         meters: Meters,
         background: Background,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.hooks import Hooks
 from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.isolation import Isolation
@@ -28,7 +28,7 @@ class RunObserver:
         self,
         *,
         in_flight: InFlight,
-        claimers: Claimers,
+        claimers: ClaimerSet,
         notifier: ChangeNotifier,
         requests: RequestPoller,
         messages: MessagePoller,

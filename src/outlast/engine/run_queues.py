@@ -5,7 +5,7 @@ from __future__ import annotations
 from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.background import Background
 from outlast.engine.claimer import ClaimedWork, Claimer
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.execution_starter import ExecutionStarter
 from outlast.engine.isolation import Isolation
 from outlast.engine.known_workflows import KnownWorkflows
@@ -21,7 +21,7 @@ class RunQueues:
         self,
         starter: ExecutionStarter,
         acquirer: WorkAcquirer,
-        claimers: Claimers,
+        claimers: ClaimerSet,
         waiting_runs: WaitingRunReleaser,
         *,
         isolation: Isolation,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from outlast.engine.background import Background
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.direct_claim import DirectClaim, HeldElsewhereNotice
 from outlast.engine.execution_starter import ExecutionStarter
 from outlast.engine.in_flight_registry import InFlight
@@ -29,7 +29,7 @@ class FleetRule:
 
     def __init__(
         self,
-        claimers: Claimers,
+        claimers: ClaimerSet,
         registration: WorkerRegistration,
         in_flight: InFlight,
         store: Store,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.in_flight_registry import InFlight
 from outlast.execution.release import what_it_waits_for
 from outlast.execution.shutdown_state import ShutdownState
@@ -18,7 +18,7 @@ class WaitingRunReleaser:
     def __init__(
         self,
         in_flight: InFlight,
-        claimers: Claimers,
+        claimers: ClaimerSet,
         store: Store,
         shutdown: ShutdownState,
         linger: float,

@@ -39,7 +39,7 @@ def deliver_pending(execution: RunExecution) -> None:
     Raise Diverged if the code does not match the journal, spins, or waits for something that can
     never come.
     """
-    pending = execution.recorder.pending
+    pending = execution.writes.pending
     delivered = 0
     while True:
         if not execution.loop.pump(CALLBACKS_MAX):
@@ -83,7 +83,7 @@ def deliver_pending(execution: RunExecution) -> None:
 
 def _deliver(execution: RunExecution, entry: Entry | Record) -> None:
     execution.clock.advance(entry.at, after_stop=entry.kind in AFTER_STOP)
-    execution.recorder.delivered(entry.at)
+    execution.writes.delivered(entry.at)
     execution.loop.open = True
     try:
         if entry.kind in PLACED:
@@ -165,7 +165,7 @@ def _catch_up(execution: RunExecution) -> None:
     _count_saved(execution)
     for key in execution.clock.go_live():
         execution.clock.fire(key)
-        execution.calls.block_until(execution.recorder.seq)
+        execution.calls.block_until(execution.writes.seq)
     cancellation.check(execution)
     if execution.row.deadline is not None and execution.row.deadline <= execution.clock.now():
         cancellation.check_deadline(execution)
@@ -223,7 +223,7 @@ def _finish(execution: RunExecution, main: RunTask) -> None:
     ]
     if left:
         raise execution.diverge(describe(left[0]), asked)
-    for entry in execution.recorder.pending:
+    for entry in execution.writes.pending:
         if entry.kind == "intent" and entry.key not in execution.calls.sites:
             raise execution.diverge(describe(entry), asked)
     if execution.state is ExecutionState.REPLAYING:

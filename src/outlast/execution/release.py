@@ -50,14 +50,14 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
     A run that only waits needs no process. It stays while one of its children executes here, unless
     `children_too` releases them as well.
     """
-    recorder = execution.recorder
+    writes = execution.writes
     steps = execution.steps
     thread = execution.sync_thread
     if (
         execution.state is not ExecutionState.LIVE
         or execution.cancellation.state is not CancelState.NONE
-        or recorder.in_flight
-        or recorder.pending
+        or writes.in_flight
+        or writes.pending
         or execution.calls.deferred
         or steps.threads
         or (thread is not None and thread.busy)
@@ -77,7 +77,7 @@ def what_it_waits_for(execution: RunExecution, *, children_too: bool = False) ->
     due = min(execution.clock.next_due(), deadline, *waiting)
     names = execution.mailbox.waiting
     if due < NEVER or names or children:
-        return IdleState(due, names, children, recorder.seq, execution.mailbox.last)
+        return IdleState(due, names, children, writes.seq, execution.mailbox.last)
     return None
 
 
@@ -103,10 +103,10 @@ def mark_unknown(execution: RunExecution, key: str, why: str) -> None:
 
 def park_if_idle(execution: RunExecution) -> None:
     """Park a run with an unknown effect once nothing else of it is in flight."""
-    recorder = execution.recorder
+    writes = execution.writes
     # During a drain, another execution makes the deferred calls.
     deferred = execution.calls.deferred and not execution.services.shutdown.begun
-    in_flight = recorder.in_flight or recorder.pending or deferred or execution.is_executing
+    in_flight = writes.in_flight or writes.pending or deferred or execution.is_executing
     is_live = execution.state is ExecutionState.LIVE
     if is_live and not in_flight and execution.journal.effect_log.unknown:
         execution.stop(EndReason.parked(_what_is_unknown(execution)))

@@ -31,7 +31,6 @@ from outlast.execution.effects_from_journal import KINDS as EFFECT_KINDS
 from outlast.execution.ending import Ending
 from outlast.execution.journal import DELIVERED, Journal
 from outlast.execution.mailbox import Mailbox
-from outlast.execution.recorder import Recorder
 from outlast.execution.run_loop import RunLoop, RunTask
 from outlast.execution.run_trace import RunTrace
 from outlast.execution.running_steps import RunningSteps
@@ -40,6 +39,7 @@ from outlast.execution.source_lines import users_line
 from outlast.execution.state import EndKind, EndReason, ExecutionState, RunOutcome
 from outlast.execution.threads import SyncWorkflowThread
 from outlast.execution.unit_scope import UNIT, UnitScope
+from outlast.execution.writes_in_flight import WritesInFlight
 from outlast.store.commands import Command, Record, SaveProgress, Settle
 from outlast.store.rows import Entry, Message, RunRow
 
@@ -70,7 +70,6 @@ class RunExecution:
         "loop",
         "mailbox",
         "main",
-        "recorder",
         "row",
         "services",
         "state",
@@ -78,6 +77,7 @@ class RunExecution:
         "sync_thread",
         "trace",
         "workflow",
+        "writes",
     )
 
     def __init__(
@@ -117,7 +117,9 @@ class RunExecution:
         self.clock = RunClock(
             self.host, services.store.now, row.started or row.created, self._record_fired
         )
-        self.recorder = Recorder(row, self.journal.pending, self.journal.last_seq, services.store)
+        self.writes = WritesInFlight(
+            row, self.journal.pending, self.journal.last_seq, services.store
+        )
         self.calls = CallTable(
             row.id,
             self.journal,
@@ -239,7 +241,7 @@ class RunExecution:
         self._advancing = True
         self.clock.stop()
         self.cancellation.stop()
-        self.recorder.fail_waiters(self.end_reason.error)
+        self.writes.fail_waiters(self.end_reason.error)
         return True
 
     def hang(self) -> None:
@@ -345,18 +347,18 @@ class RunExecution:
         """
         if self.end_reason is not None and not (late and self._may_record_late()):
             return 0
-        recorder = self.recorder
+        writes = self.writes
         effect_log = self.journal.effect_log
-        record = recorder.next_record(
+        record = writes.next_record(
             kind, key, args, value, error, seconds, attempt, asked, cost, at_least
         )
         if kind in EFFECT_KINDS or effect_log.records:
             effect_log.add(record)
         if within is None:
             alone = kind == "step" and not self.steps.tasks and len(self.services.running) == 1
-            recorder.submit(record, self._recorded, alone=alone)
+            writes.submit(record, self._recorded, alone=alone)
         else:
-            recorder.submit(within(record), self._session_changed)
+            writes.submit(within(record), self._session_changed)
         return record.seq
 
     def _may_record_late(self) -> bool:
@@ -367,7 +369,7 @@ class RunExecution:
         """Record an entry that is not delivered, and wait until it is durable. For step bodies."""
         seq = self.record(kind, key, **fields)
         self.check_active()
-        await self.recorder.until_durable(seq)
+        await self.writes.until_durable(seq)
 
     def _record_fired(self, key: str, due: float) -> None:
         self.record("fired", key, at_least=due)
@@ -376,7 +378,7 @@ class RunExecution:
         """Submit a step's progress, and pass the store's answer to `done`."""
 
         def saved(_: Any, outcome: Any) -> None:
-            self.recorder.answered()
+            self.writes.answered()
             done(outcome)
             if self.end_reason is None and outcome is not None:
                 self.stop(EndReason.write_failed(outcome))
@@ -384,7 +386,7 @@ class RunExecution:
             self._note_progress()
             self.settled()
 
-        self.recorder.submit(command, saved)
+        self.writes.submit(command, saved)
 
     def _session_changed(self, command: Any, outcome: Any) -> None:
         """Complete the entry of a session change with the store's answer."""
@@ -392,8 +394,8 @@ class RunExecution:
         self._recorded(command.record._replace(value=said), outcome if said is None else None)
 
     def _recorded(self, command: Any, outcome: Any) -> None:
-        recorder = self.recorder
-        recorder.answered()
+        writes = self.writes
+        writes.answered()
         if outcome is None:
             if command.cost is not None or self.trace.cost is not None:
                 self.trace.add_cost(command)
@@ -406,9 +408,9 @@ class RunExecution:
             return
         if command.kind in PROGRESS:
             self._note_progress()
-        waited_for = recorder.wake(command.seq)
+        waited_for = writes.wake(command.seq)
         if command.kind in DELIVERED:
-            recorder.pending.append(command)
+            writes.pending.append(command)
             self.advance()
         elif not waited_for or self.journal.effect_log.unknown:
             # A failed attempt: its step waits for the next one, which another execution may make.
@@ -416,7 +418,7 @@ class RunExecution:
             self.settled()
 
     def _note_progress(self) -> None:
-        if self.recorder.take_first_progress():
+        if self.writes.take_first_progress():
             # The worker may claim other runs again.
             self.services.observer.made_progress(self)
 
@@ -495,7 +497,7 @@ class RunExecution:
     @property
     def is_idle(self) -> bool:
         """Return whether the run is active and nothing of it is in flight here."""
-        in_flight = self.recorder.in_flight or self.recorder.pending or self.steps.open_units
+        in_flight = self.writes.in_flight or self.writes.pending or self.steps.open_units
         return self.end_reason is None and not (in_flight or self.is_executing)
 
     def log_fields(self, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:

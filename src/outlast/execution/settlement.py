@@ -108,7 +108,7 @@ async def command_after_cancel(execution: RunExecution, why: str) -> Settle | Un
     """
     failed_at = execution.cancellation.entry
     if failed_at is None:
-        asked = [entry.seq for entry in execution.recorder.pending if entry.kind == "cancel"]
+        asked = [entry.seq for entry in execution.writes.pending if entry.kind == "cancel"]
         failed_at = min(asked, default=None)
     if await execution.services.store.read(
         execution.services.store.backend.has_dealt, execution.id

@@ -115,7 +115,7 @@ class StoreStatsPoller:
         poll = threading.Thread(
             target=self._poll, args=(under_way,), name="outlast-look", daemon=True
         )
-        if not self._engine.runtime.threads:
+        if not self._engine.mode.threads:
             poll.run()
             return
         try:

@@ -91,7 +91,7 @@ class ShutdownCoordinator:
         self._opener = asyncio.current_task()
         self.process.start()
         settings = self._engine.settings
-        if settings.signals and self._engine.runtime.threads:
+        if settings.signals and self._engine.mode.threads:
             if self.process.role is not ProcessRole.PORTAL:
                 self.process.install(settings.grace)
             self.state.finished.add_done_callback(lambda _: self._leave_block())
@@ -140,7 +140,7 @@ class ShutdownCoordinator:
         self.state.begin_drain(reason, grace=grace, at=at, ends_process=is_owned)
         self._engine.in_flight.begin_drain()
         self.process.drain_began(self.state.seconds_left)
-        if not self._engine.runtime.threads:
+        if not self._engine.mode.threads:
             self._drain_steps.coordinate()
             self._on_loop(self._announce)
             return True
@@ -242,9 +242,7 @@ class ShutdownCoordinator:
     def _renew_grace_without_signal(self) -> None:
         """Give the end of a program that went on after its drain its own grace."""
         process = self.process
-        goes_on = (
-            process.signal is None and not process.role.is_owned and self._engine.runtime.threads
-        )
+        goes_on = process.signal is None and not process.role.is_owned and self._engine.mode.threads
         if goes_on and self.state.finished.done():
             self.state.renew_grace()
 

@@ -22,7 +22,7 @@ from outlast.engine.in_flight_registry import InFlight
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.store.protocol import Store
 from outlast.testing.clock import VirtualClock, VirtualLoop
-from outlast.testing.runtime import INLINE
+from outlast.testing.inline_mode import INLINE
 from outlast.testing.store_images import EmptyStore
 
 R = TypeVar("R")
@@ -65,7 +65,7 @@ class App(Outlast):
             settings.setdefault("lease", 1e7)
         self.store: Store = store
         super().__init__(_Kept(self.store), **settings)
-        self._runtime = INLINE
+        self._mode = INLINE
         self._in_flight: type[InFlight] = InFlight
         """The registry of executions. A replay replaces it."""
         self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}
@@ -119,7 +119,7 @@ class App(Outlast):
             self.stub(compensation, returns=None)
 
     async def __aenter__(self) -> Self:
-        self._runtime = replace(
+        self._mode = replace(
             INLINE,
             in_flight=self._in_flight,
             step_overrides=self._stubs,
@@ -129,7 +129,7 @@ class App(Outlast):
             await super().__aenter__()
         finally:
             # It refers to this app, whose store is closed when nothing refers to it.
-            self._runtime = INLINE
+            self._mode = INLINE
         engine = self._open
         self._known.append(engine.workflows)
         if "outlast_pytest" in sys.modules and not self._is_replay and self not in opened:

@@ -19,7 +19,7 @@ from outlast.settings import Settings
 log = logging.getLogger("outlast")
 
 
-class Opening:
+class Startup:
     """Open the store, start the writer and register the worker."""
 
     def __init__(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from outlast.engine.consumer import Consumer
 
 
-class Claimers:
+class ClaimerSet:
     """Everything in this process that claims from queues."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from outlast.store.commands import Command, Record
 from outlast.store.rows import Entry, RunRow
 
 
-class Recorder:
+class WritesInFlight:
     """Write the entries of one run under its fence, and track the writes in flight."""
 
     __slots__ = (

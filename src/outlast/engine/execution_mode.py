@@ -12,7 +12,7 @@ from outlast.store.writer.group_commit import GroupCommitWriter
 
 
 @dataclass(frozen=True)
-class Runtime:
+class ExecutionMode:
     """The parts of an engine that tests replace. The defaults are those of a real process."""
 
     writer: type[GroupCommitWriter] = GroupCommitWriter

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from outlast.engine.acquirer import WorkAcquirer
-from outlast.engine.claimers import Claimers
+from outlast.engine.claimer_set import ClaimerSet
+from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.isolation import Isolation
 from outlast.engine.known_workflows import KnownWorkflows
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.registration import WorkerRegistration
-from outlast.engine.runtime import Runtime
 from outlast.engine.shutdown_listener import ListenerSlot, ShutdownListener
 from outlast.engine.store_client import StoreClient
 from outlast.engine.submission import Submissions
@@ -20,7 +20,7 @@ from outlast.store.protocol import Store
 from outlast.store.writer.group_commit import GroupCommitWriter
 
 
-class EngineCore:
+class SharedComponents:
     """The shared parts of one engine. `Engine` adds the components that use them."""
 
     def __init__(
@@ -29,14 +29,14 @@ class EngineCore:
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         shutdown: ShutdownState,
-        runtime: Runtime,
+        mode: ExecutionMode,
     ) -> None:
         self.settings = settings
         self.shutdown = shutdown
         """Whether this process shuts down. Only `shutdown/` writes it."""
-        self.runtime = runtime
-        self.background = runtime.background(loop, shutdown, settings.log_values)
-        writer = runtime.writer(
+        self.mode = mode
+        self.background = mode.background(loop, shutdown, settings.log_values)
+        writer = mode.writer(
             store,
             loop,
             patience=settings.store_patience,
@@ -44,13 +44,13 @@ class EngineCore:
             metered=bool(settings.metrics),
             log_values=settings.log_values,
         )
-        self.worker = WorkerRegistration(store, writer, settings, has_threads=runtime.threads)
+        self.worker = WorkerRegistration(store, writer, settings, has_threads=mode.threads)
         patience = settings.store_patience
         self.client = StoreClient(store, writer, self.worker, self.background, patience)
         self.notifier = ChangeNotifier(loop)
         self.listener = ListenerSlot()
-        self.claimers = Claimers()
-        self.in_flight = runtime.in_flight(self.listener.hung_work_ended)
+        self.claimers = ClaimerSet()
+        self.in_flight = mode.in_flight(self.listener.hung_work_ended)
         self.isolation = Isolation(
             self.in_flight,
             shutdown,

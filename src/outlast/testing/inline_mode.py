@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from outlast.engine.background import Background
-from outlast.engine.runtime import Runtime
+from outlast.engine.execution_mode import ExecutionMode
 from outlast.store.writer.inline import InlineWriter
 
 T = TypeVar("T")
@@ -20,5 +20,5 @@ class InlineBackground(Background):
         return fn(*args)
 
 
-INLINE = Runtime(writer=InlineWriter, background=InlineBackground, threads=False)
-"""The runtime of an app on a virtual clock."""
+INLINE = ExecutionMode(writer=InlineWriter, background=InlineBackground, threads=False)
+"""The mode of an app on a virtual clock."""
