@@ -197,7 +197,7 @@ def test_result_that_was_recorded_twice_is_found(copy):
 def test_compensation_that_was_not_made_is_found(copy):
     tamper(copy, f"DELETE FROM entries WHERE {OF} AND key LIKE 'undo:pay%'", "endless")
     found = alarms(judged(copy))["compensated"]
-    assert found == ["endless is cancelled, and pay#1 happened (entry 1) and was not undone"]
+    assert found == ["endless is cancelled, but pay#1 happened (entry 1) and was not compensated"]
 
 
 def test_child_that_is_not_undone_with_its_parent_is_found(copy):
@@ -207,7 +207,7 @@ def test_child_that_is_not_undone_with_its_parent_is_found(copy):
         "DELETE FROM entries WHERE run = (SELECT pk FROM runs WHERE parent IS NOT NULL) AND (key LIKE 'undo:%' OR kind = 'undoing')",
     )
     (found,) = alarms(judged(copy))["compensated"]
-    assert "is done, its parent bad is failed, and pay#1 happened" in found
+    assert "is done and its parent bad is failed, but pay#1 happened" in found
 
 
 def test_dead_letter_and_a_parked_run_are_found_but_not_old_ones(copy):
@@ -248,7 +248,7 @@ def test_slow_recovery_is_found(copy):
     )
     verdict = judged(copy)
     (found,) = alarms(verdict)["recovery"]
-    assert found.startswith("good went on 500.0 s after its death")
+    assert found.startswith("good continued 500.0 s after its death")
     assert verdict["recovery"].facts["death"]["count"] == 1
     assert alarms(judged(copy, objective=600)) == {}
     assert alarms(judged(copy, recovered=lambda *_: 1.5)) == {}, "whoever knows better is believed"
@@ -301,24 +301,24 @@ def test_action_that_was_done_twice_is_found_by_the_ledger(copy):
 
 def test_action_that_the_journal_has_and_the_ledger_has_not_is_found(copy):
     found = told(copy, written(copy, without="good pay#1"))
-    assert "good: pay#1 happened by the journal: True, by the ledger: False" in found["none lost"]
+    assert (
+        "good: pay#1 happened according to the journal: True, to the ledger: False"
+        in found["none lost"]
+    )
 
 
 def test_action_that_no_journal_has_is_found(copy):
     summary = written(copy)
     summary.add({"n": 0, "what": "act", "key": "unheard of", "run": "good", "fence": 10**6})
     assert (
-        "good: the ledger has unheard of, and no entry of the run intended it"
+        "good: the ledger has unheard of, but no entry of the run intended it"
         in told(copy, summary)["none lost"]
     )
 
 
 def test_action_that_was_not_undone_is_found_by_the_ledger(copy):
     found = told(copy, written(copy, without="endless undo:pay#1"))
-    assert (
-        "endless: pay#1 is there 1 times by the ledger, and should be 0 times"
-        in found["compensated"]
-    )
+    assert "endless: the ledger has pay#1 1 times instead of 0" in found["compensated"]
 
 
 def test_action_that_was_intended_again_under_another_key_is_found(copy):
@@ -345,7 +345,7 @@ def test_action_that_was_intended_again_under_another_key_is_found(copy):
     before.add({"n": 0, "what": "act", "key": "another", "run": "good", "fence": 10**6})
     assert told(copy, before) == {
         "no action twice": [
-            f"good: {key} is there by the ledger, and its place was intended again under another key"
+            f"good: the ledger has {key}, but its call was intended again under another key"
         ]
     }
 
@@ -362,9 +362,7 @@ def test_item_that_is_done_and_was_never_handled_is_found(tmp_path):
 
     asyncio.run(handled())
     assert told(address, LedgerSummary()) == {
-        "none lost": [
-            "mails/one is done, and the ledger has never heard of what is to be done for it"
-        ]
+        "none lost": ["mails/one is done, but the ledger received no request of it"]
     }
     summary = LedgerSummary(
         [{"n": 0, "what": "act", "key": "item mails/one", "run": "mails/one", "fence": 1}]
@@ -378,7 +376,7 @@ def test_result_of_a_step_whose_body_never_began_is_found(copy):
         {"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": 1, "attempt": 1}
     )
     found = told(copy, summary)["none lost"]
-    assert found == ["mixed: think#1 has a result, and by the ledger its body never began"]
+    assert found == ["mixed: think#1 has a result, but the ledger never saw its body start"]
 
 
 def test_where_no_lost_life_can_be_timed_recovery_is_not_known(copy):
@@ -391,7 +389,8 @@ def test_where_no_lost_life_can_be_timed_recovery_is_not_known(copy):
     )
     verdict = judged(copy, recovered=lambda *_: None)
     assert (
-        verdict["recovery"].outcome == "not known" and "1 lives" in verdict["recovery"].unknown[0]
+        verdict["recovery"].outcome == "not known"
+        and "1 lost lives" in verdict["recovery"].unknown[0]
     )
 
 
@@ -409,7 +408,7 @@ def test_step_that_began_after_its_result_was_on_record_is_found(copy):
         {"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence + 1, "attempt": 1}
     )
     assert (
-        f"think#1 began under fence {fence + 1}, after its result was recorded under {fence}"
+        f"think#1 started under fence {fence + 1}, after its result was recorded under {fence}"
         in told(copy, summary)["redone"][0]
     )
     again = written(copy)
@@ -417,7 +416,7 @@ def test_step_that_began_after_its_result_was_on_record_is_found(copy):
         again.add(
             {"n": 0, "what": "began", "key": "think#1", "run": "good", "fence": fence, "attempt": 1}
         )
-    assert "began twice in one attempt of one life" in told(copy, again)["redone"][0]
+    assert "started twice in one attempt of one life" in told(copy, again)["redone"][0]
 
 
 # On a store that lives
@@ -455,14 +454,14 @@ def test_run_that_could_go_on_and_does_not_is_found_if_a_living_worker_knows_it(
         now[0] += 20
         found = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
         assert found == [
-            "r (queued) could go on since 20 s, and workers live that know it: its worker drains"
+            "r (queued) has been due for 20 s, although live workers know its workflow: its worker drains"
         ]
         assert alarms(check(store, Scope(since=0.0, objective=25))) == {}
         now[0] += 100
         verdict = check(store, Scope(since=0.0, objective=5))
         assert alarms(verdict) == {
             "recovery": [
-                "r lost its worker and has not gone on since 120 s: no living worker takes flow from queue default"
+                "r lost its worker 120 s ago and has not continued: no live worker claims flow from queue default"
             ]
         }, "nobody lives"
 
@@ -474,9 +473,7 @@ def test_run_that_only_waited_and_that_nobody_takes_is_not_known(tmp_path):
         store.commit([Release(row.pk, row.fence, "it sleeps", waiting=True, due=now[0] + 1)])
         now[0] += 100
         verdict = check(store, Scope(since=0.0, objective=5))
-        assert (
-            alarms(verdict) == {} and "no living worker takes them" in verdict["ended"].unknown[0]
-        )
+        assert alarms(verdict) == {} and "no live worker claims them" in verdict["ended"].unknown[0]
 
 
 def test_run_that_waits_for_a_queue_at_its_limit_or_for_empty_hands_is_nobodys_fault(tmp_path):
@@ -510,12 +507,12 @@ def test_run_in_the_hands_of_a_worker_that_is_long_dead_is_found(tmp_path):
     with closing(store):
         now[0] += 300
         (found,) = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
-        assert found.startswith("r is held by worker w, whose lease ran out"), (
+        assert found.startswith("r is held by worker w, whose lease expired"), (
             "though nobody could sweep it"
         )
         store.commit([RegisterWorker("x", "h", 2, 30.0, ("default",), ("flow",), 5)])
         (found,) = alarms(check(store, Scope(since=0.0, objective=5)))["ended"]
-        assert found.startswith("r is held by worker w, whose lease ran out")
+        assert found.startswith("r is held by worker w, whose lease expired")
         for _ in range(8):  # signs of life, for as long as a lease
             now[0] += 10
             store.commit([RegisterWorker("x", "h", 2, 30.0, ("default",), ("flow",), 5), Sweep()])
@@ -529,7 +526,7 @@ def test_run_in_the_hands_of_nobody_is_found(tmp_path):
         with closing(sqlite3.connect(tmp_path / "o.db", isolation_level=None)) as db:
             db.execute("DELETE FROM workers")
         assert alarms(check(store, Scope(since=0.0))) == {
-            "ended": ["r is held by worker w, which is not enlisted"]
+            "ended": ["r is held by worker w, which is not registered"]
         }
 
 
@@ -545,6 +542,6 @@ def test_drain_that_was_cut_short_is_found(tmp_path):
             store.commit([RegisterWorker("x", "h", 2, 30.0), Sweep()])
         found = alarms(check(store, Scope(since=0.0, objective=1000)))
         assert list(found) == ["drains"] and found["drains"][0].startswith(
-            "worker w on h was gone before its drain was over"
+            "worker w on h exited before its drain ended"
         )
         assert alarms(check(store, Scope(since=now[0] + 1, objective=1000))) == {}

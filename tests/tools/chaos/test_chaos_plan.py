@@ -153,14 +153,14 @@ def test_how_each_run_of_the_demo_must_end_is_said():
 def test_run_that_failed_for_another_reason_or_has_another_result_is_told():
     work = Demo(5)
     wrong = work.amiss(ended("chaos-5-000004-failing", "failed", error="TypeError"))
-    assert wrong.startswith("is failed by TypeError, and is meant to be failed by OutOfStock:")
-    assert "done with 7, and is meant to be done with 1:" in work.amiss(
+    assert wrong.startswith("is failed by TypeError, but should be failed by OutOfStock:")
+    assert "done with 7, but should be done with 1:" in work.amiss(
         ended("chaos-5-000001-order", "done", "7")
     )
-    assert "meant to be done with 2 or failed by Abandoned" in work.amiss(
+    assert "should be done with 2 or failed by Abandoned" in work.amiss(
         ended("chaos-5-000014-fickle", "failed", error="Bug")
     )
-    assert "is cancelled, and is meant to be done" in work.amiss(
+    assert "is cancelled, but should be done" in work.amiss(
         ended("chaos-5-000013-order", "cancelled")
     )
     assert work.amiss(ended("chaos-5-items/chaos-5-000003", "cancelled"))

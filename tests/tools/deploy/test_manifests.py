@@ -407,7 +407,7 @@ def test_the_dashboard_has_its_places_and_its_queries():
         ({"grace": 0}, "--grace 0"),
         ({"grace": 1.5}, "whole number"),
         ({"store": "sqlite", "replicas": 2}, "2 stores"),
-        ({"store": "mysql"}, "none of postgres, redis, sqlite"),
+        ({"store": "mysql"}, "one of postgres, redis, sqlite"),
         ({"replicas": 9, "replicas_max": 3}, "--replicas-max 3"),
         ({"name": "Agents"}, "--name 'Agents'"),
         ({"name": "a: {b}"}, "--name"),

@@ -166,7 +166,7 @@ def _ended(
             what = (
                 "is a dead letter"
                 if row.status == "dead"
-                else "is parked" + (", stuck while it is undone" if row.undoing else "")
+                else "is parked" + (" during its compensation" if row.undoing else "")
             )
             stuck.violate(f"{row.id} {what}: {row.reason}")
         return
@@ -208,7 +208,7 @@ def _undone(store: Store, found: Findings, row: RunRow, audit: JournalAudit) -> 
     found.abandoned += row.status == "failed" and "Abandoned" in (row.error or "")
     for effect_record in audit.effects.log.opened:
         compensated.violate(
-            f"{row.id} is {row.status}, and nobody knows whether {effect_record.place} happened "
+            f"{row.id} is {row.status}, but the outcome of {effect_record.place} is unknown "
             f"(entry {effect_record.intent})"
         )
     to_undo = audit.effects.log.undoable
@@ -218,14 +218,14 @@ def _undone(store: Store, found: Findings, row: RunRow, audit: JournalAudit) -> 
         parent = store.run(row.parent)
         if parent is None or parent.status not in ("failed", "cancelled"):
             return
-        why = f"is done, its parent {parent.id} is {parent.status}"
+        why = f"is done and its parent {parent.id} is {parent.status}"
     else:
         return
     for effect_record in to_undo:
         if not effect_record.by_hand:
             compensated.violate(
-                f"{row.id} {why}, and {effect_record.place} happened (entry {effect_record.first}) "
-                "and was not undone"
+                f"{row.id} {why}, but {effect_record.place} happened (entry {effect_record.first}) "
+                "and was not compensated"
             )
 
 
@@ -236,12 +236,10 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
     acted = summary.of_run.get(row.id, set())
     if row.workflow == ITEM:
         if row.status == "done" and not acted:
-            lost.violate(
-                f"{row.id} is done, and the ledger has never heard of what is to be done for it"
-            )
+            lost.violate(f"{row.id} is done, but the ledger received no request of it")
         return
     for key in sorted(acted - audit.effects.keys):
-        lost.violate(f"{row.id}: the ledger has {key}, and no entry of the run intended it")
+        lost.violate(f"{row.id}: the ledger has {key}, but no entry of the run intended it")
     for key in sorted(
         acted
         & audit.effects.keys
@@ -249,12 +247,11 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
     ):
         if summary.balance[key]:
             found["no action twice"].violate(
-                f"{row.id}: {key} is there by the ledger, and its place was intended again under "
-                "another key"
+                f"{row.id}: the ledger has {key}, but its call was intended again under another key"
             )
     for key in sorted(audit.effects.outcomes):
         if summary.tells(key) and not summary.begun.get((row.id, key)):
-            lost.violate(f"{row.id}: {key} has a result, and by the ledger its body never began")
+            lost.violate(f"{row.id}: {key} has a result, but the ledger never saw its body start")
     if row.status not in ("done", "failed", "cancelled"):
         return
     for effect_record in audit.effects.log.records.values():
@@ -267,8 +264,8 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
             continue
         if bool(effect_record.happened) != (effect_record.key in summary.done):
             lost.violate(
-                f"{row.id}: {effect_record.place} happened by the journal: "
-                f"{effect_record.happened}, by the ledger: {effect_record.key in summary.done}"
+                f"{row.id}: {effect_record.place} happened according to the journal: "
+                f"{effect_record.happened}, to the ledger: {effect_record.key in summary.done}"
             )
         balance = 1 if effect_record.happened and effect_record.undone is None else 0
         if (
@@ -276,8 +273,8 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
             and summary.balance[effect_record.key] != balance
         ):
             stuck.violate(
-                f"{row.id}: {effect_record.place} is there {summary.balance[effect_record.key]} "
-                f"times by the ledger, and should be {balance} times"
+                f"{row.id}: the ledger has {effect_record.place} "
+                f"{summary.balance[effect_record.key]} times instead of {balance}"
             )
 
 
@@ -303,7 +300,7 @@ def _lives(scope: Scope, found: Findings, row: RunRow, audit: JournalAudit) -> N
         found.recoveries[end.kind].append(seconds)
         if seconds > scope.objective:
             found["recovery"].violate(
-                f"{row.id} went on {seconds:.1f} s after its {end.kind} (entry {end.seq}: "
+                f"{row.id} continued {seconds:.1f} s after its {end.kind} (entry {end.seq}: "
                 f"{end.why})"
             )
     if scope.summary is not None:
@@ -317,11 +314,11 @@ def _redone(summary: LedgerSummary, redone: Check, row: RunRow, audit: JournalAu
         later = [began for _, began in times if fence and began > fence]
         if later:
             redone.violate(
-                f"{row.id}: {key} began under fence {later[0]}, after its result was recorded "
+                f"{row.id}: {key} started under fence {later[0]}, after its result was recorded "
                 f"under {fence}"
             )
         if len(times) != len(set(times)):
-            redone.violate(f"{row.id}: {key} began twice in one attempt of one life: {times}")
+            redone.violate(f"{row.id}: {key} started twice in one attempt of one life: {times}")
 
 
 # -- checks that need every run
@@ -330,9 +327,7 @@ def _redone(summary: LedgerSummary, redone: Check, row: RunRow, audit: JournalAu
 def _lost(found: Findings, wanted: set[str] | None) -> None:
     lost = found["none lost"]
     if wanted is None:
-        lost.is_unknown(
-            "whether everything that was acknowledged is there: only who submitted it knows"
-        )
+        lost.is_unknown("whether everything acknowledged is there: only the submitter knows")
         return
     lost.looked_at += len(wanted)
     for id in sorted(wanted - found.there):
@@ -345,10 +340,10 @@ def _outside(scope: Scope, found: Findings) -> None:
     redone = found["redone"]
     summary = scope.summary
     if summary is None:
-        twice.is_unknown("what was really done outside, because there is no ledger")
-        stale.is_unknown("whether a step acted outside under an old fence, without a ledger")
+        twice.is_unknown("what happened outside the store: there is no ledger")
+        stale.is_unknown("whether a step acted outside under an old fence: there is no ledger")
         redone.is_unknown(
-            "which steps were executed again: that a step begins is not recorded, and there is no "
+            "which steps were executed again: the start of a step is not recorded, and there is no "
             "ledger"
         )
         return
@@ -384,8 +379,8 @@ def _recovery(scope: Scope, found: Findings) -> None:
     }
     if found.untimed and not all_of_them:
         recovery.is_unknown(
-            f"how soon any of {found.untimed} lives that were lost went on: nothing on record "
-            "tells when the next began"
+            f"how soon the runs of {found.untimed} lost lives continued: nothing recorded shows when the "
+            "next life began"
         )
     ended = found["ended"]
     ended.facts |= {"statuses": dict(sorted(found.statuses.items()))}
@@ -393,16 +388,16 @@ def _recovery(scope: Scope, found: Findings) -> None:
         ended.facts |= {"waiting_for_a_slot": found.backlog, "suspects_waiting": found.suspects}
         if found.nobody:
             ended.is_unknown(
-                f"{found.nobody} runs could go on since more than {scope.objective:g} s, and no "
-                "living worker takes them (unknown workflow, or nobody is there)"
+                f"{found.nobody} runs have been due for more than {scope.objective:g} s, and no live "
+                "worker claims them (unknown workflow, or no worker)"
             )
 
 
 def _fences(found: Findings) -> None:
     if found.unfenced:
         found["no stale fence"].is_unknown(
-            f"of {found.unfenced} runs the store does not tell under which fence their entries "
-            "were written"
+            f"the fences of {found.unfenced} runs: the store does not say under which fence their "
+            "entries were written"
         )
 
 
@@ -423,11 +418,11 @@ def _drains(store: Store, scope: Scope, found: Findings) -> None:
         if row.ended is not None and report.cut_short:
             why = report.left[0].why if report.left else ""
             drains.violate(
-                f"worker {row.worker} on {row.host} was gone before its drain was over: {why}; it "
+                f"worker {row.worker} on {row.host} exited before its drain ended: {why}; it "
                 f"left {len(report.left)} runs"
             )
         elif row.ended is not None:
             seconds.append(row.ended - row.began)
     drains.facts["seconds"] = percentiles(seconds)
     if len(rows) >= DRAINS_MAX:
-        drains.is_unknown(f"only the last {DRAINS_MAX} drains are on record")
+        drains.is_unknown(f"older drains: the store keeps only the last {DRAINS_MAX}")

@@ -167,7 +167,7 @@ class FaultInjector:
         # Wait for the end of another outage. Two starts would make two servers with the same data.
         while not self._server.is_up:
             yield
-        number = signal.Signals(self._server_signal).name if fault.hard else "an orderly end"
+        number = signal.Signals(self._server_signal).name if fault.hard else "an orderly shutdown"
         self._note(fault, [], f"the store's server, by {number}, for {fault.seconds:.1f} s")
         self.outages += 1
         self.fleet.away = math.inf
@@ -234,7 +234,7 @@ class FaultInjector:
             seconds = time.monotonic() - began - (self._stalled - stalled)
             if seconds > self.grace + LATE_SECONDS and not member.gone:
                 self.too_late.append(
-                    f"worker {member.number} (process {member.pid}) was there {seconds:.1f} s "
+                    f"worker {member.number} (process {member.pid}) was still alive {seconds:.1f} s "
                     f"after SIGTERM, with a grace of {self.grace:g} s: {member.tail()}"
                 )
                 self.fleet.kill(member)

@@ -77,8 +77,8 @@ def under_way(store: Store, scope: Scope, found: Findings, there: LiveWorkers, r
         found.suspects += 1
     elif _is_so_still(store, row):
         found["ended"].violate(
-            f"{row.id} ({row.status}) could go on since {now - due:.0f} s, and workers live that "
-            f"know it: {row.reason or ''}"
+            f"{row.id} ({row.status}) has been due for {now - due:.0f} s, although live workers "
+            f"know its workflow: {row.reason or ''}"
         )
 
 
@@ -86,13 +86,13 @@ def _held(store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: 
     if row.worker in there.expired:
         if _is_so_still(store, row):
             found["ended"].violate(
-                f"{row.id} is held by worker {row.worker}, whose lease ran out more than "
-                f"{scope.objective:g} s and another lease ago, and nobody has swept it"
+                f"{row.id} is held by worker {row.worker}, whose lease expired more than "
+                f"{scope.objective:g} s and another lease ago, and no worker has swept it"
             )
     elif (
         row.worker not in there.ids and _is_unknown(store, row.worker) and _is_so_still(store, row)
     ):
-        found["ended"].violate(f"{row.id} is held by worker {row.worker}, which is not enlisted")
+        found["ended"].violate(f"{row.id} is held by worker {row.worker}, which is not registered")
 
 
 def _nobody(store: Store, found: Findings, row: RunRow, *, returned: bool) -> None:
@@ -105,8 +105,8 @@ def _nobody(store: Store, found: Findings, row: RunRow, *, returned: bool) -> No
         found.nobody += 1
     elif _is_so_still(store, row):
         found["recovery"].violate(
-            f"{row.id} lost its worker and has not gone on since {store.now() - row.due:.0f} s: no "
-            f"living worker takes {row.workflow} from queue {row.queue}"
+            f"{row.id} lost its worker {store.now() - row.due:.0f} s ago and has not continued: no "
+            f"live worker claims {row.workflow} from queue {row.queue}"
         )
 
 

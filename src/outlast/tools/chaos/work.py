@@ -90,7 +90,7 @@ class Demo(Work):
         if ended in may:
             return None
         return (
-            f"is {_said(ended)}, and is meant to be {' or '.join(map(_said, may))}: "
+            f"is {_said(ended)}, but should be {' or '.join(map(_said, may))}: "
             f"{row.reason or ''} {row.error or ''}"
         )
 

@@ -23,49 +23,53 @@ _DEFAULT = DeploymentConfig()
 
 def manifest(
     *,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Which document.")] = None,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="The document to print.")] = None,
     write: Annotated[
         Path | None,
         typer.Option(
             "--write",
             metavar="FOLDER",
-            help="Write every kind into this folder instead, over what is there.",
+            help="Write every kind into this folder instead. Existing files are overwritten.",
         ),
     ] = None,
     store: Annotated[
         Backend | None,
-        typer.Option("--store", help="What the workers share; sqlite: one worker with a volume."),
+        typer.Option(
+            "--store", help="The store of the workers. sqlite is one worker with a volume."
+        ),
     ] = None,
     grace: Annotated[
         int, typer.Option("--grace", help="OUTLAST_GRACE, in seconds.")
     ] = _DEFAULT.grace,
     pre_stop: Annotated[
         int,
-        typer.Option("--pre-stop", help="Seconds that the preStop command waits for the drain."),
+        typer.Option("--pre-stop", help="Seconds the preStop command waits for the drain."),
     ] = _DEFAULT.pre_stop,
     lease: Annotated[
         int, typer.Option("--lease", help="OUTLAST_LEASE, in seconds.")
     ] = _DEFAULT.lease,
     replicas: Annotated[
-        int | None, typer.Option("--replicas", min=1, help="Workers; with autoscaling, at least.")
+        int | None,
+        typer.Option("--replicas", min=1, help="Number of workers; with autoscaling, the minimum."),
     ] = None,
     replicas_max: Annotated[
         int | None,
         typer.Option(
             "--replicas-max",
-            help=f"What autoscaling ends at; {_DEFAULT.replicas_max} unless given.",
+            help=f"The maximum for autoscaling. By default {_DEFAULT.replicas_max}.",
         ),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", help="Runs that a worker executes at once.")
+        int, typer.Option("--concurrency", help="Runs a worker executes at once.")
     ] = _DEFAULT.concurrency,
     port: Annotated[
-        int, typer.Option("--port", help="Of the HTTP server: probes and metrics.")
+        int, typer.Option("--port", help="Port of the HTTP server, for probes and metrics.")
     ] = _DEFAULT.port,
     objective: Annotated[
         int,
         typer.Option(
-            "--objective", help="Seconds in which an interrupted run is to go on: for alerts."
+            "--objective",
+            help="Seconds within which an interrupted run must resume. Alerts use it.",
         ),
     ] = _DEFAULT.objective,
     runbook_base: Annotated[
@@ -73,14 +77,16 @@ def manifest(
         typer.Option(
             "--runbook-base",
             metavar="URL",
-            help="Your page of the runbook: each alert then has its section as runbook_url too.",
+            help="Address of your copy of the runbook. Each alert then gets a runbook_url.",
         ),
     ] = _DEFAULT.runbook_base,
-    name: Annotated[str, typer.Option("--name", help="What it is called.")] = _DEFAULT.name,
-    image: Annotated[str, typer.Option("--image", help="The container's image.")] = _DEFAULT.image,
+    name: Annotated[
+        str, typer.Option("--name", help="The name of the deployment.")
+    ] = _DEFAULT.name,
+    image: Annotated[str, typer.Option("--image", help="The container image.")] = _DEFAULT.image,
     module: Annotated[
         str,
-        typer.Option("--module", metavar="MODULE[:APP]", help="What `outlast worker` is given."),
+        typer.Option("--module", metavar="MODULE[:APP]", help="The module for `outlast worker`."),
     ] = _DEFAULT.module,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,7 +99,7 @@ def manifest(
     """
     with answering(as_json):
         if (kind is None) == (write is None):
-            raise SettingsError(f"--kind or --write, one of them. Kinds: {', '.join(DOCUMENTS)}.")
+            raise SettingsError(f"Pass either --kind or --write. Kinds: {', '.join(DOCUMENTS)}.")
         numbers = DeploymentConfig(
             name=name,
             image=image,

@@ -94,7 +94,7 @@ class DeploymentConfig:
                 or (field == "name" and value in _NOT_NAMES)
             ):
                 raise SettingsError(
-                    f"--{field} {value!r} cannot stand in a manifest: write it like {example}."
+                    f"--{field} {value!r} cannot be used in a manifest: write it like {example}."
                 )
         if self.runbook_base and not _PAGE.fullmatch(self.runbook_base):
             raise SettingsError(
@@ -102,7 +102,7 @@ class DeploymentConfig:
                 "like https://docs.example/runbook/."
             )
         if self.store not in BACKENDS:
-            raise SettingsError(f"--store {self.store!r} is none of {', '.join(BACKENDS)}.")
+            raise SettingsError(f"--store {self.store!r} must be one of {', '.join(BACKENDS)}.")
 
     @property
     def embedded(self) -> bool:
