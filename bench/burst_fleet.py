@@ -264,5 +264,5 @@ def _outcome(
 
 def _app(store: SQLiteStore, **settings: Any) -> Outlast:
     app = Outlast(_Kept(store), **OUTSIDE, **settings)
-    app._runtime = INLINE
+    app._mode = INLINE
     return app
