@@ -66,7 +66,7 @@ def test_drain_without_workers_says_what_to_do(outlast):
     answer = outlast("drain", "--json")
     assert answer.code == 1
     assert answer.json["error"]["type"] == "NoWorker"
-    assert f"no worker of this host ({HERE})" in answer.err
+    assert f"no worker to drain on this host ({HERE})" in answer.err
     assert "OUTLAST_STORE" in answer.err
 
 
@@ -83,7 +83,7 @@ def test_a_dead_worker_is_not_asked(outlast):
     enlisted(outlast, "gone", lease=0)
     answer = outlast("drain", "--wait")
     assert answer.code == 1
-    assert "of this host seem dead, and the next sweep buries them: gone (pid 4242)" in answer.err
+    assert "of this host seem dead, and the next sweep removes them: gone (pid 4242)" in answer.err
     assert asked(outlast, "gone") is None
     enlisted(outlast, "w1")
     assert outlast("drain").code == 0

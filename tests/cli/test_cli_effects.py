@@ -224,7 +224,7 @@ def test_show_says_what_is_unknown_and_how_to_decide_it(unknown):
     lines = answer.out.splitlines()
     said = " ".join(lines[lines.index("", lines.index("", 10) + 1) :])
     assert (
-        "Parked: unknown: book#2: nobody can tell whether it happened. It raised ConnectionError:"
+        "Parked: unknown: book#2: Outlast cannot determine whether it happened. It raised ConnectionError:"
         in said
     )
     assert "Say `outlast" not in said
@@ -282,7 +282,7 @@ def test_only_runs_that_are_being_undone_are_listed_if_asked_for(trips):
 def test_a_parked_run_is_listed_with_its_short_reason(unknown):
     line = unknown("runs").out.splitlines()[1]
     assert line.split()[:2] == ["t1", "parked"]
-    assert "unknown: book#2: nobody can tell whether it happened." in line
+    assert "unknown: book#2: Outlast cannot determine whether it happened." in line
     assert "Say" not in line
 
 

@@ -217,7 +217,7 @@ def test_failed_tls_handshake_means_not_sent():
 def test_incomplete_answer_is_unclear(bad):
     with (
         server(bad) as (url, _),
-        pytest.raises(HTTPUnclear, match="nobody knows whether it happened"),
+        pytest.raises(HTTPUnclear, match="it is unknown whether it happened"),
     ):
         send("plain", url)
 

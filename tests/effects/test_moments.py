@@ -141,7 +141,7 @@ class Case:
         with pytest.raises(RunParked) as parked:
             app.do(self.main)
         assert parked.value.reason.startswith(
-            "unknown: neither#1: nobody can tell whether it happened."
+            "unknown: neither#1: Outlast cannot determine whether it happened."
         )
 
 

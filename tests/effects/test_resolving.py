@@ -45,7 +45,7 @@ def test_unknown_effect_parks_the_run_with_instructions(world):
     assert world.clock.elapsed == about(SPAN), "not before it can be decided"
     assert len(bank.acts) == 1
     reason = str(parked.value)
-    assert "mail#1: nobody can tell whether it happened" in reason
+    assert "mail#1: Outlast cannot determine whether it happened" in reason
     for way in ("outlast decide run mail#1 --happened RESULT", "--did-not"):
         assert way in reason
     assert world.status() == "parked"
@@ -100,7 +100,7 @@ def test_resumed_run_is_parked_again_and_nothing_is_done(world):
     bank.comes["rent"] = ["broken"]
     with pytest.raises(RunParked):
         world.run(mailing())
-    with pytest.raises(RunParked, match=r"mail#1.*nobody can tell"):
+    with pytest.raises(RunParked, match=r"mail#1.*cannot determine"):
         resumed(world, mailing())
     assert len(bank.acts) == 1
 
@@ -154,7 +154,8 @@ def test_two_unknown_effects_are_both_named(world):
 
     bank.comes["rent"] = bank.comes["heat"] = ["broken"]
     with pytest.raises(
-        RunParked, match=r"(?=.*mail#1: nobody can tell)(?=.*mail#2: nobody can tell)"
+        RunParked,
+        match=r"(?=.*mail#1: Outlast cannot determine)(?=.*mail#2: Outlast cannot determine)",
     ):
         world.run(both())
 

@@ -102,7 +102,7 @@ def test_every_text_fits_a_terminal_and_what_is_to_be_pasted_is_whole(outlast, m
 def test_a_wrong_name_is_told_with_those_that_are_like_it(outlast):
     answer = outlast("explain", "Backpresure")
     assert answer.code == 2
-    assert "nothing here is called Backpresure. Is it one of Backpressure?" in " ".join(
+    assert "no entry is named Backpresure. Did you mean Backpressure?" in " ".join(
         answer.err.split()
     )
     assert outlast("explain", "zzzzzz").code == 2

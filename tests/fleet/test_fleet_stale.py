@@ -92,7 +92,7 @@ def test_worker_paused_past_its_lease_is_evicted_when_it_resumes(fleet):
     assert {id: run for id, run in after.runs.items() if id != "more"} == before.runs
     evicted = evictions(fleet, stale.pid)
     assert sorted(run for run, _ in evicted) == ["r0", "r1", "r2"], "each once"
-    assert all("taken for dead" in reason for _, reason in evicted), evicted
+    assert all("considered dead" in reason for _, reason in evicted), evicted
     assert after.kinds("r0") == ["death", "step"]
     assert_nothing_recorded_was_redone(after, fleet.log.update())
 
@@ -127,7 +127,7 @@ def test_results_of_a_stale_worker_are_refused_while_the_new_owner_executes(flee
     fleet.make(f"gate-{stale.pid}")
     stale.resume()
     wait_until(
-        lambda: len(fleet.lines("after", stale.pid)) == 3 or "taken for dead" in stale.errors
+        lambda: len(fleet.lines("after", stale.pid)) == 3 or "considered dead" in stale.errors
     )
     fleet.wait_until(lambda: len(fleet.image().workers) == 2)  # it works again under another id
     fleet.make(f"gate-{heir.pid}")
@@ -198,7 +198,7 @@ def test_worker_whose_event_loop_is_blocked_loses_its_lease(fleet):
     takes_new_work(fleet, blocked, [heir])
     ((run, reason),) = evictions(fleet, blocked.pid)
     assert run == "r"
-    assert "taken for dead" in reason
+    assert "considered dead" in reason
     after = fleet.image()
     assert after.journals["r"] == before.journals["r"]
     assert after.kinds("r") == ["death", "step"]

@@ -202,20 +202,21 @@ def _named(store: Store, fleet: Fleet, worker: str) -> Choice:
 
 def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
     """Say that there is no worker to ask, which ones exist instead, and what to do."""
-    said = [f"no worker of this host ({host}) is there to drain"]
+    said = [f"there is no worker to drain on this host ({host})"]
     dead = [row for row in fleet.workers if row.host == host]
     elsewhere = [row for row in fleet.workers if row.host != host and fleet.state(row) != "dead"]
     if dead:
         said.append(
-            f"those of this host seem dead, and the next sweep buries them: {_listed(dead)}"
+            "these workers of this host seem dead, and the next sweep removes them: "
+            f"{_listed(dead)}"
         )
     if elsewhere:
         ask = command("drain", "--worker", "ID", store=address)
-        said.append(f"on other hosts: {_listed(elsewhere, hosts=True)}; {ask} asks one of them")
+        said.append(f"on other hosts: {_listed(elsewhere, hosts=True)}. To drain one, use {ask}")
     elif not dead:
         said.append(
-            "nobody has this store open; if a worker runs here, --store or OUTLAST_STORE must name "
-            "its store"
+            "no process has this store open. If a worker runs here, name its store with --store or "
+            "OUTLAST_STORE"
         )
     return (
         ". ".join(

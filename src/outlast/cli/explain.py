@@ -72,10 +72,8 @@ def _explain(name: str, as_json: bool) -> None:
     entry = find(name)
     if entry is None:
         like = close(name)
-        there = (
-            f"Is it one of {', '.join(like)}?" if like else "`outlast explain` lists all there are."
-        )
-        raise typer.BadParameter(f"nothing here is called {safe(name)}. {there}", param_hint="NAME")
+        there = f"Did you mean {', '.join(like)}?" if like else "`outlast explain` lists all names."
+        raise typer.BadParameter(f"no entry is named {safe(name)}. {there}", param_hint="NAME")
     if as_json:
         document(_document(entry))
         return
@@ -133,7 +131,7 @@ def _write(folder: Path, name: str | None, as_json: bool) -> None:
 
     if name is not None:
         raise typer.BadParameter(
-            "--write writes all there is: give no name with it.", param_hint="NAME"
+            "--write writes all entries, so it takes no name.", param_hint="NAME"
         )
     texts = {file: page() for file, page in PAGES.items()}
     for file, text in texts.items():

@@ -127,4 +127,4 @@ class HTTPRefused(HTTPFailure):
 class HTTPUnclear(HTTPFailure):
     """There was no answer, or one that does not say whether the call happened."""
 
-    _means = "nobody knows whether it happened"
+    _means = "it is unknown whether it happened"

@@ -152,8 +152,8 @@ class BatchRun:
             self._lost = self._row
             self._drop()
             raise LeaseLost(
-                f"{self.form} {self.id!r} belongs to another process: this one was taken for dead. "
-                "What it did last is not recorded, and will be done again there."
+                f"{self.form} {self.id!r} belongs to another process: this one was considered "
+                "dead. What it did last is not recorded, and will run again there."
             )
 
     async def check_cancelled(self) -> None:

@@ -130,7 +130,7 @@ class Consumer:
         for row in rows:
             mine = self._acquirer.owns(row) and self._claiming
             if not mine or not self._outcomes.in_flight.start(row.fence):
-                why = "its worker was taken for dead or drains, or its consumer stopped"
+                why = "its worker was considered dead or drains, or its consumer stopped"
                 self._acquirer.release(row, why)
                 continue
             item = self._item_type(self._outcomes, row)

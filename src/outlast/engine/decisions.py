@@ -83,7 +83,7 @@ async def decide(
     if isinstance(outcome, Refused):
         changed = outcome.why in (VERSION, STATUS)
         raise WrongStatus(
-            f"run {row.id!r} has gone on meanwhile: look at it again."
+            f"run {row.id!r} has changed meanwhile. Look at it again."
             if changed
             else f"run {row.id!r} is gone."
         )

@@ -94,7 +94,7 @@ class ItemClaim:
         if isinstance(await answer, Refused):
             raise LeaseLost(
                 f"item {self._name!r} of queue {self._row.queue!r} belongs to another worker: this "
-                "one was taken for dead. Stop processing it."
+                "one was considered dead. Stop processing it."
             )
 
     def _on_settled(self, command: Ack | Release, outcome: Any) -> None:

@@ -125,7 +125,7 @@ class ItemQueues:
         alive = self._acquirer.owns(row)
         if alive and self._outcomes.in_flight.start(row.fence, by_hand=True):
             return item_type(self._outcomes, row, by_hand=True)
-        self._acquirer.release(row, "its worker was taken for dead or drains")
+        self._acquirer.release(row, "its worker was considered dead or drains")
         if not alive:
             # Wait until the worker is registered again.
             await asyncio.sleep(PEEK_SECONDS)

@@ -98,7 +98,9 @@ class Lease:
                 continue
             renewed_at = time.monotonic()
             if isinstance(outcome, Refused) and not self._stop.is_set():
-                log.error("worker %s was taken for dead: its runs go on elsewhere", self._worker)
+                log.error(
+                    "worker %s was considered dead: its runs continue elsewhere", self._worker
+                )
                 self._lost()
                 return
             if self.trouble is not None:

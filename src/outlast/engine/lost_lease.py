@@ -36,7 +36,7 @@ class LostLease:
         self._meters.lease_lost()
         for execution in list(self._in_flight.executions.values()):
             if execution.row.worker == worker:
-                execution.stop(EndReason.lost("its worker was taken for dead"))
+                execution.stop(EndReason.lost("its worker was considered dead"))
         self._claimers.lose(worker)
         self._in_flight.lose(worker)
         if not self._shutdown.begun:

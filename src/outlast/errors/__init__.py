@@ -114,8 +114,8 @@ class UnknownEffect(OutlastError, LookupError):
     def __str__(self) -> str:
         there = ", ".join(self.there) or "none"
         return (
-            f"run {self.id!r} does not wait for a decision on exactly one effect "
-            f"{self.effect!r}. Effects that wait for one: {there}."
+            f"{self.effect!r} does not name exactly one effect of run {self.id!r} that waits for a "
+            f"decision. Effects that wait for one: {there}."
         )
 
 
@@ -166,7 +166,7 @@ class Draining(OutlastError):
 
 
 class LeaseLost(OutlastError):
-    """Another worker has taken over the item, because this one was taken for dead.
+    """Another worker has taken over the item, because this one was considered dead.
 
     The store refused what this worker wanted to record about the item.
     """

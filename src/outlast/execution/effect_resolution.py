@@ -47,7 +47,7 @@ async def resolve(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
             if effect_record.error
             else ""
         )
-        return await executor.unknown(f"nobody can tell whether it happened.{why}")
+        return await executor.unknown(f"Outlast cannot determine whether it happened.{why}")
     # A workflow that only stopped waiting continues, and may repeat the call under another key.
     ends = executor.effect_call.resolve_only or (
         executor.unwanted and executor.execution.cancellation.reason is not None

@@ -105,7 +105,7 @@ class EndReason(NamedTuple):
     def write_failed(cls, outcome: Any) -> Self:
         """Return the reason after the store refused or did not accept a write."""
         if isinstance(outcome, Refused) and outcome.why == FENCE:
-            return cls.lost("another worker has the run now: this one was taken for dead")
+            return cls.lost("another worker has taken over the run: this one was considered dead")
         if isinstance(outcome, StoreError):
             return cls.lost(f"the store did not take an entry: {outcome}", outcome)
         return cls.lost(f"the store refused an entry: {outcome}")

@@ -114,7 +114,7 @@ STALE_WRITES = _counter(
     "outlast_stale_writes_total", "Commands that the store refused because of their fence."
 )
 LEASES_LOST = _counter(
-    "outlast_leases_lost_total", "How often this process was taken for dead while it was alive."
+    "outlast_leases_lost_total", "How often this process was considered dead while it was alive."
 )
 STALLS = _counter(
     "outlast_loop_stalls_total",

@@ -87,7 +87,7 @@ class Heartbeat:
             try:
                 self._check()
             except Exception:
-                # Without this thread a live worker may be taken for dead.
+                # Without this thread a live worker may be considered dead.
                 log.exception("a heartbeat failed")
 
     def _check(self) -> None:
