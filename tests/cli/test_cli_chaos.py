@@ -33,7 +33,7 @@ def test_chaos_without_submit_lists_the_workflows(outlast):
     (outlast.folder / "flows.py").write_text(FLOWS)
     answer = outlast("chaos", "flows.py")
     assert answer.code == 2
-    assert "There: report, sell." in answer.err
+    assert "Available: report, sell." in answer.err
 
 
 def test_chaos_with_a_wrong_setting_exits_2(tmp_path):

@@ -72,7 +72,7 @@ def test_doctor_refuses_folders_without_readable_manifests(outlast):
     assert answer.code == 2 and "deploy has no manifest" in answer.err
     (deploy / "pod.yaml").write_text("{[")
     answer = outlast("doctor", "--manifest", "deploy")
-    assert answer.code == 2 and "deploy/pod.yaml" in answer.err and "no YAML" in answer.err
+    assert answer.code == 2 and "deploy/pod.yaml" in answer.err and "not valid YAML" in answer.err
 
 
 def test_doctor_reads_a_manifest_from_stdin(outlast, monkeypatch):

@@ -212,7 +212,10 @@ def test_all_processes_die_with_the_driver_even_stopped_ones(tmp_path):
         (["--faults", "server"], "only a server that it started"),
         (["--submit", "report"], "workflow of a MODULE"),
         ([PROGRAMS / "user_flows.py"], "name a workflow to submit"),
-        ([PROGRAMS / "user_flows.py", "--submit", "reprot"], "no workflow 'reprot'. There: report"),
+        (
+            [PROGRAMS / "user_flows.py", "--submit", "reprot"],
+            "no workflow 'reprot'. Available: report",
+        ),
         ([PROGRAMS / "user_flows.py", "--submit", "report", "--args", "7"], "must be a JSON list"),
         ([PROGRAMS / "user_flows.py", "--submit", "report", "--args", "[]"], "topic"),
         (["--store", "memory:"], "ends with the process"),

@@ -218,7 +218,7 @@ def test_an_autoscaler_says_how_many_pods_there_may_be(tmp_path):
         ("x.yaml", "just text", "no manifest"),
         ("x.yaml", "", "no manifest"),
         ("x.yaml", "a: 1", "neither"),
-        ("x.service", "[Unit]\nA=b", "no unit of a service"),
+        ("x.service", "[Unit]\nA=b", "not a service unit"),
         ("x.service", "[Service]\nExecStart='a", "cannot be read"),
     ],
 )

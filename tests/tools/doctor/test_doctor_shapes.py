@@ -228,9 +228,9 @@ MERGES = "".join(f"x{n}: &a{n} {{<<: [{NINES.replace('{}', f'a{n - 1}')}]}}\n" f
         ("x0: &a0 {q: 1}\n" + MERGES + pods(), "more than 1,000,000 values"),
         ("kind: Deployment\nspec: &a {template: *a}\n", "more than 1,000,000 values"),
         ("a: " + "[" * 100_000, "nested too deeply"),
-        ("kind: x\na: 2026-13-45", "no YAML"),
-        ("kind: !!python/object/apply:os.system [ls]", "no YAML"),
-        ("kind: x\na: " + "1" * 5_000, "no YAML"),
+        ("kind: x\na: 2026-13-45", "not valid YAML"),
+        ("kind: !!python/object/apply:os.system [ls]", "not valid YAML"),
+        ("kind: x\na: " + "1" * 5_000, "not valid YAML"),
     ],
     ids=["lists", "merges", "circle", "deep", "date", "python", "digits"],
 )

@@ -386,13 +386,13 @@ def _work(
     there = ", ".join(safe(one) for one in sorted(flows)) or "none"
     if not submit:
         raise typer.BadParameter(
-            f"name a workflow to submit. There: {there}.", param_hint="--submit"
+            f"name a workflow to submit. Available: {there}.", param_hint="--submit"
         )
     calls = []
     for name, text in _calls(submit, args):
         if name not in flows:
             raise typer.BadParameter(
-                f"there is no workflow {safe(name)!r}. There: {there}.", param_hint="--submit"
+                f"there is no workflow {safe(name)!r}. Available: {there}.", param_hint="--submit"
             )
         try:
             calls.append((flows[name], arguments(text)))

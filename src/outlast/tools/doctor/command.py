@@ -76,7 +76,7 @@ def doctor(
     with answering(as_json):
         if settings and manifest:
             raise SettingsError(
-                "--settings is about this environment, --manifest about files: one of them."
+                "--settings shows this environment, --manifest checks files: pass only one."
             )
         findings = (
             _of_files(manifest, rollout_budget)

@@ -91,14 +91,14 @@ def _yaml(path: str, text: str) -> Iterator[Any]:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise SettingsError(
-            f"{path}{line}: this is no YAML "
+            f"{path}{line}: this is not valid YAML "
             f"({getattr(error, 'problem', None) or 'it cannot be read'})."
         ) from None
     except SettingsError:
         raise
     # A date or a number is invalid.
     except ValueError as error:
-        raise SettingsError(f"{path}: this is no YAML ({error}).") from None
+        raise SettingsError(f"{path}: this is not valid YAML ({error}).") from None
     finally:
         if loader is not None:
             loader.dispose()

@@ -25,7 +25,7 @@ def unit(path: str, text: str, drop_ins: list[str]) -> Workload:
     for one in (text, *drop_ins):
         _add(said, one)
     if not said:
-        raise SettingsError(f"{path} has no [Service]: it is no unit of a service.")
+        raise SettingsError(f"{path} has no [Service]: it is not a service unit.")
     partial = path.endswith(".conf")
     env = dict(_pair(part) for value in said.get("Environment", ()) for part in split(path, value))
     env |= {name: ELSEWHERE for value in said.get("PassEnvironment", ()) for name in value.split()}
