@@ -261,7 +261,7 @@ def test_prune_forgets_no_dead_letter_whose_undoing_has_begun(outlast):
     answer = outlast("prune", "--older-than", "0s", "--dead")
     assert answer.err == (
         "outlast: deleted 0 runs.\n"
-        "outlast: kept 1 dead letter as old as that: `outlast runs --status dead`. What they did is not undone yet: `outlast retry ID` goes on with that.\n"
+        "outlast: kept 1 dead letter as old as that: `outlast runs --status dead`. Their effects are not compensated yet. To continue with that: `outlast retry ID`.\n"
     )
 
 

@@ -124,7 +124,7 @@ def test_a_second_process_waits_for_the_first(tmp_path, outlast):
     with Command(tmp_path, *words) as first:
         first.wait_for_error_line()
         with Command(tmp_path, *words) as second:
-            assert "is under way in another process" in second.wait_for_error_line()
+            assert "is executing in another process" in second.wait_for_error_line()
             assert outlast("cancel", "r1", "--why", "enough").code == 0
             assert first.wait() == second.wait() == exit_codes.CANCELLED
 

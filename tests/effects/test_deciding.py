@@ -125,7 +125,7 @@ def test_compensate_without_a_result_passes_none(world):
     assert undone == [(None, "tea")]
     (info,) = world.do(lambda app: app.effects("run"))
     assert info.state == "undone"
-    assert "nobody said with which result effect order happened" in info.error
+    assert "the decision did not give the result of effect order" in info.error
 
 
 def test_compensate_of_an_effect_that_has_no_compensation_is_refused(world):

@@ -194,7 +194,7 @@ def test_a_workflow_that_raises_cancelled_error_by_itself_failed_and_was_not_can
     async def one() -> None:
         raise asyncio.CancelledError("of my own")
 
-    with pytest.raises(Exception, match="nobody had cancelled"):
+    with pytest.raises(Exception, match="the run was not cancelled"):
         world.run(one())
     assert world.status() == "failed"
 

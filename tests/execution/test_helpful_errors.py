@@ -156,7 +156,7 @@ def test_app_run_fails_when_a_run_waits_for_a_message_nobody_sends(monkeypatch):
     async def waits() -> int:
         return await receive("never", int)
 
-    with pytest.raises(TimeoutError, match="nobody sends"):
+    with pytest.raises(TimeoutError, match="no one sends"):
         App().run(waits())
 
 

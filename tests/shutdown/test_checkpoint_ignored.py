@@ -43,7 +43,7 @@ def test_a_step_that_swallows_its_cancellation_keeps_its_run_until_it_ends(world
 
     seconds, left, not_checkpointed, held, claimed, after = world.do(main)
     assert seconds == pytest.approx(OVER, abs=0.2)
-    assert left == [("run", "run", "stubborn#1", "it was told to stop and did not")]
+    assert left == [("run", "run", "stubborn#1", "it was asked to stop and did not")]
     assert len(not_checkpointed) == 1
     assert (held.status, held.worker is None, claimed) == ("running", False, []), (
         "no other worker may have it"

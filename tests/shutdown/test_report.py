@@ -304,7 +304,7 @@ def test_the_drain_view_shows_what_is_under_way(world):
         "run",
         "run",
         "act#1",
-        "a step is under way",
+        "a step is in flight",
     )
     assert seen["seconds"] == pytest.approx(2, abs=0.1)
     assert (after["layer"], after["under_way"]) == ("exit", [])

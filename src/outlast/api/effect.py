@@ -76,8 +76,8 @@ class EffectBase(StepBase[P, R], EffectDefinition):
         name = checked_name(fn, name, self.kind, options)
         if timeout is None or not 0 < timeout < math.inf:
             raise SettingsError(
-                f"effect {name} needs a timeout, in seconds: after a death, that is how long its "
-                "act may still be under way."
+                f"effect {name} needs a timeout in seconds. After a crash, its call may still be "
+                "in flight for that long."
             )
         if undo not in (None, _NEEDED):
             raise SettingsError(
@@ -197,8 +197,8 @@ class EffectBase(StepBase[P, R], EffectDefinition):
         what = "an effect" if body is not None and body.is_effect else "a step"
         raise NotInRun(
             f"effect {self.name} was called in the body of {what}. The calls of a body have no "
-            "certain order, so after a death nobody could tell which of them happened. Call the "
-            "effect from the workflow itself."
+            "certain order, so after a crash Outlast could not tell which of them happened. Call "
+            "the effect from the workflow itself."
         )
 
 

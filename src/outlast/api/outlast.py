@@ -180,7 +180,7 @@ class Outlast:
             raise OutlastError("this Outlast is open already; make another one.")
         if self._worker and not self._workflows:
             raise SettingsError(
-                "a worker must be told what it may execute: Outlast(worker=True, workflows=[...])."
+                "a worker needs the workflows it may execute: Outlast(worker=True, workflows=[...])."
             )
         check_not_ending(self._role)
         queues = _queue_names(self.settings.queues)

@@ -70,9 +70,7 @@ def conclude(id: str, end: RunOutcome, codec: Any) -> Any:
             raise RunFailed(id, str(error), error.traceback_text) from error.__cause__
         if isinstance(error, asyncio.CancelledError):
             # The workflow raised it itself. Its caller was not cancelled.
-            raise RunFailed(
-                id, "its workflow raised CancelledError, though nobody had cancelled it"
-            )
+            raise RunFailed(id, "its workflow raised CancelledError, but the run was not cancelled")
         error.add_note(
             f"This is how run {id!r} ended, from its journal. "
             f"After fixing the cause, run: outlast retry {quote(id)}"

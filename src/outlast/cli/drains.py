@@ -94,7 +94,7 @@ def outcome(row: DrainRow) -> str:
             f"{row.reason or 'a request'}."
         )
     took = "" if report.seconds is None else f" in {span(report.seconds)}"
-    return f"worker {row.worker} drained{took}: {parts or 'nothing was under way'}."
+    return f"worker {row.worker} drained{took}: {parts or 'nothing was in flight'}."
 
 
 def _look(store: Store, limit: int) -> Drains:

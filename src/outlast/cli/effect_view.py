@@ -223,7 +223,7 @@ def _undo(
     if undo is not None and undo.intent and not undo.happened:
         error = f": {recorded_error(undo.error, RESULT_LENGTH)}" if undo.error else ""
         if not error:
-            return f"{by}, under way" if by else "under way"
+            return f"{by}, in flight" if by else "in flight"
         return f"{name if by else 'it'} failed {undo.raised or undo.acts} times{error}"
     return (by or "can be undone") if name and (one.happened or one.open) else "-"
 

@@ -91,8 +91,8 @@ def runs(
     if StatusName.UNDOING in (status or ()):
         if len(set(status or ())) > 1:
             raise typer.BadParameter(
-                "undoing goes with no other one; of these, --undoing lists those that are being "
-                "undone.",
+                "`undoing` cannot be combined with another status. Use --undoing to list only the "
+                "runs of a status that are being compensated.",
                 param_hint="--status",
             )
         status = None

@@ -257,8 +257,8 @@ def _kept(count: int, store: str | None, *, forgetting: bool) -> str:
     there = f"kept {letters} as old as that: {command('runs', '--status', 'dead', store=store)}."
     if forgetting:
         return (
-            f"{there} What they did is not undone yet: {command('retry', 'ID', store=store)} "
-            "goes on with that."
+            f"{there} Their effects are not compensated yet. To continue with that: "
+            f"{command('retry', 'ID', store=store)}."
         )
     cancel = command("cancel", "ID", store=store)
     retry = command("retry", "ID", store=store)

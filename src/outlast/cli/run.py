@@ -139,7 +139,7 @@ async def _until_ended(
         and before.worker is not None
         and before.worker not in store.dead_workers()
     ):
-        say(f"run {order.id} is under way in another process; waiting for its end.")
+        say(f"run {order.id} is executing in another process. Waiting for it to end.")
     elif before is not None and (why := _not_due(before, store.now())) is not None:
         say(
             f"run {order.id} {why}. Waiting for it. Press Ctrl-C to leave it as it is; "

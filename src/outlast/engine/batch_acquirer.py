@@ -114,7 +114,7 @@ class BatchAcquirer:
         elif row.worker is not None:
             if self._in_flight.is_held(row.fence):
                 raise WrongStatus(
-                    f"{form} {row.id!r} is under way in this process already. Leave that loop "
+                    f"{form} {row.id!r} is already executing in this process. Leave that loop "
                     "first, or use another id."
                 )
             if not await self._claims.free(row):

@@ -92,7 +92,9 @@ class WorkerRegistration:
                 raise
             self.id = worker
             if instead_of:
-                log.warning("worker %s goes on as %s", instead_of, worker, extra={"worker": worker})
+                log.warning(
+                    "worker %s continues as %s", instead_of, worker, extra={"worker": worker}
+                )
             if self._has_threads:
                 lost = partial(self._lost_from_thread, worker)
                 settings, asked = self._settings, self._store.asked

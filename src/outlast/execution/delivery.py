@@ -75,7 +75,7 @@ def deliver_pending(execution: RunExecution) -> None:
     ):
         raise execution.diverge(
             "a run with something to wait for",
-            "something that can never come: no step, timer, message or child is under way, and a "
+            "something that can never come: no step, timer, message or child is in flight, and a "
             "lock, event or queue that is shared with other runs or with steps cannot "
             "wake a workflow",
         )

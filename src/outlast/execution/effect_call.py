@@ -181,8 +181,8 @@ def check_known(effect: EffectDefinition) -> None:
     if _known.get(effect.name, {}).get(effect.code, effect) is not effect:
         raise DuplicateName(
             f"effect {effect.name} was made twice by the same code ({effect.code}), and after a "
-            "death nobody could tell which was meant. Give each a name of its own, "
-            "as in @effect(name=...), in the module that makes them."
+            "crash Outlast could not tell them apart. Give each its own name with "
+            "@effect(name=...), in the module that makes them."
         )
 
 

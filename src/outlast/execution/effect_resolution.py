@@ -119,8 +119,8 @@ async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:
         if text == "null" and not executor.is_compensation:
             # `decide --compensate` was used without a result.
             why = (
-                f"nobody said with which result effect {executor.effect.name} happened, "
-                "only that it is to be undone."
+                f"the decision did not give the result of effect {executor.effect.name}, "
+                "only that it is to be compensated."
             )
         error = Unrecordable(why)
         return Outcome(text, None, encode_error(error, executor.services.settings.error_text_max))

@@ -88,9 +88,9 @@ class DrainSteps:
                 )
         except (StoreError, Empty) as error:
             why = str(error) or "no answer"
-            self._reporter.note_blocked(f"the store did not take that this worker drains: {why}")
+            self._reporter.note_blocked(f"the store did not record that this worker drains: {why}")
             log.warning(
-                "The store could not be told that worker %s drains: %s. "
+                "Could not record in the store that worker %s drains: %s. "
                 "Work that has not started stays claimed until the worker is deregistered.",
                 command.worker,
                 why,

@@ -64,5 +64,5 @@ def _of_run(execution: RunExecution, now: float) -> Iterator[Remaining]:
 def _why(body: StepExecution) -> str:
     if body.is_effect:
         return "an effect acts, and is not cut: it is open" if body.leaving else "an effect acts"
-    why = "it was told to stop and did not" if body.leaving else "a step is under way"
+    why = "it was asked to stop and did not" if body.leaving else "a step is in flight"
     return f"{why}, in a thread" if body.threads else why

@@ -38,7 +38,7 @@ class Exchange(Generic[T]):
 
     def __len__(self) -> int:
         if self._length is None:
-            raise TypeError("nobody knows how many there are.")
+            raise TypeError("the number of items is not known.")
         return self._length
 
     # -- on the loop

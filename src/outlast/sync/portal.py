@@ -75,7 +75,7 @@ class Portal:
             if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
                 coro.close()
             raise self._death or StoreUnavailable(
-                "Outlast was closed while this call was under way; runs are resumable."
+                "Outlast was closed while this call was in flight. Runs can be resumed."
             ) from cancelled
         finally:
             future.cancel()

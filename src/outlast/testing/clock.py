@@ -102,9 +102,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             ):
                 self._given_up = True
                 raise TimeoutError(
-                    "nothing can happen any more, or a hundred years have passed on the virtual "
-                    "clock, and the run still "
-                    "waits: for a message that nobody sends, or a step that never ends?"
+                    "the run still waits, but nothing more can happen, or a hundred years have "
+                    "passed on the virtual clock. Does it wait for a message that no one sends, "
+                    "or for a step that never ends?"
                 )
         if self._chance is not None and len(ready) > 1:
             shuffled = list(ready)

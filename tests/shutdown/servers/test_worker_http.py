@@ -89,7 +89,7 @@ def test_a_drain_can_be_watched_over_http(tmp_path, how):
         assert 0 < view["seconds_left"] < 600
         (under_way,) = view["under_way"]
         assert (under_way["what"], under_way["id"], under_way["step"]) == ("run", "run", "first#1")
-        assert under_way["why"] == "a step is under way"
+        assert under_way["why"] == "a step is in flight"
         assert under_way["seconds"] >= 0
         numbers = metrics(program)
         assert (

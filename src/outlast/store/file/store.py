@@ -165,7 +165,7 @@ class FileStore(SQLiteStore):
                 "to since its log began, and there were "
                 f"{known.files} of {known.size} of these. Something was removed, added or cut "
                 "since. Nothing was changed. Restore the folder "
-                "from a copy; or, to go on without what is missing, remove the first line of "
+                "from a copy. To continue without what is missing, remove the first line of "
                 "commits.jsonl."
             )
         loader.fill(self._db)
@@ -176,7 +176,7 @@ class FileStore(SQLiteStore):
         self._log.open()
         if torn:
             log.warning(
-                "%s: its last line was torn, and nobody was told of it: %d bytes were cut.",
+                "%s: removed %d bytes of an incomplete last line. It was never acknowledged.",
                 self._log.path,
                 torn,
             )

@@ -39,7 +39,7 @@ _ADVICE = {
     "42501": "this user may not do that. Grant it USAGE on the schema and the rights on its "
     "tables that it needs; to make or change a schema, let another role run `outlast "
     "migrate --sql`.",
-    "53100": "its disk is full. Make room (`outlast prune --older-than 7d` may help), then go on.",
+    "53100": "its disk is full. Make room (`outlast prune --older-than 7d` may help), then try again.",
     "53200": "it is out of memory or locks. Check max_locks_per_transaction.",
     "55P03": "another program keeps a lock for too long. Look for open transactions "
     "(pg_stat_activity).",
@@ -51,7 +51,7 @@ _ADVICE = {
 _BROKEN = {
     "3F000": "its schema is missing: it was removed while in use.",
     "42P01": "a table of Outlast is missing: it was removed, or the schema is another program's.",
-    "42883": "a function of Outlast is not there. Run `outlast migrate`.",
+    "42883": "a function of Outlast is missing. Run `outlast migrate`.",
     "XX001": "it is damaged (data_corrupted). Restore a backup.",
     "XX002": "it is damaged (index_corrupted). REINDEX, or restore a backup.",
 }
@@ -85,8 +85,7 @@ def at_opening(error: Exception, address: Address) -> OutlastError:
             "and options."
         )
     return StoreUnavailable(
-        f"{address.place}: it cannot be connected to: {stopped(said)} Check that it runs, and "
-        "the address."
+        f"{address.place}: cannot connect: {stopped(said)} Check that it runs, and the address."
     )
 
 
@@ -131,9 +130,7 @@ def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -
             f"{address.place}: {stopped(said)} Check the server, its pooler and the network."
         )
     # libpq gives no code for a connection that fails: the server's message must do.
-    without_code = (
-        "it cannot be connected to. Check that it runs, the address, the user and the password."
-    )
+    without_code = "cannot connect. Check that it runs, the address, the user and the password."
     advice = _ADVICE.get(code, "it cannot be used now." if code else without_code)
     return StoreUnavailable(
         f"{address.place}: {advice} Nothing acknowledged is lost; the runs are resumable. ({said})"

@@ -187,7 +187,7 @@ def _submit_many(command: commands.SubmitMany) -> dict[str, Any]:
     if len(command.runs) > SUBMIT_MANY_MAX:
         raise BadValue(
             f"{len(command.runs):,} runs are too many for one submit_many on Redis, which "
-            "serves nobody else meanwhile: submit at "
+            "serves no other client meanwhile. Submit at "
             f"most {SUBMIT_MANY_MAX:,} at once."
         )
     return {"runs": [_submit(run) for run in command.runs]}
@@ -204,7 +204,9 @@ def _decide(command: commands.Decide) -> dict[str, Any]:
 
 def _enlist(command: commands.RegisterWorker) -> dict[str, Any]:
     if command.worker == "":
-        raise BadValue("a worker's id cannot be empty: that says that nobody has a run.")
+        raise BadValue(
+            "a worker's id cannot be empty: an empty id means that no worker holds a run."
+        )
     said = _plain(command)
     # Reject text that is not UTF-8: json.dumps would escape it.
     "".join((*command.queues, *command.workflows)).encode()

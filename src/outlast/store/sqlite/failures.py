@@ -26,11 +26,11 @@ BAD_VALUES = (
 
 _ADVICE = {
     sqlite3.SQLITE_BUSY: "another program holds its lock. End the program that keeps a "
-    "transaction open, then go on.",
+    "transaction open, then try again.",
     sqlite3.SQLITE_LOCKED: "another program holds its lock. End the program that keeps a "
-    "transaction open, then go on.",
+    "transaction open, then try again.",
     sqlite3.SQLITE_FULL: "the disk is full. Make room (`outlast prune --older-than 7d` may "
-    "help), then go on.",
+    "help), then try again.",
     sqlite3.SQLITE_READONLY: "it is read-only. Check the mount and the owner of the file and "
     "its folder.",
     sqlite3.SQLITE_IOERR: "reading or writing failed. Check the disk, its quota and its "
