@@ -96,6 +96,19 @@ def test_damaged_number_is_one_error_that_names_the_row(store, client, row):
         store.commit([DeregisterWorker("w") if row == "run:1" else Sweep()])
 
 
+@pytest.mark.parametrize("field", ["created", "due", "timeout", "attempts_max", "interrupted"])
+def test_damaged_run_does_not_keep_a_claim_from_the_others(store, client, caplog, field):
+    """The claim is committed by then: an error would leave its runs with a live worker."""
+    store.commit([RegisterWorker("w", "host", 1, 30.0)])
+    for id in ("damaged", "good"):
+        store.commit([Submit(id, "flow", "[]", id, "00" * 16)])
+    client.hset(f"{store._address.prefix}run:1", field, "none")
+    (rows,) = store.commit([Claim("w", "c", limit=9)])
+    assert [row.id for row in rows] == ["good"]
+    assert store.commit([Claim("w", "c", limit=9)]) == [rows]
+    assert "run 'damaged': a number in it is damaged" in caplog.text
+
+
 def test_worker_with_an_invalid_name_does_not_break_the_listeners(store):
     store.acquire_liveness("w")
     with pytest.raises(BadValue):

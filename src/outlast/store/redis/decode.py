@@ -27,7 +27,7 @@ def _int(text: str | None) -> int | None:
 
 def _damaged(kind: str, name: str, error: ValueError) -> StoreBroken:
     return StoreBroken(
-        f"{kind} {name!r}: a number in it is damaged ({error}). Nothing was changed. "
+        f"{kind} {name!r}: a number in it is damaged ({error}). "
         "Restore a copy of the data, or correct the row."
     )
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from outlast.errors import StoreBroken
 from outlast.store import commands
 from outlast.store.commands import Refused, Submitted, Swept
 from outlast.store.redis.decode import run_row
+from outlast.store.rows import RunRow
+
+log = logging.getLogger("outlast.store")
 
 
 def decode_outcomes(batch: Sequence[commands.Command], answers: Sequence[Any] | int) -> list[Any]:
@@ -43,10 +48,24 @@ def _submitted(answer: Any) -> Submitted:
     return Submitted(run_row(text), new == "1")
 
 
+def _claimed(answer: Any) -> list[RunRow]:
+    """Decode the claimed runs. A damaged one is logged and left out.
+
+    The claim is committed, so an error would leave the worker with runs that it never received.
+    """
+    rows: list[RunRow] = []
+    for text in answer[1:]:
+        try:
+            rows.append(run_row(text))
+        except StoreBroken as error:
+            log.error("A claimed run cannot be executed: %s", error)
+    return rows
+
+
 _DECODE: dict[type, Callable[[Any], Any]] = {
     commands.Submit: _submitted,
     commands.SubmitMany: lambda answer: [_submitted(one) for one in answer[1:]],
-    commands.Claim: lambda answer: [run_row(text) for text in answer[1:]],
+    commands.Claim: _claimed,
     commands.Sweep: lambda answer: Swept(*map(tuple, answer)),
     commands.Drain: lambda answer: tuple(answer[1:]),
     commands.Prune: lambda answer: Pruned(*map(int, answer)),
