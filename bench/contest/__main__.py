@@ -1,4 +1,4 @@
-"""`python -m bench.contest`: Outlast beside its peers, on this machine."""
+"""Measure Outlast beside its peers on this machine: `python -m bench.contest`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def main() -> None:
     kept = json.loads(RESULTS.read_text()) if given.write and RESULTS.exists() else {}
     found, broken = kept.get("sections", {}), []
     end_once()
-    measured_at = when()  # before its own page makes the tree another one
+    measured_at = when()  # before writing the pages makes the tree dirty
     with measuring_folder(given.dir) as folder:
         if file_system(folder) in IN_MEMORY:
             _tell(
-                f"{folder.parent} is in memory: a durable commit costs nothing there, and no ratio means anything."
+                f"{folder.parent} is in memory: a durable commit costs nothing there, so the ratios mean nothing."
             )
         for section in SECTIONS:
             if section.name in given.sections:
@@ -38,7 +38,7 @@ def main() -> None:
                 try:
                     measured = section.measure(home, given.rounds, _tell)
                 except Exception:  # the others do not depend on it
-                    _tell(f"{section.name} is broken:\n{traceback.format_exc()}")
+                    _tell(f"{section.name} failed:\n{traceback.format_exc()}")
                     broken.append(section.name)
                     continue
                 rounds = 1 if section.once else given.rounds
@@ -49,17 +49,19 @@ def main() -> None:
                     "found": measured,
                 }
                 print(section.tables(measured), flush=True)
-                if (
-                    given.write
-                ):  # after each: an hour of measuring is not lost by what comes after it
+                # Write after each section, so that a later failure does not lose an hour of measuring.
+                if given.write:
                     RESULTS.write_text(json.dumps({"sections": found}, indent=1) + "\n")
                     write(found, REPOSITORY)
     if broken:
-        sys.exit(f"not measured, see above: {', '.join(broken)}")
+        sys.exit(f"not measured, see the errors above: {', '.join(broken)}")
 
 
 def end_once() -> None:
-    """The first Ctrl-C or SIGTERM ends everything. Whoever asks again, while workers and servers are being ended, would leave them behind."""
+    """End everything on the first Ctrl-C or SIGTERM, and ignore later ones.
+
+    A second signal would leave behind the workers and servers that are being ended.
+    """
 
     def end(*_: object) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -85,12 +87,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="keep the results in bench/results.json and write docs/benchmarks.md, its pictures and the README's table",
+        help="save the results in bench/results.json and write docs/benchmarks*.md, the pictures and the README's table",
     )
     parser.add_argument(
         "--page",
         action="store_true",
-        help="measure nothing, write those anew from bench/results.json",
+        help="measure nothing, and write these files again from bench/results.json",
     )
     given = parser.parse_args()
     unknown = sorted(set(given.sections) - set(names))

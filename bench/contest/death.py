@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bench.contest.ask import Failed, ask
 from bench.contest.contenders import CELERY, DBOS, DRAMATIQ, OUTLAST, PGQUEUER, Contender, Store
-from bench.contest.deathpage import REPEATED_SECONDS_MAX, plots, tables
+from bench.contest.deathpage import REPEATED_SECONDS_MAX, outcomes, plots, tables
 from bench.contest.homes import python_of
 from bench.contest.ledger import Attempts, Case
 from bench.contest.section import Found, Section
@@ -299,4 +299,12 @@ def attempts_of(ledger: Path) -> Attempts:
     return Attempts(ledger.read_text())
 
 
-DEATH = Section("death", measure, tables, plots)
+DEATH = Section(
+    "death",
+    measure,
+    tables,
+    plots,
+    "Death and shutdown",
+    "What happens to the jobs of a worker that is stopped, killed or frozen?",
+    outcomes,
+)

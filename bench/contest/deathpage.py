@@ -1,4 +1,4 @@
-"""The tables and the plot of death and shutdown: for a reader who knows none of the systems."""
+"""Make the page on death and shutdown, for a reader who knows none of the systems."""
 
 from __future__ import annotations
 
@@ -7,49 +7,55 @@ from typing import Any
 
 from bench.contest.plot import Bar, bars
 from bench.contest.section import Found
-from bench.contest.tables import NONE, last_line, spread_words, table
+from bench.contest.tables import NONE, Outcome, last_line, spread_words, table
 from bench.markdown import figure
 from bench.spread import Spread
 
 PATIENCE = "not within 60 s"
 GOAL_P95_SECONDS = 1.0
 REPEATED_SECONDS_MAX = 15.0
-"""A trial that takes longer, from the start of its workers to its end, is made in the first round only."""
+"""A longer trial, from the start of its workers to its end, is made only in the first round."""
 
-HEAD = f"""## Death and shutdown
+HEAD = f"""# Death and shutdown
 
-What becomes of the work of a process that goes? Worker A has ten jobs under way, worker B is ready and has nothing to do. Then A is told to go (SIGTERM: a deploy, a scale-down, a spot machine), is killed
-(kill -9 of its whole tree of processes: out of memory, a crash), or falls silent (SIGSTOP of all of it: a frozen machine, a cut network; nothing is closed, no lock is free). After SIGTERM it has a grace of 10 s; what is still there then is killed, as a kubelet does.
-Each job is some *stages*, one after another, and each stage writes to a ledger outside when it begins and when it ends. All figures are read from that ledger, none from what a system says about itself. A is struck 0.3 s into the second stage of every job; the first takes no time.
+What happens to the jobs of a worker that goes away?
 
-A *stage* is a step for Outlast and DBOS, a task of a `chain` for Celery, a message of a `pipeline` for Dramatiq. Where the job is one function (Outlast's items, pgqueuer, Celery with one task, Dramatiq with one message) its stages are lines of that
-function, and whoever takes it over begins at the first.
+Worker A has ten jobs in flight. Worker B is ready and idle. Then one of three things happens to A:
 
-Who was done within {REPEATED_SECONDS_MAX:.0f} s, the start of both workers included, was tried in every round (*x 3*: three times); what takes longer, by its time-outs, was tried once.
+- **SIGTERM**, as at a deploy, a scale-down or a spot reclaim. A has a grace period of 10 s. What is left of it then is killed, as a kubelet does.
+- **kill -9** of its whole process tree, as at an OOM kill or a crash.
+- **SIGSTOP** of its whole process tree, as with a frozen machine or a cut network. Nothing is closed, and no lock is released.
+
+Each job consists of *stages*, one after another. Each stage writes to an external ledger when it starts and when it ends. All figures come from that ledger, none from what a system reports about itself. A is hit 0.3 s into the second stage of every job; the first stage takes no time.
+
+A stage is a step for Outlast and DBOS, a task of a `chain` for Celery, and a message of a `pipeline` for Dramatiq. Some jobs are one function: Outlast's items, pgqueuer, Celery with one task, and Dramatiq with one message. Their stages are lines of that function, and a worker that takes the job over starts at the first line.
+
+Trials that ended within {REPEATED_SECONDS_MAX:.0f} s, including the start of both workers, were made in every round (*x 3*: three times). Longer ones, which wait for time-outs, were made once.
 """
 
 TITLES = {
     "fits": (
-        "SIGTERM, with jobs that fit into the grace",
-        "Three stages of 1 s each, after one that takes no time; A is told to go 0.3 s into the first of the three.",
+        "SIGTERM: jobs fit into the grace period",
+        "Three stages of 1 s each, after one that takes no time. A gets SIGTERM 0.3 s into the first of the three.",
     ),
     "long": (
-        "SIGTERM, with jobs that do not fit, though each of their stages does",
-        "14 stages of 1 s each: an agent's loop.",
+        "SIGTERM: jobs do not fit, but each of their stages does",
+        "14 stages of 1 s each, like the loop of an agent.",
     ),
     "single": (
-        "SIGTERM, with a stage that does not fit",
-        "One stage of 16 s: nobody can end it within 10 s, so it has to be done again by somebody. What differs is who notices when.",
+        "SIGTERM: one stage does not fit",
+        "One stage of 16 s. No system can finish it within 10 s, so another worker must repeat it. The systems differ in which component notices, and when.",
     ),
     "killed": (
         "kill -9",
-        "Five stages of 1 s each, after one that takes no time; A is killed, with all its processes, 0.3 s into the first of the five.",
+        "Five stages of 1 s each, after one that takes no time. A and all its processes are killed 0.3 s into the first of the five.",
     ),
     "silent": (
-        "Silence",
+        "Frozen, then resumed",
         (
-            "The same, but A is only stopped (SIGSTOP), and goes on when B has finished or the patience is over. Nobody can tell this from a slow machine but by waiting: every system has a time-out for "
-            "it, and here each has the same 5 s where it can be set. A stage under way goes on when its worker is back, and its effect happens twice with everybody: that is the first 10 of *finished twice* (20 where the job is one function). What is beyond them is a worker that went on with jobs which were another's by then: it has no fence."
+            "The same jobs, but A is only stopped with SIGSTOP. It continues when B has finished, or after 60 s.\n\n"
+            "No system can distinguish this from a slow machine except by waiting. Each has a time-out for it, set to 5 s here where possible.\n\n"
+            "A stage in flight continues when its worker is back, so its effect happens twice with every system. That accounts for the first 10 *completed twice*, or 20 where the job is one function. Everything beyond them comes from a worker that continued jobs which already belonged to another: it has no fence."
         ),
     ),
 }
@@ -74,39 +80,50 @@ COLUMNS: dict[str, Sequence[str]] = {
 }
 
 NAMES = {
-    "gone": "A is gone after",
-    "status": "its exit status",
-    "begun_after": "stages A began after the signal",
-    "first": "another worker is on the first job after",
-    "last": "on all of them after",
-    "redone": "work done again",
-    "twice": "stages finished twice",
-    "finished": "all jobs finished after",
+    "gone": "A exits after",
+    "status": "exit status",
+    "begun_after": "stages A started after the signal",
+    "first": "first job resumed after",
+    "last": "all jobs resumed after",
+    "redone": "work repeated",
+    "twice": "stages completed twice",
+    "finished": "all jobs done after",
     "unfinished": "unfinished after 60 s",
 }
 
-LEGEND = """**The columns**
+LEGEND = """## What the columns mean
 
-- *A is gone after*: from SIGTERM to the end of its first process. **killed**: it was still there when its grace was over.
-- *its exit status*: 0 is an end in order; -15 an end by SIGTERM, -9 by SIGKILL.
-- *stages A began after the signal*: new work begun by a process that had been told to go. Harmless where it ends in time.
-- *another worker is on the first job after*, *on all of them after*: from the signal until B begins a stage of a job that A had, and until it has begun one of every job that A did not finish. "A finished all": there was nothing to take over.
-- *work done again*: seconds of stages that were cut off, or had ended and were begun again, over all ten jobs.
-- *stages finished twice*: their effects, such as a mail sent, happened twice.
-- *stages finished twice* counts the stage that takes no time too: whoever begins a function again does that again.
-- *unfinished after 60 s*: jobs that had not ended by then. *stuck*: its store still has them; *lost*: it has not.
+| column | meaning |
+|---|---|
+| A exits after | from SIGTERM to the end of A's first process. **killed**: it was still there when its grace period ended |
+| exit status | 0 is an orderly exit, -15 a death by SIGTERM, -9 a death by SIGKILL |
+| stages A started after the signal | new work in a process that was asked to stop. Harmless if it ends in time |
+| first job resumed after | from the signal until B starts a stage of a job that A had. "A finished all": there was nothing to take over |
+| all jobs resumed after | from the signal until B has started a stage of every job that A did not finish |
+| work repeated | seconds of stages that were interrupted, or that ended and were started again, over all ten jobs |
+| stages completed twice | their effects, such as a sent email, happened twice. Includes the stage that takes no time: restarting a function repeats it |
+| unfinished after 60 s | jobs that had not ended by then. *stuck*: the store still has them. *lost*: it does not |
 """
 
-SETUP = """**How each was set up**, by what its documentation recommends for this, with what its defaults are
+SETUP = """## Configuration
 
-| | here | by default |
+Each system is configured as its documentation recommends for this case.
+
+| system | here | default |
 |---|---|---|
-| Outlast | `outlast worker` with `OUTLAST_GRACE=10`, `OUTLAST_LEASE=5`; the rest as by default, its gentle start (`ramp`) too | grace 30 s; lease 30 s, which only counts where a process is silent: a death on the same host, or of a connection to the server, is noticed without it |
-| DBOS | two executors with ids of their own and the same application version; a queue polled every 10 ms; a handler for SIGTERM, which is the driver's, calls `DBOS.destroy(workflow_completion_timeout_sec=8)`. *Restarted*: no other executor; A is started again under its id as soon as it is gone, which includes the start of the process | no handler: SIGTERM ends it at once. Polled every 1 s. Another executor takes over what a dead one had only by DBOS Conductor, a service that is not part of the library and was not measured (its documentation says after 60 s) |
-| pgqueuer | `pgq run`, `heartbeat_timeout=5 s`, `dequeue_timeout=0.5 s`, 20 tasks at a time, batches of 10 | 30 s and 30 s: a death is noticed after 30 to 60 s. It waits for its jobs without end at SIGTERM |
-| Celery | prefork, 20 processes, late acks, `task_reject_on_worker_lost`, no prefetching; `visibility_timeout` = the longest task and 10 s (5 s for the waiting for B), looked at every second (`unacked_restore_interval`, `unacked_restore_throttle`). Where a task does not fit into the grace, `REMAP_SIGTERM=SIGQUIT` and `worker_soft_shutdown_timeout=5` (with 8, it was not gone within 10 s) | acks before the task is done: a death loses it. Visibility one hour, counted from the delivery and not renewed, so it must be longer than the longest task; looked at every 100 s. SIGTERM waits without end. The death of a single child process is noticed at once, by its parent; that is not what is killed here |
-| Dramatiq | one process of 20 threads, `heartbeat_timeout=5 s`, `maintenance_chance` of 1 in 1, `--worker-shutdown-timeout 8 s`; where a message does not fit into the grace, `notify_shutdown=True` with `min_backoff=2 s` (with less, the worker that is to go takes it again itself) | 60 s, looked for at 1 of 1,000 commands; shutdown waits 10 minutes; a told actor comes back after 15 s |
+| Outlast | `outlast worker` with `OUTLAST_GRACE=10` and `OUTLAST_LEASE=5`. Everything else is the default, including its gentle start (`ramp`) | grace 30 s, lease 30 s. The lease matters only if a process is silent: a death on the same host, or of a connection to the server, is noticed without it |
+| DBOS | two executors with their own ids and the same application version. A queue polled every 10 ms. The driver's SIGTERM handler calls `DBOS.destroy(workflow_completion_timeout_sec=8)`. *Restarted*: no other executor. A is started again under its id as soon as it is gone, and the figures include that start | no handler: SIGTERM ends it at once. Polled every 1 s. Another executor takes over from a dead one only with DBOS Conductor, a service that is not part of the library and was not measured. Its documentation says after 60 s |
+| pgqueuer | `pgq run`, `heartbeat_timeout=5 s`, `dequeue_timeout=0.5 s`, 20 tasks at a time, batches of 10 | 30 s and 30 s: a death is noticed after 30 to 60 s. At SIGTERM it waits for its jobs without limit |
+| Celery | prefork, 20 processes, late acks, `task_reject_on_worker_lost`, no prefetching. `visibility_timeout` is the longest task plus 10 s (5 s where A is frozen), checked every second (`unacked_restore_interval`, `unacked_restore_throttle`). If a task does not fit into the grace period, `REMAP_SIGTERM=SIGQUIT` and `worker_soft_shutdown_timeout=5`; with 8, it was not gone within 10 s | acks before the task is done: a death loses it. The visibility time-out is one hour from delivery and is not renewed, so it must exceed the longest task. It is checked every 100 s. SIGTERM waits without limit. The parent notices the death of a single child process at once, but that is not what is killed here |
+| Dramatiq | one process of 20 threads, `heartbeat_timeout=5 s`, `maintenance_chance` of 1 in 1, `--worker-shutdown-timeout 8 s`. If a message does not fit into the grace period, `notify_shutdown=True` with `min_backoff=2 s`; with less, the worker that should stop takes the message again itself | 60 s, checked at 1 of 1,000 commands. Shutdown waits 10 minutes. A notified actor comes back after 15 s |
 """
+
+
+def outcomes(found: Found) -> list[Outcome]:
+    return [
+        Outcome(f"{row[0]}: p95 of a takeover under {GOAL_P95_SECONDS:g} s", row[3], row[-1])
+        for row in _takeover_rows(found["takeover"])
+    ]
 
 
 def tables(found: Found) -> str:
@@ -118,10 +135,10 @@ def tables(found: Found) -> str:
         names = COLUMNS[scenario]
         rows = [[_tries(name, trials), *_row(names, trials)] for name, trials in entrants.items()]
         parts.append(
-            f"### {title}\n\n{words}\n\n{table(['', *[NAMES[name] for name in names]], rows)}\n"
+            f"## {title}\n\n{words}\n\n{table(['contender', *[NAMES[name] for name in names]], rows)}\n"
         )
     if plots(found):
-        parts.append("![Seconds until another worker is on all of them](benchmarks-death.svg)\n")
+        parts.append("![Seconds until another worker has resumed all jobs](benchmarks-death.svg)\n")
     parts += _failures(found["trials"])
     return "\n".join([*parts, LEGEND, SETUP])
 
@@ -132,7 +149,7 @@ def _tries(name: str, trials: Sequence[dict[str, Any]]) -> str:
 
 
 def _failures(scenarios: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
-    """Of every round: the tables have those that did not fail."""
+    """List the failures of every round. The tables have the trials that did not fail."""
     lines = [
         f"- {TITLES[scenario][0]}: {name}: {last_line([trial['failed']])}"
         for scenario, entrants in scenarios.items()
@@ -140,7 +157,7 @@ def _failures(scenarios: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str
         for trial in trials
         if "failed" in trial
     ]
-    return ["**What failed**\n", *lines, ""] if lines else []
+    return ["## What failed\n", *lines, ""] if lines else []
 
 
 def _row(names: Sequence[str], trials: Sequence[dict[str, Any]]) -> list[str]:
@@ -182,7 +199,7 @@ def _taken(key: str) -> Callable[[Sequence[dict[str, Any]]], str]:
 
 
 def _is_a_alone(trial: dict[str, Any]) -> bool:
-    """It finished everything, in time."""
+    """Return whether A finished every job in time."""
     return bool(trial["finished_by_a"] == trial["finished"] and not trial["unfinished"])
 
 
@@ -236,6 +253,18 @@ CELLS: dict[str, Callable[[Sequence[dict[str, Any]]], str]] = {
 
 
 def _goal(takeover: dict[str, dict[str, Any]]) -> str:
+    head = [
+        "kill -9 until another worker's first step",
+        "kills",
+        "p50",
+        "p95",
+        "worst",
+        "goal: p95 under 1 s",
+    ]
+    return f"## Takeover after kill -9\n\n{table(head, _takeover_rows(takeover))}\n"
+
+
+def _takeover_rows(takeover: dict[str, dict[str, Any]]) -> list[list[str]]:
     rows = []
     for name, one in takeover.items():
         laps = one["seconds"]
@@ -256,22 +285,14 @@ def _goal(takeover: dict[str, dict[str, Any]]) -> str:
         rows.append(
             [name, str(len(laps)), *[f"{figure(value)} s" for value in (p50, p95, laps[-1])], met]
         )
-    head = [
-        "kill -9 until another worker's first step",
-        "kills",
-        "p50",
-        "p95",
-        "worst",
-        "goal: p95 under 1 s",
-    ]
-    return f"{table(head, rows)}\n"
+    return rows
 
 
 PLOTTED = {
     "long": "SIGTERM, long jobs",
     "single": "SIGTERM, a long stage",
     "killed": "kill -9",
-    "silent": "silence",
+    "silent": "frozen",
 }
 
 
@@ -283,7 +304,7 @@ def plots(found: Found) -> dict[str, str]:
             groups.append((title, drawn))
     if not any(bar.spread for _, group in groups for bar in group):
         return {}
-    unit = "seconds from the signal until another worker is on all of A's jobs (shorter is better; the same length is the same factor)"
+    unit = "seconds from the signal until another worker has resumed all of A's jobs (shorter is better; logarithmic)"
     return {"benchmarks-death.svg": bars("Death and shutdown", unit, groups)}
 
 

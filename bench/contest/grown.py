@@ -266,7 +266,6 @@ async def _space(address: str) -> dict[str, Any]:
         "pruned": pruned,
         "filled_again": again,
         "shrunk": room.bytes(),
-        "words": room.words,
     }
 
 

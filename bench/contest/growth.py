@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from bench.contest.contenders import Store
 from bench.contest.homes import REPOSITORY
 from bench.contest.plot import Bar, bars
+from bench.contest.room import WORDS
 from bench.contest.section import Found, Section
 from bench.contest.servers import stores
 from bench.contest.tables import NONE, last_line, table
@@ -48,12 +49,12 @@ class Cost(NamedTuple):
 
 
 COSTS = (
-    Cost("lone_step_ms", "a step of a lone run, ms"),
+    Cost("lone_step_ms", "a step of a single run, ms"),
     Cost("hundred_steps_per_second", "100 runs at once, steps/s", rate=True),
-    Cost("hundred_cpu_us", "100 runs at once, CPU a step, µs"),
+    Cost("hundred_cpu_us", "100 runs at once, CPU per step, µs"),
     Cost("claim_ms", "claim of one run, ms"),
-    Cost("seen_ms", "kill -9 of a worker until it is seen, ms"),
-    Cost("sweep_ms", "taking its run from it, ms"),
+    Cost("seen_ms", "kill -9 of a worker until it is noticed, ms"),
+    Cost("sweep_ms", "releasing its run, ms"),
     Cost("reclaim_ms", "claiming that run again, ms"),
 )
 
@@ -95,28 +96,31 @@ def _ask(
 
 # -- telling
 
-INTRODUCTION = """## Growth
+INTRODUCTION = """# Growth
 
-Outlast alone, in one round; the figures are medians of many measurements in one process.
+What a step, a claim and a recovery of Outlast cost with a million runs in the store, ten thousand entries in a journal, or a megabyte in a value.
+
+Only Outlast is measured here, in one round. Each figure is the median of many measurements in one process.
 """
-RUNS_WORDS = """### Runs in the store
+RUNS_WORDS = """## Runs in the store
 
-Two stores, measured in turn, with 1,000 runs in the one and 1,000,000 in the other: one in fifty has ended, the others are queued, of ten workflows. The last column is how many times the cost grows. A recovery is a real worker that has
-claimed a run and recorded a step, and is killed; another process looks for the dead every 5 ms, takes its run from it and claims it, ahead of everything that is queued. How long a death stays unseen is not the size's
-doing: workers are declared dead after a moment without a sign of life.
+Two stores are measured in turn, one with 1,000 runs and one with 1,000,000. One run in fifty has ended. The others are queued and belong to ten workflows. The last column is the factor by which the cost grows.
+
+For a recovery, a real worker claims a run, records a step, and is killed. Another process looks for dead workers every 5 ms, releases the run and claims it, ahead of everything that is queued. The time until a death is noticed does not depend on the size: a worker is declared dead after a moment without a heartbeat.
 """
-JOURNAL_WORDS = """### Entries in a journal
+JOURNAL_WORDS = """## Entries in a journal
 
-A lone run with so many steps recorded: what the next step takes, and, in a new process' place, how long from starting it again until the body of the step after them begins (claiming, reading, replaying).
+A single run has recorded this many steps. *Next step* is the time of one more step. *Replay* is the time from starting the run again, as a new process would, until the body of the next step starts. It includes claiming, reading and replaying.
 """
-VALUE_WORDS = """### Size of a value
+VALUE_WORDS = """## Size of a value
 
-Ten runs at once whose steps return text of so many bytes that does not compress; at most 2,000 steps and at least 40.
+Ten runs at once return text of this many bytes from each step. The text does not compress. Each case has between 40 and 2,000 steps.
 """
-SPACE_WORDS = """### Room
+SPACE_WORDS = """## Space
 
-100 runs of 100 steps with values of 100 bytes. *Bytes a step* is what the store has grown by; *log* what was written to the server's log meanwhile. Then everything is pruned (`app.prune`), the same is done
-again, pruned, and the store made as small as it can be. KB above the empty store.
+100 runs of 100 steps with values of 100 bytes. *Bytes per step* is the growth of the store, and *log* is what the server wrote to its log meanwhile.
+
+Then all runs are pruned with `app.prune`, the same runs are made and pruned again, and the store is made as small as possible. Sizes are KB above the empty store.
 """
 
 
@@ -142,7 +146,7 @@ def tables(found: Found) -> str:
             {
                 "steps_per_second": "steps/s",
                 "megabytes_per_second": "MB/s",
-                "cpu_us": "CPU a step, µs",
+                "cpu_us": "CPU per step, µs",
             },
             "bytes",
         ),
@@ -152,7 +156,7 @@ def tables(found: Found) -> str:
     ]
     failures = _failures(found)
     if failures:
-        parts.append(f"### What failed\n\n{failures}")
+        parts.append(f"## What failed\n\n{failures}")
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
@@ -166,7 +170,7 @@ def _runs_table(found: Found) -> str:
             rows.append(
                 [STORES[kind], cost.words, small, large, f"{figure(grown)}x" if grown else NONE]
             )
-    return table(["store", "cost", *[f"{size:,} runs" for size in RUNS], "grows"], rows)
+    return table(["store", "cost", *[f"{size:,} runs" for size in RUNS], "growth"], rows)
 
 
 def _number(answer: Mapping[str, Any], size: int, name: str) -> str:
@@ -209,7 +213,7 @@ def _space_table(found: Found) -> str:
     return table(
         [
             "store",
-            "bytes a step",
+            "bytes per step",
             "log",
             "filled, KB",
             "pruned",
@@ -221,14 +225,12 @@ def _space_table(found: Found) -> str:
 
 
 def _space_notes(found: Found) -> str:
-    lines = []
-    for kind, verbs in found.items():
-        words = verbs["space"].get("words")
-        if words:
-            lines.append(
-                f"* {STORES[kind]}: measured is {words['bytes']}. After pruning: {words['tidy']}. To shrink it: {words['shrink']}."
-            )
-    return "\n".join(lines)
+    rows = [
+        [STORES[kind], words["bytes"], words["tidy"], words["shrink"]]
+        for kind, words in WORDS.items()
+        if "failed" not in found.get(kind, {}).get("space", {"failed": ""})
+    ]
+    return table(["store", "the size is", "after pruning", "to shrink it"], rows) if rows else ""
 
 
 def _failures(found: Found) -> str:
@@ -238,7 +240,7 @@ def _failures(found: Found) -> str:
         for verb, answer in verbs.items()
         if "failed" in answer
     ]
-    return table(["store", "what", "last words"], rows) if rows else ""
+    return table(["store", "what", "last output"], rows) if rows else ""
 
 
 def plots(found: Found) -> dict[str, str]:
@@ -257,10 +259,20 @@ def plots(found: Found) -> dict[str, str]:
                 )
             )
         groups.append((STORES[kind], shown))
-    title = "What 1,000,000 runs in the store cost, to 1,000"
+    title = "Cost with 1,000,000 runs in the store, relative to 1,000"
     return {
-        "benchmarks-growth.svg": bars(title, "times; 1 is no difference", groups, logarithmic=False)
+        "benchmarks-growth.svg": bars(
+            title, "factor; 1 means no difference", groups, logarithmic=False
+        )
     }
 
 
-GROWTH = Section("growth", measure, tables, plots, once=True)
+GROWTH = Section(
+    "growth",
+    measure,
+    tables,
+    plots,
+    "Growth",
+    "What do a step and a recovery cost with a million runs, long journals or large values?",
+    once=True,
+)

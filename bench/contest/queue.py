@@ -1,4 +1,4 @@
-"""The queue: how fast jobs that do nothing get through one worker, how soon an idle one begins, and what idleness costs."""
+"""Measure the queue: throughput of empty jobs, pick-up by an idle worker, and its idle cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.contest.homes import python_of
 from bench.contest.plot import Bar, bars
 from bench.contest.section import Found, Section
 from bench.contest.servers import Stores, stores
-from bench.contest.tables import Goal, goals_table, last_line, spread_words, table
+from bench.contest.tables import Goal, Outcome, goals_table, last_line, spread_words, table
 from bench.contest.workers import Worker, cpu_seconds, descendants, session, worker
 from bench.spread import Spread
 
@@ -60,9 +60,9 @@ ENTRANTS = (
 )
 
 MANY_LIMIT = (
-    "**200 slots on Postgres, what is known of the limit**: an item is a row that is written three times (put, claimed, acked), with eleven index entries in all, since its id, its state, its worker and its dead letters are looked for. "
-    "Counted with callgrind, that is 363,000 instructions an item at the server, 163,000 of them for the entries; with many slots that is most of its time, since then hardly any commit is waited for. pgqueuer deletes a row when it is done. "
-    "Its log (WAL) an item is larger than ours; its instructions were not counted, so this says what ours cost, not why it is ahead. Claiming half the slots while the rest executes gained nothing."
+    "**What is known about the limit with 200 slots on Postgres**: an item is a row that is written three times: put, claimed and acked. Together that makes eleven index entries, because Outlast looks items up by id, state, worker and dead letter. "
+    "Counted with callgrind, an item costs 363,000 instructions at the server, 163,000 of them for these entries. With many slots that is most of the time, because Outlast then waits for hardly any commit.\n\n"
+    "pgqueuer deletes a row when its job is done. It writes more WAL per item than Outlast. Its instructions were not counted, so this explains what Outlast costs, not why pgqueuer is ahead. Claiming for half the slots while the rest executes gained nothing."
 )
 
 GOALS = (
@@ -180,20 +180,28 @@ def _spread(found: Found, name: str, key: str) -> Spread | None:
 
 
 COLUMNS = (
-    ("jobs/s, put and finished", "jobs_per_second"),
-    ("put alone, jobs/s", "put_per_second"),
-    ("idle: p50 until it begins, ms", "pickup_p50_ms"),
-    ("p95, ms", "pickup_p95_ms"),
+    ("put and finished, jobs/s", "jobs_per_second"),
+    ("put only, jobs/s", "put_per_second"),
+    ("pick-up when idle, p50 ms", "pickup_p50_ms"),
+    ("p95 ms", "pickup_p95_ms"),
     ("idle worker, % of a core", "idle_percent"),
     ("its server, %", "idle_server_percent"),
 )
 
-HEAD = f"""## Queue
+HEAD = f"""# Queue
 
-{JOBS:,} jobs that do nothing, put into the store by one process and finished by one worker of {SLOTS} slots, unless it says otherwise, that was ready before; the clock goes from the beginning of the putting until the
-store itself has none left. Then {PULSES} jobs one at a time, at uneven moments, into the idle worker: from just before the call that hands a job over until its body begins.
-Then {IDLE_SECONDS:.0f} seconds of nothing. All three with the same worker, as it is set up for the first. Late acknowledgement for everybody: a job leaves the store when it is done.
+How fast do jobs that do nothing get through one worker, how soon does an idle worker start one, and what does an idle worker cost?
+
+1. One process puts {JOBS:,} jobs into the store, and one worker that was already running finishes them. It has {SLOTS} slots unless the table says otherwise. The clock runs from the start of putting until the store itself has no job left.
+2. {PULSES} jobs arrive at the idle worker one at a time, at uneven moments. The time is measured from just before the call that submits a job until its body starts.
+3. The worker is idle for {IDLE_SECONDS:.0f} seconds.
+
+All three use the same worker, configured for the first. Every contender acknowledges late: a job leaves the store when it is done.
 """
+
+
+def outcomes(found: Found) -> list[Outcome]:
+    return [goal.outcome for goal in _goals(found)]
 
 
 def tables(found: Found) -> str:
@@ -203,11 +211,11 @@ def tables(found: Found) -> str:
             rows.append([name, *[spread_words(_spread(found, name, key)) for _, key in COLUMNS]])
         else:
             rows.append([name, f"failed: {last_line(one['failed'])}", *["" for _ in COLUMNS[1:]]])
-    parts = [HEAD, table(["", *[title for title, _ in COLUMNS]], rows)]
-    parts.append("\n![Jobs a second](benchmarks-queue.svg)\n")
-    parts.append("**Goals**, as ratios within a round\n")
-    parts.append(goals_table([goal for pair in GOALS if (goal := _goal(found, *pair))]))
-    parts.append("\n**How each was set up**\n")
+    parts = [HEAD, table(["contender", *[title for title, _ in COLUMNS]], rows)]
+    parts.append("\n![Jobs per second](benchmarks-queue.svg)\n")
+    parts.append("## Goals\n\nRatios of two contenders in the same round.\n")
+    parts.append(goals_table(_goals(found)))
+    parts.append("\n## Configuration\n")
     parts += [f"- {name}: {one['config']}" for name, one in found.items() if one["config"]]
     failures = [
         f"- {name}: {last_line([failure])}"
@@ -215,8 +223,12 @@ def tables(found: Found) -> str:
         for failure in one["failed"]
     ]
     if failures:
-        parts += ["\n**What failed**\n", *failures]
+        parts += ["\n## What failed\n", *failures]
     return "\n".join(parts) + "\n"
+
+
+def _goals(found: Found) -> list[Goal]:
+    return [goal for pair in GOALS if (goal := _goal(found, *pair))]
 
 
 def _goal(found: Found, ours: str, theirs: str, limit: str) -> Goal | None:
@@ -228,7 +240,7 @@ def _goal(found: Found, ours: str, theirs: str, limit: str) -> Goal | None:
         for numbers in found[ours]["rounds"]
         if numbers["round"] in rates
     ]
-    return Goal(f"{ours}: jobs/s to {theirs}", 1, ratios, limit)
+    return Goal(f"jobs/s: {ours} / {theirs}", 1, ratios, limit)
 
 
 def plots(found: Found) -> dict[str, str]:
@@ -249,8 +261,16 @@ def plots(found: Found) -> dict[str, str]:
     if not any(bar.spread for _, group in groups for bar in group):
         return {}
     return {
-        "benchmarks-queue.svg": bars("Queue", f"jobs a second, {JOBS:,} put and finished", groups)
+        "benchmarks-queue.svg": bars("Queue", f"jobs per second, {JOBS:,} put and finished", groups)
     }
 
 
-QUEUE = Section("queue", measure, tables, plots)
+QUEUE = Section(
+    "queue",
+    measure,
+    tables,
+    plots,
+    "Queue",
+    "How fast do jobs get through one worker, and how soon does an idle one start a job?",
+    outcomes,
+)

@@ -1,4 +1,4 @@
-"""The page of the contest, made from its results and nothing else: what is not measured is not said."""
+"""Make the pages of the contest from its results, and from nothing else."""
 
 from __future__ import annotations
 
@@ -11,27 +11,63 @@ from bench.contest.queue import QUEUE
 from bench.contest.section import Section
 from bench.contest.steps import STEPS
 from bench.contest.summary import in_readme
+from bench.contest.tables import table
 
 SECTIONS: tuple[Section, ...] = (STEPS, QUEUE, DEATH, GROWTH)
 
 HEAD = """# Benchmarks
 
-*Written by `make bench`, which is `python -m bench.contest --write`. Do not edit.*
+Outlast beside the systems you might otherwise choose, measured on one machine, in the same rounds, on the same servers and the same disk.
 
-Outlast beside what one would otherwise pick, on one machine, in the same rounds, on the same servers and the same disk. These machines are shared and noisy: **ratios hold, figures do not**. Measure your own: `make bench`
-installs each peer from PyPI into an environment of its own, measures all of them in turn and writes this page. For your own store: `outlast bench --store URL` ([commands](commands.md)).
+The machine is shared and noisy. **Trust the ratios, not the absolute figures.**
+
+"""
+
+FOOT = """
+To measure on your own machine, run `make bench`. It installs each peer from PyPI into its own environment, measures all of them in turn, and writes these pages.
+To measure only your own store, run `outlast bench`: [measuring a store](measuring.md).
 """
 
 
-def page(found: dict[str, Any]) -> str:
-    parts = [HEAD]
+def overview(found: dict[str, Any]) -> str:
+    """Return the first page: what each section answers, and how its goals came out."""
+    rows = []
+    missed = []
+    for section in SECTIONS:
+        if section.name in found:
+            outcomes = section.outcomes(found[section.name]["found"])
+            met = sum(outcome.verdict == "met" for outcome in outcomes)
+            rows.append(
+                [
+                    f"[{section.title}](benchmarks-{section.name}.md)",
+                    section.question,
+                    f"{met} of {len(outcomes)}" if outcomes else "no goals",
+                ]
+            )
+            missed += [
+                f"- {outcome.goal}. Measured: {outcome.measured}"
+                for outcome in outcomes
+                if outcome.verdict != "met"
+            ]
+    parts = [HEAD.strip(), table(["page", "question", "goals met"], rows).rstrip()]
+    if missed:
+        parts.append("Goals that were missed or not measured:\n\n" + "\n".join(missed))
+    return "\n\n".join([*parts, FOOT.strip()]) + "\n"
+
+
+def pages(found: dict[str, Any]) -> dict[str, str]:
+    """Return the overview and a page for each section that was measured, by file name."""
+    made = {"benchmarks.md": overview(found)}
     for section in SECTIONS:
         if section.name in found:
             measured = found[section.name]
-            parts.append(section.tables(measured["found"]).rstrip() + "\n")
+            text = section.tables(measured["found"]).rstrip()
             rounds = "One round" if measured["rounds"] == 1 else f"{measured['rounds']} rounds"
-            parts.append(f"*{rounds}, {measured['when']}. {measured['place']}.*\n")
-    return "\n".join(parts)
+            made[f"benchmarks-{section.name}.md"] = (
+                f"{text}\n\n*{rounds}, {measured['when']}. {measured['place']}.*\n\n"
+                "*Written by `make bench`, which is `python -m bench.contest --write`. Do not edit.*\n"
+            )
+    return made
 
 
 def plots(found: dict[str, Any]) -> dict[str, str]:
@@ -43,8 +79,8 @@ def plots(found: dict[str, Any]) -> dict[str, str]:
 
 
 def files(found: dict[str, Any], root: Path) -> dict[str, str]:
-    """What is made of these results, by path in the repository: the page, its pictures, and the README with its table."""
-    made = {"docs/benchmarks.md": page(found)}
+    """Return the pages, their pictures and the README with its table, by path in the repository."""
+    made = {f"docs/{name}": text for name, text in pages(found).items()}
     made |= {f"docs/{name}": svg for name, svg in plots(found).items()}
     return made | {"README.md": in_readme((root / "README.md").read_text(), found)}
 
@@ -55,7 +91,7 @@ def write(found: dict[str, Any], root: Path) -> None:
 
 
 def stale(found: dict[str, Any], root: Path) -> list[str]:
-    """The files that are not what is made of these results: changed by hand, or made of others."""
+    """Return the files that differ from what these results make: edited by hand, or outdated."""
     made = files(found, root)
     paths = {*[root / name for name in made], *(root / "docs").glob("benchmarks*")}
     there = {path.relative_to(root).as_posix(): path.read_text() for path in paths if path.exists()}

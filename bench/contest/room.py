@@ -1,4 +1,4 @@
-"""How much room a store takes, in its own terms, and what gives room back."""
+"""Measure how much space a store takes, and what frees it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,27 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+WORDS: dict[str, dict[str, str]] = {
+    "sqlite": {
+        "bytes": "the file, with its log written back into it",
+        "tidy": "nothing happens: free pages are reused",
+        "shrink": "VACUUM",
+    },
+    "postgres": {
+        "bytes": "`pg_database_size` after a checkpoint",
+        "tidy": "VACUUM, as autovacuum does it. Empty pages at the end of a file return to the system, and all others are reused",
+        "shrink": "VACUUM FULL, which locks out all workers",
+    },
+    "redis": {
+        "bytes": "the data in memory (`used_memory_dataset`). The append-only file keeps everything written until it is rewritten",
+        "tidy": "BGREWRITEAOF, which Redis starts itself when the file has doubled",
+        "shrink": "nothing to do: memory is free at once",
+    },
+}
+"""What `bytes`, `tidy` and `shrink` mean for each store, for the report."""
+
 
 class Room(Protocol):
-    words: dict[str, str]
-    """What `bytes`, `tidy` and `shrink` are of this store, for the report."""
-
     def bytes(self) -> int: ...
 
     def written(self) -> int:
@@ -32,12 +48,6 @@ def room_of(address: str) -> Room:
 
 
 class _SQLite:
-    words = {  # noqa: RUF012 - never changed
-        "bytes": "the file, its log written back into it",
-        "tidy": "nothing: pages are free, and used again",
-        "shrink": "VACUUM",
-    }
-
     def __init__(self, path: Path) -> None:
         self._path = path
 
@@ -61,12 +71,6 @@ class _SQLite:
 
 
 class _Postgres:
-    words = {  # noqa: RUF012
-        "bytes": "pg_database_size after a checkpoint",
-        "tidy": "VACUUM, which is what autovacuum does: empty pages at the end of a file are given back, all others used again",
-        "shrink": "VACUUM FULL, which locks out all workers",
-    }
-
     def __init__(self, address: str) -> None:
         import psycopg
 
@@ -95,12 +99,6 @@ class _Postgres:
 
 
 class _Redis:
-    words = {  # noqa: RUF012
-        "bytes": "its data in memory (used_memory_dataset); the append-only file has what was written, until it is rewritten",
-        "tidy": "BGREWRITEAOF, which Redis does by itself when the file has doubled",
-        "shrink": "nothing more: memory is free at once",
-    }
-
     def __init__(self, address: str) -> None:
         import redis
 

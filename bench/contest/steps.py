@@ -18,7 +18,7 @@ from bench.contest.homes import python_of
 from bench.contest.section import Found, Section
 from bench.contest.servers import Stores, stores
 from bench.contest.stepcases import CASES, HUNDRED, LONE, SHAPES, VARIANTS, Case, Shape
-from bench.contest.stepspage import plots, tables
+from bench.contest.stepspage import outcomes, plots, tables
 from outlast.codec.percentiles import nearest_rank
 
 SECONDS = 2.0
@@ -138,4 +138,12 @@ def figures(answer: dict[str, Any], shape: Shape) -> dict[str, Any]:
     }
 
 
-STEPS = Section("steps", measure, tables, plots)
+STEPS = Section(
+    "steps",
+    measure,
+    tables,
+    plots,
+    "Durable steps",
+    "How many durable steps per second, and at what CPU cost, beside DBOS and LangGraph?",
+    outcomes,
+)

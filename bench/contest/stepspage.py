@@ -1,4 +1,4 @@
-"""The page of the durable steps, from what steps.py has measured."""
+"""Make the page on durable steps from what steps.py measured."""
 
 from __future__ import annotations
 
@@ -9,23 +9,31 @@ from bench.contest.contenders import OUTLAST, RAW, Store
 from bench.contest.plot import Bar, bars
 from bench.contest.section import Found
 from bench.contest.stepcases import CASES, HUNDRED, LONE, PLACES, SHAPES, VARIANTS, Case, Shape
-from bench.contest.tables import NONE, Goal, goals_table, last_line, spread_words, table
+from bench.contest.tables import NONE, Goal, Outcome, goals_table, last_line, spread_words, table
 from bench.markdown import figure
 from bench.spread import Spread
 
-INTRODUCTION = """## Durable steps
+INTRODUCTION = """# Durable steps
 
-Runs of steps that return their argument: {shapes}; again and again for {seconds:g} s, at least once, after a warm-up (on SQLite until its log is reused). Every step is
-durable before the next of its run begins; each contender's own store was asked afterwards whether it has every step, and its connection how durable a commit is. One process
-each. Steps a second are counted from the first start to the last result. *raw* is the store alone, one row a commit: on SQLite one connection, on Postgres one or twenty. With Redis' `fsync every
-second` the last second is lost with the machine (not with the process); nothing else here is measured with less than a commit on the disk.
+How many durable steps per second does one process execute, and what does a step cost in CPU time?
+
+Each contender executes runs of steps that return their argument, in four sizes (runs x steps): {shapes}. It repeats each this for {seconds:g} s, at least once, after a warm-up (on SQLite until its log is reused).
+
+- Every step is durable before the next step of its run starts. Afterwards, each contender's own store is asked whether it has every step, and its connection how durable a commit is.
+- Each contender is one process. Steps per second are counted from the first start to the last result.
+- *raw* is the store alone, with one row per commit: one connection on SQLite, one or twenty on Postgres.
+- With Redis and `fsync every second`, the last second is lost with the machine, but not with the process. Everything else waits until a commit is on the disk.
 """
 
-PICTURES = """![Steps a second on SQLite](benchmarks-steps-sqlite.svg)
+PICTURES = """![Steps per second on SQLite](benchmarks-steps-sqlite.svg)
 
-![Steps a second on servers](benchmarks-steps-servers.svg)
+![Steps per second on servers](benchmarks-steps-servers.svg)
 
-![CPU a step](benchmarks-steps-cpu.svg)"""
+![CPU per step](benchmarks-steps-cpu.svg)"""
+
+
+def outcomes(found: Found) -> list[Outcome]:
+    return [goal.outcome for goal in _goals(found["rounds"], found["tried"])]
 
 
 def tables(found: Found) -> str:
@@ -35,22 +43,23 @@ def tables(found: Found) -> str:
             shapes=", ".join(f"{shape.runs:,} x {shape.steps}" for shape in SHAPES),
             seconds=found["seconds"],
         ),
-        goals_table(_goals(rounds, found["tried"])),
+        "## Goals\n\n" + goals_table(_goals(rounds, found["tried"])),
         PICTURES,
-        "### Steps a second\n\n" + _by_shape(rounds, lambda result: result["steps_per_second"]),
-        "### Outlast's steps a second to the others', in the same round\n\n" + _ratios(rounds),
-        "### CPU a step, µs: this process, and the server's\n\n" + _cpu(rounds),
-        "### From the beginning of a step to the beginning of the next one of its run, ms: p50 / p99\n\n"
-        "A run's wait before its first step is not in it, so who executes only some runs at a time (threads) looks better here than in the steps a second, which have it.\n\n"
+        "## Steps per second\n\n" + _by_shape(rounds, lambda result: result["steps_per_second"]),
+        "## Ratios\n\nOutlast's steps per second, divided by those of another contender in the same round.\n\n"
+        + _ratios(rounds),
+        "## CPU per step\n\nIn µs: the process, plus the server.\n\n" + _cpu(rounds),
+        "## Latency\n\nFrom the start of a step to the start of the next step of its run, in ms: p50 / p99.\n\n"
+        "The wait of a run before its first step is not included. So a contender that executes only some runs at a time, in threads, looks better here than in steps per second, which include that wait.\n\n"
         + _gaps(rounds),
-        "### How each was set up\n\nThe configurations of the peers that were tried first, once each; the fastest is in the tables above.\n\n"
+        "## Configuration\n\nThese configurations of the peers were tried first, once each. The tables above use the fastest.\n\n"
         + _tried(found["tried"]),
         _configs(rounds),
         f"{'; '.join(f'{name}: {pins}' for name, pins in found['packages'].items())}. {found['servers']}.",
     ]
     failures = _failures(rounds)
     if failures:
-        parts.append(f"### What failed\n\n{failures}")
+        parts.append(f"## What failed\n\n{failures}")
     parts.append(f"Load average before a measurement: {_load(rounds)}.")
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
@@ -59,7 +68,7 @@ Rounds = Sequence[Sequence[dict[str, Any]]]
 
 
 def _of(rounds: Rounds, key: str, runs: int) -> list[dict[str, Any] | None]:
-    """A result a round, None where it failed or was not measured."""
+    """Return one result per round, None if it failed or was not measured."""
     return [
         next(
             (
@@ -83,7 +92,7 @@ def _spread(
 def ratios(
     rounds: Rounds, key: str, peer: str, runs: int, value: Callable[[dict[str, Any]], float]
 ) -> list[float]:
-    """Of the two in the same round, for every round that has both."""
+    """Return the ratio of the two in every round that has both."""
     pairs = zip(_of(rounds, key, runs), _of(rounds, peer, runs), strict=True)
     return [
         value(ours) / value(theirs) for ours, theirs in pairs if ours and theirs and value(theirs)
@@ -109,41 +118,42 @@ def _goals(rounds: Rounds, tried: Sequence[dict[str, Any]]) -> list[Goal]:
         hundred, lone = HUNDRED.runs, LONE.runs
         goals += [
             Goal(
-                f"100 runs on {place}: steps/s to DBOS",
+                f"100 runs on {place}: steps/s, Outlast / DBOS",
                 50,
                 ratios(rounds, ours, dbos, hundred, _steps_per_second),
                 _limit(rounds, tried, place),
             ),
             Goal(
-                f"100 runs on {place}: steps/s to LangGraph",
+                f"100 runs on {place}: steps/s, Outlast / LangGraph",
                 20,
                 ratios(rounds, ours, langgraph, hundred, _steps_per_second),
             ),
             Goal(
-                f"lone run on {place}: steps/s to DBOS",
+                f"1 run on {place}: steps/s, Outlast / DBOS",
                 3,
                 ratios(rounds, ours, dbos, lone, _steps_per_second),
             ),
             Goal(
-                f"100 runs on {place}: DBOS' CPU a step to Outlast's",
+                f"100 runs on {place}: CPU per step, DBOS / Outlast",
                 40,
                 ratios(rounds, dbos, ours, hundred, _own_cpu),
             ),
         ]
         if place == "Postgres":
             both = ratios(rounds, dbos, ours, hundred, _all_cpu)
-            goals.append(Goal("100 runs on Postgres: the same, with the server's CPU", 40, both))
+            name = "100 runs on Postgres: CPU per step with the server, DBOS / Outlast"
+            goals.append(Goal(name, 40, both))
     return goals
 
 
 def _limit(rounds: Rounds, tried: Sequence[dict[str, Any]], place: str) -> str:
-    """How near its process is to the end of a core, and what the peer's configuration has to do with it."""
+    """Return how much of a core the process uses, and the effect of the peer's configuration."""
     ours = f"Outlast on {place}"
     cpu = _spread(rounds, ours, HUNDRED.runs, _own_cpu)
     rate = _spread(rounds, ours, HUNDRED.runs, _steps_per_second)
     if cpu is None or rate is None:
         return ""
-    core = f"**{place}, what limits it**: one process is one core. {figure(cpu.median)} µs of CPU a step, {figure(rate.median)} times a second, are {cpu.median * rate.median / 1e4:.0f} % of it."
+    core = f"**What limits {place}**: one process uses at most one core. {figure(cpu.median)} µs of CPU per step, {figure(rate.median)} times per second, is {cpu.median * rate.median / 1e4:.0f} % of it."
     rates = {
         result["variant"]: result["steps_per_second"]
         for result in tried
@@ -154,7 +164,7 @@ def _limit(rounds: Rounds, tried: Sequence[dict[str, Any]], place: str) -> str:
     if "plain" not in rates or max(rates.values()) == rates["plain"]:
         return core
     times = max(rates.values()) / rates["plain"]
-    return f"{core} DBOS is measured in a configuration {figure(times)} times as fast as the one it comes with (below); to that one the ratio would be so many times higher."
+    return f"{core} DBOS is measured in a [configuration](#configuration) that is {figure(times)} times as fast as its default. Against the default, the ratio would be {figure(times)} times higher."
 
 
 def _shapes_of(case: Case) -> Iterator[Shape | None]:
@@ -213,8 +223,8 @@ def _ratios(rounds: Rounds) -> str:
                 cells.append(
                     spread_words(Spread.of(samples), "x") if samples else NONE if shape else ""
                 )
-            rows.append([case.place, f"to {case.name}", *cells])
-    return table(["store", "Outlast", *map(str, SHAPES)], rows)
+            rows.append([case.place, case.name, *cells])
+    return table(["store", "Outlast divided by", *map(str, SHAPES)], rows)
 
 
 def _cpu(rounds: Rounds) -> str:
@@ -293,7 +303,7 @@ def _tried_cell(result: dict[str, Any] | None) -> str:
 
 
 def _configs(rounds: Rounds) -> str:
-    """What was set of those that have but one configuration."""
+    """Return the configuration of each contender that has only one."""
     rows = []
     for case in CASES:
         if (case.name, case.place) not in VARIANTS:
@@ -309,12 +319,12 @@ def _failures(rounds: Rounds) -> str:
         for result in results
         if "failed" in result
     ]
-    return table(["who", "runs", "round", "last words"], rows) if rows else ""
+    return table(["contender", "runs", "round", "last output"], rows) if rows else ""
 
 
 def _load(rounds: Rounds) -> str:
     spread = Spread.of([result["load"] for results in rounds for result in results])
-    return f"{spread.median:.1f} ({spread.low:.1f} to {spread.high:.1f}), of which the measurement before has its share"
+    return f"{spread.median:.1f} ({spread.low:.1f} to {spread.high:.1f}), partly caused by the previous measurement"
 
 
 # -- plots
@@ -340,7 +350,7 @@ def plots(found: Found) -> dict[str, str]:
             _steps_per_second,
         ),
         "benchmarks-steps-cpu.svg": bars(
-            "CPU a step, 100 runs at once",
+            "CPU per step, 100 runs at once",
             "µs of this process (not of the server), logarithmic",
             [(PLACES[store], _bars(rounds, (store,), HUNDRED, _own_cpu)) for store in PLACES],
         ),

@@ -28,14 +28,22 @@ def last_line(failures: Sequence[str]) -> str:
     return text.replace("|", "/")[:240]
 
 
+class Outcome(NamedTuple):
+    """A goal and how it came out."""
+
+    goal: str
+    measured: str
+    verdict: str
+
+
 class Goal(NamedTuple):
-    """A ratio of the issue's, and what it was in each round. `at_least`: it is met by the median."""
+    """A ratio to reach, and its value in each round. The median decides whether it is met."""
 
     name: str
     at_least: float
     samples: Sequence[float]
     limit: str = ""
-    """What keeps it from being met, said only where it is missed."""
+    """What keeps it from being met. Shown only if it is missed."""
 
     @property
     def verdict(self) -> str:
@@ -47,9 +55,14 @@ class Goal(NamedTuple):
     def missed(self) -> bool:
         return self.verdict not in ("met", "not measured")
 
+    @property
+    def outcome(self) -> Outcome:
+        measured = spread_words(Spread.of(self.samples) if self.samples else None, "x")
+        return Outcome(f"{self.name}: at least {self.at_least:g}x", measured, self.verdict)
+
 
 def goals_table(goals: Sequence[Goal]) -> str:
-    """With what limits those that are missed below it."""
+    """Return the table, followed by what limits the goals that were missed."""
     rows = [
         (
             goal.name,
@@ -60,4 +73,4 @@ def goals_table(goals: Sequence[Goal]) -> str:
         for goal in goals
     ]
     limits = dict.fromkeys(goal.limit for goal in goals if goal.missed and goal.limit)
-    return "\n\n".join([table(("goal", "wanted", "measured", ""), rows).rstrip(), *limits]) + "\n"
+    return "\n\n".join([table(("goal", "target", "measured", ""), rows).rstrip(), *limits]) + "\n"

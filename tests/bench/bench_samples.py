@@ -53,10 +53,7 @@ def growth_found() -> dict[str, Any]:
                 }
                 for size in VALUES
             },
-            "space": {
-                **room,
-                "words": {"bytes": "the file", "tidy": "pages are used again", "shrink": "VACUUM"},
-            },
+            "space": room,
         }
         for kind in STORES
     }

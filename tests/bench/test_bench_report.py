@@ -1,4 +1,4 @@
-"""docs/benchmarks.md and its pictures are made of bench/results.json, and of nothing else."""
+"""The pages docs/benchmarks*.md and their pictures are made of bench/results.json alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from bench.contest.__main__ import RESULTS
-from bench.contest.report import page, plots, stale, write
+from bench.contest.report import pages, plots, stale, write
 from bench.contest.summary import BEGIN, END
 from bench_samples import results
 
@@ -41,10 +41,11 @@ def test_what_was_written_is_not_stale(written: Path) -> None:
 
 
 def test_a_figure_changed_by_hand_is_seen(written: Path) -> None:
-    text = (written / "docs/benchmarks.md").read_text()
+    page = written / "docs/benchmarks-steps.md"
+    text = page.read_text()
     figure = re.findall(r"\d[\d,.]+x", text)[0]
-    (written / "docs/benchmarks.md").write_text(text.replace(figure, f"9{figure}", 1))
-    assert stale(results(), written) == ["docs/benchmarks.md"]
+    page.write_text(text.replace(figure, f"9{figure}", 1))
+    assert stale(results(), written) == ["docs/benchmarks-steps.md"]
 
 
 def test_a_picture_that_is_missing_or_of_another_contest_is_seen(written: Path) -> None:
@@ -54,7 +55,8 @@ def test_a_picture_that_is_missing_or_of_another_contest_is_seen(written: Path) 
 
 
 def test_every_picture_of_the_page_is_made_and_every_one_that_is_made_is_shown() -> None:
-    shown = set(re.findall(r"!\[[^]]+\]\(([^)]+)\)", page(results())))
+    text = "".join(pages(results()).values())
+    shown = set(re.findall(r"!\[[^]]+\]\(([^)]+)\)", text))
     assert shown == set(plots(results()))
 
 
@@ -68,9 +70,22 @@ def test_the_pictures_are_well_formed_and_have_a_bar_for_every_contender() -> No
 
 
 def test_a_section_that_was_not_measured_is_not_told() -> None:
-    found = {"growth": results()["growth"]}
-    assert "## Growth" in page(found)
-    assert "## Durable steps" not in page(found)
+    made = pages({"growth": results()["growth"]})
+    assert sorted(made) == ["benchmarks-growth.md", "benchmarks.md"]
+    assert "[Growth](benchmarks-growth.md)" in made["benchmarks.md"]
+    assert "Durable steps" not in made["benchmarks.md"]
+
+
+def test_the_overview_counts_the_goals_and_names_those_that_were_missed() -> None:
+    found = results()
+    assert "| 9 of 9 " in pages(found)["benchmarks.md"]
+    for results_of_a_round in found["steps"]["found"]["rounds"]:
+        for result in results_of_a_round:
+            if result["case"] == "DBOS on Postgres":
+                result["steps_per_second"] *= 10
+    overview = pages(found)["benchmarks.md"]
+    assert "| 8 of 9 " in overview
+    assert "- 100 runs on Postgres: steps/s, Outlast / DBOS: at least 50x. Measured: " in overview
 
 
 def test_the_readme_has_the_deaths_of_the_results_between_its_marks(written: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_goal_is_met_by_the_median_of_the_rounds() -> None:
             "pgqueuer (Postgres)": measured(800, 1000, 1000),
         }
     )
-    assert row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)") == [
+    assert row(page, "jobs/s: Outlast, items (Postgres) / pgqueuer (Postgres)") == [
         "≥ 1x",
         "1.25x (0.900 to 3.00)",
         "met",
@@ -41,23 +41,21 @@ def test_a_goal_is_met_by_the_median_of_the_rounds() -> None:
     page = queue.tables(
         {"Outlast, items (Postgres)": measured(900), "pgqueuer (Postgres)": measured(1000)}
     )
-    assert row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)")[2] == "**MISSED**"
+    assert row(page, "jobs/s: Outlast, items (Postgres) / pgqueuer (Postgres)")[2] == "**MISSED**"
 
 
 def test_a_ratio_is_of_one_round_also_where_another_round_failed() -> None:
     ours, theirs = measured(1000, 3000), measured(2000, 2000)
     del ours["rounds"][0]
     page = queue.tables({"Outlast, items (Postgres)": ours, "pgqueuer (Postgres)": theirs})
-    assert row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)") == [
+    assert row(page, "jobs/s: Outlast, items (Postgres) / pgqueuer (Postgres)") == [
         "≥ 1x",
         "1.50x",
         "met",
     ]
     del theirs["rounds"][1]
     page = queue.tables({"Outlast, items (Postgres)": ours, "pgqueuer (Postgres)": theirs})
-    assert (
-        row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)")[2] == "not measured"
-    )
+    assert row(page, "jobs/s: Outlast, items (Postgres) / pgqueuer (Postgres)")[2] == "not measured"
 
 
 def test_a_contender_that_failed_is_in_the_table_with_its_last_words_and_the_others_are_too() -> (
@@ -77,9 +75,7 @@ def test_a_contender_that_failed_is_in_the_table_with_its_last_words_and_the_oth
         == "failed: pgqueuer submit: exit 1: Traceback … OSError: no"
     )
     assert row(page, "Outlast, items (Postgres)")[0] == "1,000"
-    assert (
-        row(page, "Outlast, items (Postgres): jobs/s to pgqueuer (Postgres)")[2] == "not measured"
-    )
+    assert row(page, "jobs/s: Outlast, items (Postgres) / pgqueuer (Postgres)")[2] == "not measured"
     assert "failed" in queue.plots(found)["benchmarks-queue.svg"]
     assert queue.plots({"pgqueuer (Postgres)": found["pgqueuer (Postgres)"]}) == {}
 
