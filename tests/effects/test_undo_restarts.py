@@ -337,7 +337,7 @@ def test_decide_compensate_confirms_and_undoes_the_run(world):
     reason = parked(world, one_act("wire"))
     assert "unknown: wire#1" in reason
     decide(world, "wire", compensate=True, result="wired x")
-    with pytest.raises(RunCancelled, match="somebody decided"):
+    with pytest.raises(RunCancelled, match="a person decided"):
         world.run(one_act("wire"))
     assert outside.log == ["+first", "+x", "-x", "-first"]
     assert outside.told == ["wired x"]
