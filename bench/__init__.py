@@ -1,1 +1,4 @@
-"""How fast Outlast is: beside its peers (`python -m bench.contest`) and beside the store it writes to (`python -m bench.own`); see bench/README.md."""
+"""Measure Outlast beside its peers (`bench.contest`) and beside the raw store (`bench.own`).
+
+See bench/README.md.
+"""

@@ -1,1 +1,1 @@
-"""Outlast beside its peers, on the same machine, in the same rounds: `python -m bench.contest`; see bench/README.md."""
+"""Measure Outlast beside its peers, on one machine, in the same rounds. See bench/README.md."""

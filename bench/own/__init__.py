@@ -1,1 +1,1 @@
-"""Outlast beside the store it writes to: `python -m bench.own`; see bench/README.md."""
+"""Measure Outlast beside the store it writes to. See bench/README.md."""

@@ -1,4 +1,4 @@
-"""`python -m bench.own`: measure everything, print one table."""
+"""Measure everything and print one table: `python -m bench.own`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> None:
         place = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()} CPUs, {folder.parent} ({system})"
         if system in IN_MEMORY:
             _tell(
-                f"{folder.parent} is in memory: a durable commit costs nothing there, and no ratio means anything."
+                f"{folder.parent} is in memory: a durable commit costs nothing there, so the ratios mean nothing."
             )
         samples = measure(given.cases, given.rounds, folder, _tell)
     found = results(samples)

@@ -62,15 +62,15 @@ def _run_rows(
 ) -> list[Row]:
     return [
         Row(f"{title}: steps", "/s", (case,), _of(case, "steps_per_second")),
-        Row(f"{title}: steps to raw commits", "x", (case, "raw"), _to_raw(case), ratio),
+        Row(f"{title}: steps relative to raw commits", "x", (case, "raw"), _to_raw(case), ratio),
         Row(f"{title}: the same, log reused", "x", (case, "raw"), _to_raw(case, "reused_"), ratio),
-        Row(f"{title}: CPU a step", "µs", (case,), _of(case, "cpu_us_per_step"), cpu),
-        Row(f"{title}: verbs a transaction", "", (case,), _of(case, "verbs_per_batch")),
+        Row(f"{title}: CPU per step", "µs", (case,), _of(case, "cpu_us_per_step"), cpu),
+        Row(f"{title}: commands per transaction", "", (case,), _of(case, "verbs_per_batch")),
     ]
 
 
 def _store_rows(case: str, title: str, raw: str, *, goals: bool = False) -> list[Row]:
-    """A store beside what it is built on."""
+    """Return the rows of a store beside the raw server or disk."""
 
     def to_raw(runs: str) -> Callable[[Numbers], float]:
         return lambda numbers: (
@@ -87,20 +87,39 @@ def _store_rows(case: str, title: str, raw: str, *, goals: bool = False) -> list
     return [
         Row(f"raw {title}: {raw}", "/s", of, _of(case, "commits_per_second")),
         Row(f"{title}, 1 run x 1,000 steps", "/s", of, _of(case, "lone_steps_per_second")),
-        Row(f"{title}, 1 run x 1,000 steps: to raw", "x", of, to_raw("lone"), goal(">=", 0.6)),
         Row(
-            f"{title}, 1 run x 1,000 steps: CPU a step", "µs", of, _of(case, "lone_cpu_us_per_step")
+            f"{title}, 1 run x 1,000 steps: relative to raw",
+            "x",
+            of,
+            to_raw("lone"),
+            goal(">=", 0.6),
+        ),
+        Row(
+            f"{title}, 1 run x 1,000 steps: CPU per step",
+            "µs",
+            of,
+            _of(case, "lone_cpu_us_per_step"),
         ),
         Row(f"{title}, 100 runs x 20 steps", "/s", of, _of(case, "hundred_steps_per_second")),
-        Row(f"{title}, 100 runs x 20 steps: to raw", "x", of, to_raw("hundred"), goal(">=", 3)),
         Row(
-            f"{title}, 100 runs x 20 steps: CPU a step",
+            f"{title}, 100 runs x 20 steps: relative to raw",
+            "x",
+            of,
+            to_raw("hundred"),
+            goal(">=", 3),
+        ),
+        Row(
+            f"{title}, 100 runs x 20 steps: CPU per step",
             "µs",
             of,
             _of(case, "hundred_cpu_us_per_step"),
         ),
         Row(
-            f"{title}, 1,000 runs x 20: time a step to 10 x 100", "x", of, to_ten, goal("<=", 1.15)
+            f"{title}, 1,000 runs x 20: time per step relative to 10 x 100",
+            "x",
+            of,
+            to_ten,
+            goal("<=", 1.15),
         ),
         Row(
             f"{title}, 5,000 items, put and consumed",
@@ -129,27 +148,29 @@ def _growth_rows(case: str, title: str) -> list[Row]:
         )
 
     return [
-        Row(f"{title}, claim with 1,000,000 queued to 1,000", "x", (case,), ratio("claim_ms"), Goal("<=", 2)),
+        Row(f"{title}, claim with 1,000,000 queued, relative to 1,000", "x", (case,), ratio("claim_ms"), Goal("<=", 2)),
         Row(
-            f"{title}, time a step with 1,000,000 runs to 1,000", "x", (case,),
+            f"{title}, time per step with 1,000,000 runs, relative to 1,000", "x", (case,),
             ratio("steps_per_second", inverse=True), Goal("<=", 1.25),
         ),
     ]  # fmt: skip
 
 
 def _server_rows() -> list[Row]:
-    """What a PostgreSQL has to do, whoever asks it to."""
+    """Return the rows on the work of a PostgreSQL server."""
     of, rows = ("server",), list[Row]()
     for name, title in (
         ("hundred", "100 runs in one process"),
-        ("lone", "a lone run"),
+        ("lone", "a single run"),
         ("eight_of_five", "5 runs in each of 8"),
         ("eight_lone", "one run in each of 8"),
     ):
         rows += [
-            Row(f"Postgres, {title}: log a step", "bytes", of, _of("server", f"{name}_log_bytes")),
             Row(
-                f"Postgres, {title}: its CPU a step",
+                f"Postgres, {title}: log per step", "bytes", of, _of("server", f"{name}_log_bytes")
+            ),
+            Row(
+                f"Postgres, {title}: its CPU per step",
                 "µs",
                 of,
                 _of("server", f"{name}_server_cpu_us"),
@@ -196,7 +217,7 @@ ROWS = [
     *_run_rows("hundred", "100 runs x 20 steps", ratio=Goal(">=", 5), cpu=Goal("<=", 60)),
     *_run_rows("thousand", "1,000 runs x 20 steps"),
     Row(
-        "1,000 runs x 20 steps: time a step to 100 x 20",
+        "1,000 runs x 20 steps: time per step relative to 100 x 20",
         "x",
         ("hundred", "thousand"),
         _thousand_to_hundred,
@@ -223,7 +244,7 @@ ROWS = [
         Goal(">=", 10_000),
     ),
     Row("5,000 items: consumed alone", "/s", ("items",), _of("items", "consumed_per_second")),
-    Row("5,000 items: CPU an item", "µs", ("items",), _of("items", "cpu_us_per_item")),
+    Row("5,000 items: CPU per item", "µs", ("items",), _of("items", "cpu_us_per_item")),
     Row(
         "5,000 one-step runs, submitted and executed, 20 slots",
         "/s",
@@ -232,11 +253,14 @@ ROWS = [
         Goal(">=", 3_000),
     ),
     Row(
-        "5,000 one-step runs: CPU a run", "µs", ("queue_runs",), _of("queue_runs", "cpu_us_per_run")
+        "5,000 one-step runs: CPU per run",
+        "µs",
+        ("queue_runs",),
+        _of("queue_runs", "cpu_us_per_run"),
     ),
     Row("claim with 1,000 queued", "ms", ("claims",), _of("claims", "claim_ms_1000")),
     Row(
-        "claim with 1,000,000 queued, to that",
+        "claim with 1,000,000 queued, relative to that",
         "x",
         ("claims",),
         lambda numbers: numbers["claims"]["claim_ms_1000000"] / numbers["claims"]["claim_ms_1000"],
@@ -264,9 +288,9 @@ ROWS = [
         Goal("<=", 3),
     ),
     Row("idle worker: memory", "MB", ("worker",), _of("worker", "idle_mb")),
-    Row("its helper process: memory", "MB", ("worker",), _of("worker", "helper_mb")),
+    Row("its watchdog process: memory", "MB", ("worker",), _of("worker", "helper_mb")),
     Row(
-        "a run of 20 steps of 100 bytes in a worker's hands: memory",
+        "a run of 20 steps of 100 bytes in flight: memory",
         "KB",
         ("worker",),
         _of("worker", "run_kb"),
@@ -277,7 +301,7 @@ ROWS = [
     *_store_rows("redis_everysec", "Redis, fsync every second", "HSET"),
     *_store_rows("file", "file", "lines appended and synced"),
     Row(
-        "Redis (always) to Postgres, 100 runs x 20 steps",
+        "Redis (always) relative to Postgres, 100 runs x 20 steps",
         "x",
         ("redis", "postgres"),
         _redis_to_postgres,
@@ -286,25 +310,27 @@ ROWS = [
     *_growth_rows("postgres_growth", "Postgres"),
     *_growth_rows("redis_growth", "Redis"),
     Row(
-        "100 runs x 20 steps, counted and scraped: time a step to uncounted",
+        "100 runs x 20 steps, counted and scraped: time per step, relative to uncounted",
         "x",
         ("telemetry",),
         _of("telemetry", "time_ratio"),
         Goal("<", 1.05),
     ),
     Row(
-        "100 runs x 20 steps, counted and scraped: CPU a step to uncounted",
+        "100 runs x 20 steps, counted and scraped: CPU per step, relative to uncounted",
         "x",
         ("telemetry",),
         _of("telemetry", "cpu_ratio"),
         Goal("<", 1.05),
     ),
-    Row("the same: CPU a step, counted", "µs", ("telemetry",), _of("telemetry", "cpu_us_per_step")),
+    Row(
+        "the same: CPU per step, counted", "µs", ("telemetry",), _of("telemetry", "cpu_us_per_step")
+    ),
 ]
 
 
 def results(samples: Samples) -> list[Result]:
-    """A row for everything that can be said of these samples."""
+    """Return a row for everything that these samples cover."""
     found: list[Result] = []
     for row in ROWS:
         if all(samples.get(case) for case in row.cases):

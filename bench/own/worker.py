@@ -1,4 +1,4 @@
-"""The memory of a worker: of one that has nothing to do, of its helper process, and of each run in its hands."""
+"""Measure the memory of an idle worker, of its watchdog process, and of each run in flight."""
 
 from __future__ import annotations
 
