@@ -175,7 +175,7 @@ def test_an_unknown_run_exits_3(outlast):
     assert answer.err.startswith("outlast: no run has the id 'absent'.")
     assert outlast("show", "absent", "--json").json["error"] == {
         "type": "UnknownRun",
-        "message": "no run has the id 'absent'. `outlast runs` lists those there are.",
+        "message": "no run has the id 'absent'. `outlast runs` lists the existing ones.",
         "exit_code": 3,
         "explain": "UnknownRun",
     }

@@ -70,7 +70,7 @@ def command_line(first: str = "") -> Callable[..., object]:
     """
     app = typer.Typer(
         name="outlast",
-        help="Durable runs: execute them, look at them, steer them.",
+        help="Execute, inspect and control durable runs.",
         epilog=EPILOG,
         no_args_is_help=True,
         # Text from other sources is never markup, and help renders faster without rich.

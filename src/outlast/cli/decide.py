@@ -26,7 +26,7 @@ def decide(
         str,
         typer.Argument(
             metavar="EFFECT",
-            help="Its place, as `outlast show` has it, or its name if there is just one.",
+            help="Its key, as `outlast show` prints it, or its name if only one waits.",
         ),
     ],
     *,
@@ -35,22 +35,24 @@ def decide(
         typer.Option(
             "--happened",
             metavar="RESULT",
-            help="It happened, with this result: JSON, as it would return it.",
+            help="It happened, with this result: JSON, as the effect returns it.",
         ),
     ] = None,
     did_not: Annotated[
-        bool, typer.Option("--did-not", help="It did not: it is done again.")
+        bool, typer.Option("--did-not", help="It did not happen: do it again.")
     ] = False,
     compensate: Annotated[
         bool,
-        typer.Option("--compensate", help="Undo it as if it had happened, and the run with it."),
+        typer.Option(
+            "--compensate", help="Compensate it as if it had happened, and the run with it."
+        ),
     ] = False,
     result: Annotated[
         str | None,
         typer.Option(
             "--result",
             metavar="JSON",
-            help="With --compensate: the result to undo; null unless given.",
+            help="With --compensate: the result to compensate. By default null.",
         ),
     ] = None,
     intent: Annotated[
@@ -58,7 +60,7 @@ def decide(
         typer.Option(
             "--intent",
             metavar="N",
-            help="The intent that is meant, as `outlast show` numbers it. Required if the "
+            help="The number of the intent, as `outlast show` prints it. Required if the "
             "effect was tried again since the last decision.",
         ),
     ] = None,

@@ -97,17 +97,17 @@ class Patience:
 def drain(
     *,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when it is gone, and say what came of it.")
+        bool, typer.Option("--wait", help="Return when the worker is gone, and print the result.")
     ] = False,
     worker: Annotated[
         str | None,
         typer.Option(
             "--worker",
             metavar="ID",
-            help="This one, of whatever host; the beginning of its id is enough.",
+            help="This worker, on any host; the beginning of its id is enough.",
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every worker of this host.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every worker on this host.")] = False,
     why: DrainWhyOption = "outlast drain",
     timeout: TimeoutOption = None,
     store: StoreOption = None,

@@ -96,7 +96,7 @@ def send(
         str, typer.Argument(metavar="NAME", help="The message's name, as the run receives it.")
     ],
     value: Annotated[
-        str | None, typer.Argument(metavar="JSON", help="Its value; null unless given.")
+        str | None, typer.Argument(metavar="JSON", help="Its value. By default null.")
     ] = None,
     *,
     message_id: Annotated[

@@ -40,7 +40,7 @@ class UnknownSession(UnknownRun):
         option = " --checkpoints" if self.space == CHECKPOINT else ""
         return (
             f"no {self.space} has the id {self.id!r}, or it has expired. `outlast "
-            f"sessions{option}` lists those there are."
+            f"sessions{option}` lists the existing ones."
         )
 
 

@@ -127,7 +127,7 @@ class UnknownRun(OutlastError, LookupError):
         super().__init__(id)
 
     def __str__(self) -> str:
-        return f"no run has the id {self.id!r}. `outlast runs` lists those there are."
+        return f"no run has the id {self.id!r}. `outlast runs` lists the existing ones."
 
 
 class DuplicateName(OutlastError, ValueError):

@@ -34,8 +34,8 @@ def demo(
         typer.Option(
             "--store-file",
             metavar="FILE",
-            help="The SQLite file to make, and to leave. One that an earlier demo left is "
-            "replaced, any other is refused.",
+            help="The SQLite file to create and keep. A file of an earlier demo is "
+            "replaced, any other is rejected.",
         ),
     ] = Path("outlast-demo.db"),
     record: Annotated[
@@ -43,7 +43,7 @@ def demo(
         typer.Option(
             "--record",
             metavar="FILE.svg",
-            help="Write what is shown as a picture, and its text beside it (.txt).",
+            help="Save the board as an animation, and its text beside it (.txt).",
         ),
     ] = None,
     as_json: JsonOption = False,
