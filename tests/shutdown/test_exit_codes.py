@@ -94,6 +94,14 @@ def test_a_finished_job_exits_with_0(node, start):
     assert pod.output.strip().strip('"') == "gate"
 
 
+def test_a_job_terminated_after_its_run_has_ended_exits_with_0(node):
+    """As ever after the beginning of a drain, a second SIGTERM does not change the exit code."""
+    program = str(PROGRAMS / "drain_at_the_end.py")
+    pod = node.pod([sys.executable, "-W", "error", program, node.address], http=True)
+    assert pod.wait() == 0, pod.errors
+    assert pod.output.strip() == "1"
+
+
 def test_a_second_sigint_leaves_at_once_and_the_next_pod_continues(node):
     first = run_of_gated(node)
     node.wait_until_begun(*at_the_gate(1))

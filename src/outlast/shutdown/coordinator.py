@@ -284,15 +284,16 @@ class ShutdownCoordinator:
     async def _end(self) -> None:
         """Stop the server, restore the signal handlers, and end an owned process that hangs."""
         role = self.process.role
-        draining = self.state.draining
+        state = self.state
         if self.app_phase is not AppPhase.HUNG:
             self.app_phase = AppPhase.CLOSED
         try:
             if self._app.stop_server is not None:
-                await self._app.stop_server(0.2 if draining else 2.0)
+                await self._app.stop_server(0.2 if state.draining else 2.0)
         finally:
             if role is not ProcessRole.PORTAL:
-                self.process.restore(ending=role.is_owned and draining)
+                # A drain may have begun while the server stopped.
+                self.process.restore(ending=role.is_owned and state.draining)
                 task = asyncio.current_task()
                 if task is not None and task is self._opener and self._opener_cancelled:
                     # This was our own cancellation. What follows is the effect of the signal.
@@ -300,7 +301,7 @@ class ShutdownCoordinator:
                 self.process.raise_again()
                 # Here asyncio turns the signal into a KeyboardInterrupt, by a cancellation.
                 await asyncio.sleep(0)
-        if role.is_owned and draining and self.app_phase is AppPhase.HUNG:
+        if role.is_owned and state.draining and self.app_phase is AppPhase.HUNG:
             # Hung threads would delay an orderly exit.
             end_now(self.process.exit_code)
 
