@@ -5,7 +5,17 @@
 
 import sys
 
-from kubelet import LONG, PASSING, PROGRAMS, at_the_gate, flows, gated, get, passing_grace
+from kubelet import (
+    LONG,
+    PASSING,
+    PROGRAMS,
+    assert_deadline_ended,
+    at_the_gate,
+    flows,
+    gated,
+    get,
+    passing_grace,
+)
 
 RUNS = 1000 if LONG else 40
 
@@ -95,3 +105,14 @@ def test_claimed_runs_that_have_not_begun_are_given_back_and_not_charged(node):
     node.assert_no_deaths()
     reports = {report.pid: report for report in node.drains()}
     assert reports[pod.pid].given_back == len(back)
+
+
+def test_a_worker_without_a_thread_for_layer_1_ends_in_time_while_its_loop_is_blocked(node):
+    """Neither the store nor the loop learns of the drain. Only the deadline is left."""
+    pod = node.worker(module="drain_no_thread.py", **PASSING).up()
+    node.submit({"bad": flows.blocks()})
+    node.wait_until_begun(("bad", "block_the_loop#1"))
+    pod.terminate()
+    pod.wait_until(lambda: "No thread could be started" in pod.errors)
+    pod.let_pass(passing_grace.UNTIL_THE_END)
+    assert_deadline_ended(pod.wait(), 0)
