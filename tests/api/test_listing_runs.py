@@ -145,6 +145,7 @@ def test_runs_are_listed_newest_first_and_filtered(world):
         assert await ids(status=["failed", "queued"]) == ["queued", "failed"]
         assert await ids(workflow="report") == ["queued", "done"]
         assert await ids(queue="slow") == ["queued"]
+        assert await ids(prefix="d") == ["done"]
         assert await ids(waiting_for="word") == ["waiting"]
         assert await ids(older_than=50) == ["failed", "done"]
         assert await ids(newer_than=timedelta(seconds=50)) == ["queued", "waiting"]

@@ -117,6 +117,19 @@ def test_runs_are_filtered_by_status_workflow_and_message(outlast):
     assert outlast("runs", "--status", "dead").err == "outlast: no runs like that.\n"
 
 
+def test_runs_are_filtered_by_queue_and_by_the_beginning_of_the_id(outlast):
+    outlast.submitted("order-1", queue="mail")
+    outlast.submitted("order-2")
+    outlast.submitted("refund-1", queue="mail")
+    assert ids(outlast("runs", "--queue", "mail", "--json")) == ["refund-1", "order-1"]
+    assert ids(outlast("runs", "--prefix", "order-", "--json")) == ["order-2", "order-1"]
+    both = outlast("runs", "--queue", "mail", "--prefix", "order-", "--limit", "1", "--json")
+    assert ids(both) == ["order-1"]
+    assert both.json["more"] is False
+    assert outlast("runs", "--queue", "post").err == "outlast: no runs like that.\n"
+    assert outlast("runs", "--prefix", "rder").err == "outlast: no runs like that.\n"
+
+
 def test_a_parked_run_that_was_asked_to_end_shows_why_it_is_parked(outlast):
     row = outlast.started("r1")
     outlast.commit(
@@ -161,7 +174,7 @@ def test_a_limit_says_that_there_is_more(outlast):
 
 @pytest.mark.parametrize(
     "words",
-    [["--older-than", "soon"], ["--newer-than", "5"], ["--older-than", "-5s"], ["--older-than", "٣s"], ["--status", "nope"], ["--limit", "0"], ["extra"]],
+    [["--older-than", "soon"], ["--newer-than", "5"], ["--older-than", "-5s"], ["--older-than", "٣s"], ["--status", "nope"], ["--limit", "0"], ["--prefix", "\udcff"], ["extra"]],
 )  # fmt: skip
 def test_a_bad_filter_is_a_usage_error(outlast, words):
     outlast.commit()

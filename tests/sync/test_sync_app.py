@@ -70,6 +70,8 @@ def test_runs_journal_and_prune_behave_like_the_async_methods(app):
     app.start(doubled(1), id="d-1").result()
     assert [info.id for info in app.runs(status=("done", "failed"))] == ["d-1"]
     assert [(entry.kind, entry.key) for entry in app.journal("d-1")] == [("step", "double#1")]
+    assert [info.id for info in app.runs(prefix="d-")] == ["d-1"]
+    assert app.runs(prefix="e") == []
     assert app.prune(0, dead=True) == 1
     assert app.runs() == []
 

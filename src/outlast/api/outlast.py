@@ -590,6 +590,7 @@ class Outlast:
         status: str | Iterable[str] = (),
         workflow: str | None = None,
         queue: str | None = None,
+        prefix: str | None = None,
         parent: str | None = None,
         waiting_for: str | None = None,
         items: bool | None = False,
@@ -601,7 +602,7 @@ class Outlast:
         """Return runs, newest first.
 
         `status` may include `delayed`: queued runs that are not due yet, which `queued` also
-        includes. Ages are seconds or timedeltas since creation. `items=True` returns plain work
+        includes. `prefix` is what the id starts with. Ages are seconds or timedeltas since creation. `items=True` returns plain work
         items instead of runs, and None returns both. `undoing=True` returns only runs that are
         being compensated.
         """
@@ -611,6 +612,7 @@ class Outlast:
             statuses=(status,) if isinstance(status, str) else tuple(status),
             workflow=workflow,
             queue=queue,
+            prefix=prefix,
             parent=parent,
             waiting_for=waiting_for,
             items=items,

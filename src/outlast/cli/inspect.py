@@ -22,6 +22,7 @@ from outlast.cli.options import (
     OlderThan,
     StoreOption,
     checked_id,
+    storable,
 )
 from outlast.cli.output import answering, document, say, where_explained
 from outlast.cli.stores import reading
@@ -60,6 +61,15 @@ def runs(
     ] = None,
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only of this workflow.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="NAME", help="Only in this queue.")
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--prefix", parser=storable, metavar="TEXT", help="Only if the id starts with this."
+        ),
     ] = None,
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
@@ -102,6 +112,8 @@ def runs(
         query = RunQuery(
             statuses=tuple(one.value for one in status or ()),
             workflow=workflow,
+            queue=queue,
+            prefix=prefix,
             waiting_for=waiting_for,
             created_before=None if older_than is None else now - older_than,
             created_after=None if newer_than is None else now - newer_than,

@@ -29,7 +29,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -93,11 +93,11 @@ IdsArgument = Annotated[
 ]
 WhyOption = Annotated[
     str,
-    typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as the run sees it."),
+    typer.Option("--why", parser=storable, metavar="TEXT", help="The reason, as the run sees it."),
 ]
 DrainWhyOption = Annotated[
     str,
-    typer.Option("--why", parser=_storable, metavar="TEXT", help="The reason, as steps see it."),
+    typer.Option("--why", parser=storable, metavar="TEXT", help="The reason, as steps see it."),
 ]
 TimeoutOption = Annotated[
     float | None,

@@ -283,6 +283,8 @@ class RunQuery(NamedTuple):
     """May include `DELAYED`, which selects a part of the queued runs."""
     workflow: str | None = None
     queue: str | None = None
+    prefix: str | None = None
+    """What the run's id starts with."""
     parent: str | None = None
     waiting_for: str | None = None
     created_before: float | None = None

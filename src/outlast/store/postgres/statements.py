@@ -84,6 +84,7 @@ RUNS_WHERE = {
     "statuses": "status = ANY(%(statuses)s)",
     "workflow": "workflow = %(workflow)s",
     "queue": "queue = %(queue)s",
+    "prefix": "starts_with(id, %(prefix)s)",
     "items": "(workflow = '') = %(items)s",
     "undoing": "(undoing IS NOT NULL) = %(undoing)s",
     "parent": "parent = %(parent)s",

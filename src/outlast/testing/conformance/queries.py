@@ -23,6 +23,15 @@ class QueryContract(Contract):
             ({"queue": "post"}, ["child", "mail"]),
             ({"parent": "running"}, ["child"]),
             ({"queue": "post", "workflow": "flow"}, ["child"]),
+            ({"prefix": "r"}, ["running"]),
+            ({"prefix": "running"}, ["running"]),
+            ({"prefix": "running-2"}, []),
+            ({"prefix": "un"}, []),
+            ({"prefix": "D"}, []),
+            ({"prefix": "%"}, []),
+            ({"prefix": ""}, ["parked", "done", "running", "child", "mail"]),
+            ({"prefix": "m", "queue": "post"}, ["mail"]),
+            ({"prefix": "m", "queue": "default"}, []),
             ({"limit": 2}, ["parked", "done"]),
             ({"workflow": "' OR 1=1 --"}, []),
         ],
@@ -88,6 +97,17 @@ class QueryContract(Contract):
             pages.append([row.id for row in page])
             before = page[-1].pk
         assert pages == [["r6", "r5", "r4"], ["r3", "r2", "r1"], ["r0"]]
+
+    def test_a_limit_counts_only_the_runs_that_a_filter_finds(self, driver: StoreDriver) -> None:
+        for number in range(7):
+            driver.submit(f"{'a' if number % 2 else 'b'}{number}", queue=f"q{number % 3}")
+
+        def found(**query: Any) -> list[str]:
+            return [row.id for row in driver.store.runs(RunQuery(**query))]
+
+        assert found(prefix="a", limit=2) == ["a5", "a3"]
+        assert found(queue="q0", limit=2) == ["b6", "a3"]
+        assert found(prefix="a", before_pk=driver.row("a3").pk) == ["a1"]
 
     def test_what_is_listed_is_what_is_read_one_by_one(self, driver: StoreDriver) -> None:
         row = driver.held("a")

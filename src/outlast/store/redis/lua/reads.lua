@@ -247,7 +247,7 @@ local function numbers(query, keys, count)
     return all
 end
 
-local SIFTED = {'status', 'workflow', 'queue', 'parent', 'waits', 'ended', 'created', 'undoing', 'ready', 'due'}
+local SIFTED = {'id', 'status', 'workflow', 'queue', 'parent', 'waits', 'ended', 'created', 'undoing', 'ready', 'due'}
 
 -- Queued, and not due yet.
 local function is_delayed(row)
@@ -259,6 +259,7 @@ local function fits(query, row)
     return (not query.statuses or query.statuses[row.status] or query.delayed and is_delayed(row))
         and (query.workflow == nil or row.workflow == query.workflow)
         and (query.queue == nil or row.queue == query.queue)
+        and (query.prefix == nil or row.id:sub(1, #query.prefix) == query.prefix)
         and (query.items == nil or (row.workflow == '') == query.items)
         and (query.undoing == nil or undoing == query.undoing)
         and (query.waiting_for == nil or not row.ended and row.waits:find('\n' .. query.waiting_for .. '\n', 1, true))
