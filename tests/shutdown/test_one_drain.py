@@ -1,12 +1,16 @@
 """A drain as a whole: begun once, from any thread, within any grace."""
 
 import asyncio
+import signal
 import threading
+import time
 
 import pytest
 from drain_tools import WORKFLOWS, begun, chain, ended, nap
 
 from outlast import Outlast, step, workflow
+from outlast.execution.shutdown_state import ShutdownState
+from outlast.shutdown.exit_timer import ExitTimer
 from support.waiting import WAIT_SECONDS, wait_until, wait_until_async
 
 
@@ -213,3 +217,39 @@ def test_a_drain_without_a_thread_for_layer_1_releases_its_runs(address, caplog,
     ]
     assert "coordinate" not in report.layers
     assert "No thread could be started" in caplog.text
+
+
+def test_a_signal_while_another_thread_begins_the_drain_sets_the_deadline(monkeypatch):
+    """As `POST /shutdown` does. The drain's own time does not count yet."""
+    begin_drain, beginning, may_begin = (
+        ShutdownState.begin_drain,
+        threading.Event(),
+        threading.Event(),
+    )
+
+    def begin_late(state, reason, **options):
+        beginning.set()
+        may_begin.wait(WAIT_SECONDS)
+        begin_drain(state, reason, **options)
+
+    armed = []
+    monkeypatch.setattr(ShutdownState, "begin_drain", begin_late)
+    monkeypatch.setattr(ExitTimer, "arm", lambda _, seconds, code: armed.append(seconds))
+
+    async def main():
+        async with Outlast("memory:", grace=600) as app:
+            shutdown = app._shutdown
+            thread = threading.Thread(target=shutdown.begin, args=("POST /shutdown",))
+            thread.start()
+            assert beginning.wait(WAIT_SECONDS)
+            try:
+                shutdown.signal_received(signal.SIGINT, time.monotonic())
+            finally:
+                may_begin.set()
+                thread.join()
+            await asyncio.sleep(WAIT_SECONDS)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    (seconds,) = armed
+    assert 0 < seconds < 600

@@ -124,7 +124,8 @@ class ShutdownCoordinator:
             # The drain began without a signal. Its grace may have passed long ago.
             if state.finished.done():
                 state.renew_grace(at)
-            process.arm(state.seconds_left)
+            # Another thread may be about to begin the drain, so that its time does not count yet.
+            process.arm(state.seconds_left if state.draining else self._engine.settings.grace)
             self._on_loop(self._leave_block)
 
     def begin(self, reason: str, *, grace: float | None = None, at: float | None = None) -> bool:
