@@ -30,6 +30,7 @@ record: $(BASE)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/prose.py
 
 types: $(STAMP)
 	$(BIN)/mypy

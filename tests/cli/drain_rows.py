@@ -15,7 +15,7 @@ REPORT = {
     "completed": 4, "released": 3, "waiting": 2, "checkpointed": 1, "given_back": 5,
     "left": [{"what": "run", "id": "r9", "step": "crunch#1", "seconds": 12.5, "why": "it was asked to stop and did not"}],
     "not_checkpointed": ["r9 crunch#1"],
-    "blocked": ["the event loop stood still for 1.5 s"],
+    "blocked": ["the event loop was blocked for 1.5 s"],
     "units": {"committed": 2, "rolled_back": 1},
     "cleanup": [{"name": "flush", "seconds": 0.1, "error": None}, {"name": "close", "seconds": 0.2, "error": "OSError()"}],
 }  # fmt: skip

@@ -58,7 +58,7 @@ def test_lease_is_not_renewed_while_the_loop_is_blocked_and_logs_it_once(caplog)
     made.loop_seen = time.monotonic() - 21
     made._renew()
     assert renewals.threads == []
-    assert caplog.text.count("has stood still") == 1
+    assert caplog.text.count("has been blocked") == 1
 
 
 def test_refused_renewal_is_reported_once_and_ends_the_thread():

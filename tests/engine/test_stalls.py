@@ -19,7 +19,7 @@ class Blocks:
         self._caplog, self._deadline = caplog, time.monotonic() + WAIT_SECONDS
 
     def __call__(self, who):
-        while not self.said("has stood still", who) and time.monotonic() < self._deadline:
+        while not self.said("has been blocked", who) and time.monotonic() < self._deadline:
             time.sleep(0.01)
 
     def said(self, *words):
@@ -62,7 +62,7 @@ def test_blocking_step_is_named_in_log_metrics_and_store(tmp_path, caplog, block
         await fetch()
 
     [stall] = executed(f"sqlite:///{tmp_path}/store.db", one(), (one.name, fetch.name))
-    began = blocks.said("has stood still", fetch.name)
+    began = blocks.said("has been blocked", fetch.name)
     assert f"step {fetch.name}#1 of run" in began.getMessage()
     assert f"{__file__}:{inspect.getsourcelines(Blocks.__call__)[1] + 2}" in began.getMessage()
     assert "`def` instead of `async def`" in began.getMessage()
@@ -78,7 +78,7 @@ def test_blocking_workflow_is_named(tmp_path, caplog, blocks):
         blocks(one.name)
 
     assert executed(f"sqlite:///{tmp_path}/store.db", one(), (one.name, ""))
-    assert blocks.said("has stood still", f"workflow {one.name} in run")
+    assert blocks.said("has been blocked", f"workflow {one.name} in run")
 
 
 def test_sync_step_does_not_block_the_loop(tmp_path, caplog):

@@ -97,7 +97,7 @@ def test_a_loop_that_was_blocked_for_a_while_drains_when_it_moves_again(node):
     assert node.redone() == {}
     node.assert_no_deaths()
     (report,) = node.drains()
-    assert any("stood still" in what for what in report.blocked)
+    assert any("was blocked" in what for what in report.blocked)
     assert report.left == []
 
 

@@ -42,7 +42,7 @@ unchanged.
 
 If the run is compensated, the earlier content is restored, or the file is removed if there was
 none. For that, and to refuse processes whose claim is older, a folder `.outlast` is kept beside the
-file. It may be deleted when no run that wrote there is under way.
+file. It may be deleted when no run that wrote there is in flight.
 
 A `.outlast`, a file in it, or a symbolic link in the path that belongs to another user is refused
 with FileNotWritten. If a group may write to the folder and the folder has the setgid bit

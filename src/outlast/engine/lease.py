@@ -74,7 +74,7 @@ class Lease:
         if not self._told:
             self._told = True
             log.error(
-                "the event loop has stood still for %.0f s: worker %s does not renew its lease "
+                "the event loop has been blocked for %.0f s: worker %s does not renew its lease "
                 "until it moves",
                 stalled, self._worker,
             )  # fmt: skip

@@ -145,7 +145,7 @@ class Stalls:
             if culprit is not None and now - self._seen - self._tick_seconds > self._warn:
                 self._culprit = culprit
                 log.warning(
-                    "the event loop has stood still for %.1f s: %s blocks it at %s. "
+                    "the event loop has been blocked for %.1f s: %s blocks it at %s. "
                     "Nothing else in this process moves meanwhile. %s",
                     seconds,
                     culprit.what,

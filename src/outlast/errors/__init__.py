@@ -283,7 +283,7 @@ class CannotResume(OutlastError):
 
 
 class RunError(OutlastError):
-    """A run ended, or stands still, without a result."""
+    """A run ended or is parked without a result."""
 
     def __init__(self, id: str, reason: str = "") -> None:
         self.id = id

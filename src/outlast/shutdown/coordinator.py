@@ -159,7 +159,7 @@ class ShutdownCoordinator:
     def _announce(self) -> None:
         blocked = self.state.seconds
         if blocked > 1.0:
-            self.reporter.note_blocked(f"the event loop stood still for {blocked:.1f} s")
+            self.reporter.note_blocked(f"the event loop was blocked for {blocked:.1f} s")
         self.drain_phase = DrainPhase.BOUNDARY
         self.state.announce()
         # Detached: the task that leaves the app waits for its end.
