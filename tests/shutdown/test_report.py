@@ -9,6 +9,7 @@ import pytest
 from kubelet import LONG
 
 from outlast import StoreUnavailable, receive, sleep, step, workflow
+from outlast.logs import JSONFormatter
 from outlast.shutdown.report import CleanupResult, DrainReport, Remaining
 from outlast.store.commands import Claim, Drain, RegisterWorker, Sweep
 from outlast.testing import App
@@ -170,6 +171,7 @@ def test_the_report_is_logged_once_as_a_sentence(world, caplog):
     assert " s (test): 1 completed, 0 released," in message
     assert message.endswith(f" `outlast drains {worker}` shows the report.")
     assert (record.report["completed"], record.report["reason"]) == (1, "test")
+    assert json.loads(JSONFormatter().format(record))["report"] == record.report
 
 
 def test_the_report_is_logged_when_the_app_is_closed(world, caplog):

@@ -36,8 +36,8 @@ class LogForm(StrEnum):
 class JSONFormatter(logging.Formatter):
     """Format a record as one JSON object per line.
 
-    Its keys are time, level, logger, event (if the record names one), message, the extras, and
-    error.
+    Its keys are time, level, logger, event (if the record names one), message, the extras, report
+    (of a drain) and error.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -49,6 +49,8 @@ class JSONFormatter(logging.Formatter):
             "message": hidden(_message(record)),
             **fields_of(record),
         }
+        if hasattr(record, "report"):
+            document["report"] = json.loads(hidden(json.dumps(record.report)))
         trace = _trace(self, record)
         if trace:
             document["error"] = trace
