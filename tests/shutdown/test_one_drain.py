@@ -192,8 +192,9 @@ def test_a_sync_workflow_that_computes_past_the_drain_keeps_its_run(address):
     assert status in ("queued", "done")
 
 
-def test_a_drain_without_a_thread_for_layer_1_releases_its_runs(address, caplog, monkeypatch):
-    """A process with too many threads can start none. Its deadline holds all the same."""
+@pytest.fixture
+def without_layer_1(monkeypatch):
+    """No thread can be started for layer 1 of a drain."""
     start = threading.Thread.start
 
     def limited(thread):
@@ -202,6 +203,11 @@ def test_a_drain_without_a_thread_for_layer_1_releases_its_runs(address, caplog,
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
+
+
+@pytest.mark.usefixtures("without_layer_1")
+def test_a_drain_without_a_thread_for_layer_1_releases_its_runs(address, caplog):
+    """A process with too many threads can start none. Its deadline holds all the same."""
 
     async def main():
         async with Outlast(address, signals=0, grace=600) as app:
@@ -217,6 +223,21 @@ def test_a_drain_without_a_thread_for_layer_1_releases_its_runs(address, caplog,
     ]
     assert "coordinate" not in report.layers
     assert "No thread could be started" in caplog.text
+
+
+@pytest.mark.usefixtures("without_layer_1")
+def test_after_a_drain_that_the_store_does_not_know_of_nothing_is_consumed(address):
+    async def main():
+        async with Outlast(address, signals=0, grace=600, ramp=0) as app:
+            queue = app.queue("q")
+            await queue.put(1, id="one")
+            await app.drain("test")
+            before = app._open.store.run("q/one")
+            await asyncio.wait_for(queue.consume(begun.append), WAIT_SECONDS)
+            return before, app._open.store.run("q/one")
+
+    before, after = asyncio.run(main())
+    assert (begun, after) == ([], before)
 
 
 def test_a_signal_while_another_thread_begins_the_drain_sets_the_deadline(monkeypatch):
