@@ -157,3 +157,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> CommandClock:
     clock = CommandClock()
     monkeypatch.setattr("outlast.cli.drain.time", clock)
     return clock
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Ctrl-C after so many looks."""
+
+    def until(looks):
+        left = iter(range(looks - 1))
+
+        def sleep(_):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr("outlast.cli.watch.time.sleep", sleep)
+
+    return until

@@ -36,22 +36,6 @@ QUEUE_KEYS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def watched(monkeypatch):
-    """Ctrl-C after so many looks."""
-
-    def until(looks):
-        left = iter(range(looks - 1))
-
-        def sleep(_):
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr("outlast.cli.watch.time.sleep", sleep)
-
-    return until
-
-
 # -- workers
 
 

@@ -6,7 +6,17 @@ import json
 
 import pytest
 
-from outlast.store.commands import Cancel, Release, Resume, Retry, Send, Settle, SetWaiting, Sweep
+from outlast.store.commands import (
+    Cancel,
+    Claim,
+    Release,
+    Resume,
+    Retry,
+    Send,
+    Settle,
+    SetWaiting,
+    Sweep,
+)
 
 RUN_KEYS = {
     "id", "workflow", "status", "delayed", "queue", "priority", "created", "started", "ended", "due", "worker", "fence", "deaths",
@@ -369,3 +379,69 @@ def test_the_traceback_of_a_failure_is_shown_in_full(outlast):
     outlast("run", "agent.py:report", "bad", "--id", "r1")
     assert "Traceback" not in outlast("show", "r1").out
     assert 'raise RuntimeError("boom")' in outlast("show", "r1", "--full").out
+
+
+def test_runs_can_be_watched(outlast, watched):
+    outlast.submitted("r1")
+    outlast.submitted("r2")
+    watched(2)
+    answer = outlast("runs", "--watch", "--limit", "1")
+    assert answer.code == 130
+    frame = answer.out.split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in frame] == ["ID", "r2", "Showing"]
+    assert answer.out.count("r2") == 2
+    watched(2)
+    lines = outlast("runs", "--watch", "--json").out.splitlines()
+    assert [[run["id"] for run in json.loads(line)["runs"]] for line in lines] == [["r2", "r1"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("done", 0), ("failed", 1), ("dead", 1), ("cancelled", 6)]
+)
+def test_show_watches_a_run_until_it_has_ended(outlast, monkeypatch, status, code):
+    """It shows a parked run too, and goes on."""
+    row = outlast.started("r1")
+    ends = iter(["parked", status])
+
+    def sleep(_):
+        nonlocal row
+        if row.status == "parked":
+            outlast.commit(Resume("r1", "token"), Claim("living", "t2", ids=("r1",)))
+            row = outlast.row("r1")
+        outlast.commit(Settle(row.pk, row.fence, next(ends), value="1", reason="the code changed"))
+        row = outlast.row("r1")
+
+    monkeypatch.setattr("outlast.cli.watch.time.sleep", sleep)
+    answer = outlast("show", "r1", "--watch", "--json")
+    assert [json.loads(line)["run"]["status"] for line in answer.out.splitlines()] == [
+        "running",
+        "parked",
+        status,
+    ]
+    assert answer.code == code
+    assert outlast("show", "r1", "--watch").code == code
+    assert outlast("show", "r1").code == 0
+
+
+def test_show_watches_no_run_that_does_not_exist(outlast):
+    outlast.commit()
+    assert outlast("show", "r1", "--watch").code == 3
+
+
+def test_a_screen_that_is_too_small_for_a_watched_run_shows_its_last_lines(
+    outlast, watched, monkeypatch
+):
+    row = outlast.started("r1")
+    for seq in range(1, 31):
+        outlast.entry(row, seq, "step", f"research#{seq}", value='"notes"', seconds=1.0)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for name, value in {"COLUMNS": "60", "LINES": "10", "NO_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    watched(1)
+    frame = outlast("show", "r1", "--watch").out.split("\x1b[H")[1]
+    lines = frame.removesuffix("\x1b[J").split("\x1b[K\n")
+    assert len(lines) == 10
+    assert "running" in lines[0]
+    assert lines[1].endswith(" more lines")
+    assert "research#30" in lines[-4]
+    assert lines[-2:] == ["Running.", ""]

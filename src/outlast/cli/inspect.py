@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,25 +15,29 @@ from outlast.cli.documents import (
     run_document,
     whole_run_document,
 )
+from outlast.cli.exit_codes import OF_STATUS
 from outlast.cli.options import (
     IdArgument,
     JsonOption,
     NewerThan,
     OlderThan,
     StoreOption,
+    WatchOption,
     checked_id,
     storable,
 )
-from outlast.cli.output import answering, document, say, where_explained
-from outlast.cli.stores import reading
+from outlast.cli.output import answering, where_explained
+from outlast.cli.watch import View, shown
 from outlast.engine.info import EffectInfo
 from outlast.errors import UnknownRun
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
-from outlast.store.rows import RunQuery
+from outlast.store.rows import ENDED, RunQuery, RunRow
 from outlast.store.tolerant_rows import DAMAGE, each_document, each_shown, legible
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from outlast.cli.history import History
 
 
@@ -48,6 +52,26 @@ class StatusName(StrEnum):
     CANCELLED = "cancelled"
     DEAD = "dead"
     UNDOING = "undoing"
+
+
+class RunsFound(NamedTuple):
+    """The runs that `outlast runs` found at one look."""
+
+    rows: list[RunRow]
+    more: bool
+    """Whether the limit left some out."""
+    now: float
+    dead: set[str]
+    """The dead workers."""
+
+
+class RunFound(NamedTuple):
+    """The run that `outlast show` found at one look."""
+
+    history: History
+    now: float
+    fleet: Fleet | None
+    """None for a document, which has nothing to say about the workers."""
 
 
 def runs(
@@ -94,6 +118,7 @@ def runs(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1_000_000, help="Show at most this many.")
     ] = 100,
+    watch: WatchOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -107,7 +132,8 @@ def runs(
             )
         status = None
         undoing = True
-    with answering(as_json), reading(store) as opened:
+
+    def look(opened: Store) -> RunsFound:
         now = opened.now()
         query = RunQuery(
             statuses=tuple(one.value for one in status or ()),
@@ -121,31 +147,37 @@ def runs(
             undoing=True if undoing else None,
             limit=limit + 1,
         )
-        with legible("the store"):
-            rows = opened.runs(query)
-        rows, more = rows[:limit], len(rows) > limit
-        if as_json:
-            document(
-                {
-                    "runs": each_document(rows, lambda row: run_document(row, now), "id"),
-                    "more": more,
-                }
-            )
-            return
-        from outlast.cli.table import print_runs
+        rows = opened.runs(query)
+        return RunsFound(rows[:limit], len(rows) > limit, now, _dead_workers(opened))
 
-        print_runs(rows, now, _dead_workers(opened))
-        if not rows:
-            what = "items" if items else "runs"
-            like_that = query != RunQuery(limit=limit + 1, items=items)
-            say(f"no {what} like that." if like_that else f"no {what}.")
-        if more:
-            say(f"Showing {limit}; use --limit for more.")
-        # Explain only Outlast's own errors. A program's exception that ends a run is no news.
-        pages = each_shown(rows, explained, lambda *_: None)
-        names = dict.fromkeys(name for name in pages if name not in (None, "RunFailed"))
-        for name in names:
-            say(where_explained(str(name)))
+    filters = (status, workflow, queue, prefix, older_than, newer_than, waiting_for)
+    is_filtered = undoing or any(one is not None for one in filters)
+    what = "items" if items else "runs"
+    nothing = f"no {what} like that." if is_filtered else f"no {what}."
+    with answering(as_json):
+        view = View(look, _run_lines, _runs_document, nothing, _run_notes)
+        shown(store, view, watch=watch, as_json=as_json)
+
+
+def _run_lines(found: RunsFound) -> list[Text]:
+    from outlast.cli.table import run_lines
+
+    return run_lines(found.rows, found.now, found.dead)
+
+
+def _runs_document(found: RunsFound) -> dict[str, Any]:
+    return {
+        "runs": each_document(found.rows, lambda row: run_document(row, found.now), "id"),
+        "more": found.more,
+    }
+
+
+def _run_notes(found: RunsFound) -> list[str]:
+    notes = [f"Showing {len(found.rows)}; use --limit for more."] if found.more else []
+    # Explain only Outlast's own errors. A program's exception that ends a run is no news.
+    pages = each_shown(found.rows, explained, lambda *_: None)
+    names = dict.fromkeys(name for name in pages if name not in (None, "RunFailed"))
+    return notes + [where_explained(str(name)) for name in names]
 
 
 def _dead_workers(store: Store) -> set[str]:
@@ -164,22 +196,49 @@ def show(
     full: Annotated[
         bool, typer.Option("--full", help="Values uncut, and the traceback of a failure.")
     ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Refresh every second until the run has ended, and exit as `outlast run` does; "
+            "with --json one document per line.",
+        ),
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the history of a run or an item: its effects, waits and cost."""
-    with answering(as_json), reading(store) as opened, legible(f"run {id!r}"):
-        row = opened.run(checked_id(id))
-        if row is None:
-            raise UnknownRun(id)
-        from outlast.cli.history import History
-        from outlast.cli.timeline import print_timeline
+    name = f"run {id!r}"
 
-        history = History.of(opened, row)
-        if as_json:
-            document(_whole_document(history, opened.now()))
-        else:
-            print_timeline(history, Fleet.of(opened), store=store, full=full)
+    def look(opened: Store) -> RunFound:
+        from outlast.cli.history import History
+
+        with legible(name):
+            row = opened.run(checked_id(id))
+            if row is None:
+                raise UnknownRun(id)
+            fleet = None if as_json else Fleet.of(opened)
+            return RunFound(History.of(opened, row), opened.now(), fleet)
+
+    def lines(found: RunFound) -> list[Text]:
+        from outlast.cli.timeline import timeline_lines
+
+        assert found.fleet is not None
+        with legible(name):
+            return list(timeline_lines(found.history, found.fleet, store=store, full=full))
+
+    def as_document(found: RunFound) -> dict[str, Any]:
+        with legible(name):
+            return _whole_document(found.history, found.now)
+
+    def is_final(found: RunFound) -> bool:
+        return found.history.row.status in ENDED
+
+    with answering(as_json):
+        view = View(look, lines, as_document, "", is_final=is_final, first_lines=1)
+        found = shown(store, view, watch=watch, as_json=as_json)
+        if watch:
+            raise typer.Exit(OF_STATUS[found.history.row.status])
 
 
 def _whole_document(history: History, now: float) -> dict[str, Any]:

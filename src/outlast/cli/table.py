@@ -1,10 +1,11 @@
-"""Print `outlast runs` for people: one unwrapped line per run, so ids can be copied."""
+"""Lay out `outlast runs` for people: one unwrapped line per run, so ids can be copied."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from rich.cells import cell_len
+from rich.text import Text
 
 from outlast.cli.documents import waits_of
 from outlast.cli.grid import Cell, Column, grid
@@ -30,7 +31,7 @@ DETAIL_LENGTH = 100
 DETAIL_LENGTH_MIN = 30
 
 
-def print_runs(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> None:
+def run_lines(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> list[Text]:
     cells = each_shown(rows, lambda row: _cells(row, now, dead), _unreadable)
     out = console()
     room = DETAIL_LENGTH
@@ -40,8 +41,7 @@ def print_runs(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> Non
         room = max(DETAIL_LENGTH_MIN, out.width - before - 2)
     for row in cells:
         row[4] = Cell(short(row[4].text, room))
-    for line in grid(COLUMNS, cells):
-        out.print(line)
+    return grid(COLUMNS, cells)
 
 
 def _cells(row: RunRow, now: float, dead: Collection[str]) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""Print `outlast show` for people: the run's identity, its history and its current state."""
+"""Lay out `outlast show` for people: the run's identity, its history and its current state."""
 
 from __future__ import annotations
 
@@ -31,39 +31,38 @@ BAD = "red"
 HISTORY = "yellow"
 
 
-def print_timeline(
+def timeline_lines(
     history: History,
     fleet: Fleet,
     *,
     store: str | None,
     full: bool,
-) -> None:
+) -> Iterator[Text]:
     out = console()
     row = history.row
     room = None if full else max(SHORT_MIN, out.width - 20) if out.is_terminal else SHORT
     title = Text(safe(row.id), "bold")
     title.append("  ")
     title.append(safe(status_shown(row, fleet.now)), STYLES.get(status_shown(row, fleet.now), ""))
-    out.print(title)
+    yield title
     for name, value in _header(history, fleet, room):
-        out.print(Text(f"  {name:<10} {value}"))
+        yield Text(f"  {name:<10} {value}")
     if history.entries:
-        out.print()
-        for line in _lines(history, room):
-            out.print(line)
+        yield Text()
+        yield from _lines(history, room)
     began = row.started if row.started is not None else row.created
     for number, line in enumerate(effect_lines(history, began, room)):
         if number == 0:
-            out.print()
-        out.print(Text("  ").append_text(line))
-    out.print()
+            yield Text()
+        yield Text("  ").append_text(line)
+    yield Text()
     for text in (*_standing(history, fleet, store, room), *_costs(history.account)):
-        out.print(Text(text))
+        yield Text(text)
     if full and row.error is not None:
         error = value_of(row.error)
         trace = str(error.get("traceback") or "") if isinstance(error, dict) else ""
         for text in trace.splitlines():
-            out.print(Text(f"  {safe(text)}"))
+            yield Text(f"  {safe(text)}")
 
 
 def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Show a view once, or repeatedly (`--watch`) until Ctrl-C."""
+"""Show a view once, or repeatedly (`--watch`) until Ctrl-C or until nothing more can change."""
 
 from __future__ import annotations
 
@@ -31,32 +31,48 @@ class View(NamedTuple, Generic[T]):
     document: Callable[[T], Any]
     nothing: str
     """The message for a view without lines."""
+    notes: Callable[[T], list[str]] = lambda _: []
+    """Remarks on what was found. They go to stderr, or below the lines while watching."""
+    is_final: Callable[[T], bool] = lambda _: False
+    """Whether watching ends with what was found."""
+    first_lines: int | None = None
+    """How many of the first lines to keep on a screen that is too small, with the last lines below
+    them. None: only the first lines, as many as fit.
+    """
 
 
-def shown(address: str | None, view: View[T], *, watch: bool, as_json: bool) -> None:
+def shown(address: str | None, view: View[T], *, watch: bool, as_json: bool) -> T:
     """Read an existing store and show the view as text or as a JSON document.
 
-    While watching, each document is one line.
+    While watching, each document is one line. Return what was found last.
     """
     with reading(address) as store:
         if not watch:
-            _once(view, _look(view, store), as_json=as_json)
-            return
+            found = _look(view, store)
+            _once(view, found, as_json=as_json)
+            return found
         on_screen = sys.stdout.isatty()
         while True:
             found = _look(view, store)
             if as_json:
                 document(view.document(found), indent=None)
             elif on_screen:
-                _redraw(view.lines(found) or [_line(view.nothing)])
+                _redraw(_frame(view, found), view.first_lines)
             else:
-                _print([*(view.lines(found) or [_line(view.nothing)]), _line()])
+                _print([*_frame(view, found), _line()])
+            if view.is_final(found):
+                return found
             time.sleep(WATCH_SECONDS)
 
 
 def _look(view: View[T], store: Store) -> T:
     with legible("the store"):
         return view.look(store)
+
+
+def _frame(view: View[T], found: T) -> list[Text]:
+    """Return everything to draw of one look."""
+    return [*(view.lines(found) or [_line(view.nothing)]), *map(_line, view.notes(found))]
 
 
 def _once(view: View[T], found: T, *, as_json: bool) -> None:
@@ -67,6 +83,8 @@ def _once(view: View[T], found: T, *, as_json: bool) -> None:
     _print(lines)
     if not lines:
         say(view.nothing)
+    for note in view.notes(found):
+        say(note)
 
 
 def _print(lines: list[Text]) -> None:
@@ -76,7 +94,7 @@ def _print(lines: list[Text]) -> None:
     out.file.flush()
 
 
-def _redraw(lines: list[Text]) -> None:
+def _redraw(lines: list[Text], first: int | None) -> None:
     """Draw one frame over the last one, in one write, so that nothing flickers or scrolls away."""
     from outlast.cli.grid import fitted
 
@@ -84,7 +102,9 @@ def _redraw(lines: list[Text]) -> None:
     height = max(2, out.height) - 1
     if len(lines) > height:
         more = len(lines) - height + 1
-        lines = [*lines[: height - 1], _line(f"… and {more} more lines")]
+        keep = height - 1 if first is None else min(first, height - 1)
+        cut = "… and" if first is None else "…"
+        lines = [*lines[:keep], _line(f"{cut} {more} more lines"), *lines[keep + more :]]
     with out.capture() as frame:
         for line in lines:
             out.print(fitted(line, out.width))
