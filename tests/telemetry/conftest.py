@@ -2,6 +2,8 @@ import logging
 import sys
 
 import pytest
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+from span_tools import Sent
 from telemetry_tools import PROGRAMS, Worker
 
 from outlast.logs import JSONFormatter, TextFormatter
@@ -55,3 +57,9 @@ def heard():
     root.handlers[:] = before
     root.setLevel(level)
     ours.setLevel(own)
+
+
+@pytest.fixture
+def sent(monkeypatch) -> Sent:
+    """Collect the spans of this process in memory."""
+    return Sent(monkeypatch, ParentBased(ALWAYS_ON))
