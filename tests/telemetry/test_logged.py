@@ -1,184 +1,17 @@
-"""No value is in a log line, whatever happens to it, unless values are asked for; and what is said of a run says of which."""
+"""Log lines name their run and step, and contain no values unless `log_values` asks for them."""
 
-import ast
 import asyncio
 import json
 import logging
-from functools import cache
-from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from log_tools import SECRET, carry, invalid, walk
 
-from outlast import Outlast, effect, receive, session, step, workflow
-from outlast.errors import RunParked, StoreUnavailable
+from outlast import Outlast, effect, step, workflow
+from outlast.errors import StoreUnavailable
 from outlast.logs import JSONFormatter
 from outlast.store.sqlite.store import SQLiteStore
 from support.waiting import wait_until_async
-
-SECRET = "4111-1111-1111-1111"
-SOURCE = Path(__file__).parents[2] / "src" / "outlast"
-BROKEN: set[str] = set()
-
-
-class Card(BaseModel):
-    number: int
-
-
-@step
-async def carry(card: str) -> str:
-    return card
-
-
-@step(retries=1, backoff=0.01)
-async def raises(card: str) -> str:
-    await carry(card)  # a step in a step has its arguments in its key
-    raise ValueError(f"no such card: {card}")
-
-
-@step
-async def invalid(card: str) -> str:
-    return str(Card.model_validate({"number": card}))
-
-
-@step
-async def told_to_stop(card: str) -> str:
-    from outlast import current
-
-    def listener(why: str) -> None:
-        raise ValueError(card)
-
-    current().on_drain(listener)
-    await asyncio.sleep(1000)
-    return card
-
-
-@effect(timeout=1)
-async def charge(card: str) -> str:
-    raise ConnectionError(f"{card} was perhaps charged")
-
-
-@charge.verify
-async def charged(card: str) -> None:
-    raise TimeoutError(f"cannot tell of {card}")
-
-
-@effect(timeout=1)
-async def book(card: str) -> str:
-    return card
-
-
-@book.compensate(retries=0, idempotent=False)
-async def unbook(booked: str) -> None:
-    raise ConnectionError(f"{booked} cannot be unbooked")
-
-
-@workflow
-async def fine(card: str) -> str:
-    chat = session("chat")
-    await chat.set("card", card)
-    assert await chat.get("card") == card
-    return await carry(card) + await receive("more", str)
-
-
-@workflow
-async def fails(card: str) -> str:
-    return await raises(card)
-
-
-@workflow
-async def misfits(card: str) -> str:
-    return await invalid(card)
-
-
-@workflow
-async def unknown(card: str) -> str:
-    return await charge(card)
-
-
-@workflow
-async def stuck(card: str) -> str:
-    await book(card)
-    raise LookupError(card)
-
-
-@workflow
-async def diverges(card: str) -> str:
-    if "diverges" in BROKEN:
-        return await invalid(card)
-    await carry(card)
-    await receive("more", str)
-    return card
-
-
-@workflow
-async def long(card: str) -> str:
-    return await told_to_stop(card)
-
-
-@pytest.fixture(autouse=True)
-def _whole():
-    BROKEN.clear()
-
-
-async def everything(app: Outlast) -> None:
-    """A secret through all that can happen to it."""
-    app._open.claim_from(("default",), 20)  # what is claimed is logged
-    for flow in (fine, fails, misfits, unknown, stuck, diverges, long):
-        await app.submit(flow(SECRET), id=flow.name)
-    await app.send("fine", "more", SECRET)
-    queue = app.queue("mail")
-    await queue.put_many([SECRET, f"again {SECRET}"], ids=["one", "two"])
-
-    async def handle(item) -> None:
-        raise ValueError(f"bad payload: {item.payload}")
-
-    consuming = asyncio.ensure_future(queue.consume(handle))
-    await asyncio.sleep(60)
-    consuming.cancel()
-    await asyncio.wait([consuming])
-    await app.queue("by-hand").put(SECRET)
-    await (await app.queue("by-hand").claim()).nack(reason=f"no {SECRET}")
-    await app.session("chat").append("cards", SECRET)
-
-
-async def statuses(app: Outlast) -> dict[str, str]:
-    return {info.id: info.status for info in await app.runs(items=None)}
-
-
-def walk(world, **settings) -> None:
-    settings = {
-        "lease": 1e7,
-        "max_attempts": 2,
-        "poll": 1.0,
-        "ramp": 0.0,
-        "grace": 8,
-        "checkpoint_reserve": 1,
-        "exit_reserve": 1,
-        **settings,
-    }
-    world.settings = settings
-
-    async def first(app):
-        await everything(app)
-        found = await statuses(app)
-        await app.drain("test")
-        return found
-
-    found = world.do(first)
-    assert (found["fine"], found["fails"], found["misfits"]) == ("done", "failed", "failed")
-    assert (found["unknown"], found["stuck"], found["mail/one"]) == ("parked", "parked", "dead")
-    BROKEN.add("diverges")
-    world.restart(**settings)
-
-    async def second(app):
-        run = await app.start(diverges(SECRET), id="diverges")
-        await app.send("diverges", "more", SECRET)
-        with pytest.raises(RunParked):
-            await run.result(timeout=100)
-        await asyncio.sleep(0.1)  # hooks
-
-    world.do(second)
 
 
 def test_no_value_is_logged_at_any_level(world, heard):
@@ -299,7 +132,7 @@ async def own_fault(card: str) -> str:
     raise LookupError(card)
 
 
-def test_a_run_that_is_undone_or_fails_by_itself_is_told_with_the_step_or_without(world, heard):
+def test_run_failure_names_the_step_only_if_a_step_failed(world, heard):
     async def first(app):
         app._open.claim_from(("default",), 20)
         for flow in (undone, own_fault):
@@ -314,7 +147,7 @@ def test_a_run_that_is_undone_or_fails_by_itself_is_told_with_the_step_or_withou
     assert _one(heard, "run own_fault failed: LookupError").step is None
 
 
-def test_what_an_attempt_failed_by_is_told_if_values_are_asked_for(world, heard):
+def test_log_values_adds_the_error_of_a_failed_attempt(world, heard):
     walk(world, log_values=200)
     said = "attempt 1 of step raises#1 of run fails failed: ValueError: no such card: " + SECRET
     assert any(record.getMessage().startswith(said) for record in heard.records)
@@ -336,55 +169,6 @@ def test_step_log_lines_name_step_and_run(world, heard):
     assert line["fence"] > 0
     assert line["worker"]
     assert line["queue"] == "default"
-
-
-@cache
-def calls() -> list[tuple[str, ast.Call]]:
-    """Return every call of a logger in the source that is about a run, an item or a step."""
-    found = []
-    for path in sorted(SOURCE.rglob("*.py")):
-        source = path.read_text()
-        if "log." not in source:
-            continue
-        tree = ast.parse(source)
-        texts = {
-            node.targets[0].id: node.value.value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant)
-        }  # fmt: skip
-        for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)):  # fmt: skip
-                continue
-            if node.func.value.id != "log" or not node.args:
-                continue
-            first = node.args[0]
-            text = (
-                first.value
-                if isinstance(first, ast.Constant)
-                else texts.get(getattr(first, "id", ""), "")
-            )
-            if any(f"{what} %s" in str(text) for what in ("run", "item", "step", "effect")):
-                found.append((f"{path.relative_to(SOURCE)}:{node.lineno} {text}", node))
-    return found
-
-
-def test_run_log_lines_name_their_run():
-    found = calls()
-    assert len(found) >= 15
-    without = [
-        where for where, call in found if not any(word.arg == "extra" for word in call.keywords)
-    ]
-    assert without == []
-
-
-def test_run_log_lines_have_no_unmasked_traceback():
-    """What an exception says is the program's: it is veiled."""
-    for where, call in calls():
-        assert call.func.attr != "exception", where
-        for word in call.keywords:
-            if word.arg == "exc_info":
-                assert isinstance(word.value, (ast.Name, ast.Call)), where
-                assert "redact" in ast.unparse(word.value), where
 
 
 def test_failure_after_close_is_logged_without_its_message(world, heard):

@@ -1,30 +1,14 @@
-"""What a process counts is what happened, and no more of it than it may."""
+"""Steps, runs and recoveries are counted as they happen."""
 
 import asyncio
 
 import pytest
+from meter_tools import child, numbers, plain
 
 from outlast import Conflict, compensate_with, current, effect, receive, step, workflow
-from outlast.errors import StoreBroken
-from outlast.store.commands import FENCE, STATUS, Refused
-from outlast.store.commit_metrics import Commits
 from outlast.telemetry import names
-from outlast.telemetry.meters import Counter, Histogram, buckets, merged
 
 FAILING: set[str] = set()
-
-
-@step
-async def inner(text: str) -> str:
-    await asyncio.sleep(0.2)
-    return text
-
-
-@step
-async def plain(text: str) -> str:
-    current().cost(tokens=100)
-    await asyncio.sleep(1)
-    return await inner(text)
 
 
 @step(retries=2, backoff=0.01)
@@ -48,11 +32,6 @@ async def charge(cents: int) -> str:
 async def refund(result: str) -> None:
     if "refund" in FAILING:
         raise ConnectionError("the bank is closed")
-
-
-@workflow
-async def child() -> str:
-    return await plain("child")
 
 
 @workflow
@@ -82,15 +61,6 @@ async def cancels() -> None:
     await asyncio.sleep(0.1)
     task.cancel()
     await asyncio.wait([task])
-
-
-def numbers(app, name: str) -> dict[tuple[str, ...], float]:
-    """Of a counter or a gauge by its labels' values; of a histogram how many there were."""
-    return {
-        tuple(one.labels.values()): one.buckets[-1][1] if one.kind == "histogram" else one.value
-        for one in app.status_provider.samples()
-        if one.name == name
-    }
 
 
 def after(world, *calls, then=()):
@@ -265,72 +235,6 @@ def test_woken_run_does_not_count_as_recovered(world):
     assert world.do(woken) == {("interruption",): 0, ("death",): 0}
 
 
-def test_items_are_counted_by_outcome(world):
-    async def main(app):
-        queue = app.queue("mail")
-        await queue.put_many(["a", "b", "c", "d"], ids=["a", "b", "c", "d"])
-
-        async def handle(item):
-            if item.id == "a":
-                raise ValueError("no")
-            if item.id == "d":
-                await asyncio.sleep(1000)
-
-        consuming = asyncio.ensure_future(queue.consume(handle, concurrency=4))
-        await asyncio.sleep(0.5)
-        consuming.cancel()
-        await asyncio.wait([consuming])
-        await asyncio.sleep(0.5)
-        return numbers(app, "outlast_items_total")
-
-    ends = world.do(main)
-    assert ends["mail", "acked"] == 2
-    assert ends["mail", "nacked"] >= 1
-    assert ends["mail", "given_back"] == 1
-
-
-def test_manually_acked_item_is_counted(world):
-    async def main(app):
-        await app.queue("mail").put("a")
-        await (await app.queue("mail").claim()).ack()
-        return numbers(app, "outlast_items_total")
-
-    assert world.do(main) == {("mail", "acked"): 1}
-
-
-def test_item_acked_twice_is_counted_once(world):
-    async def main(app):
-        await app.queue("mail").put("a")
-        item = await app.queue("mail").claim()
-        await item.ack()
-        await item.ack()
-        return numbers(app, "outlast_items_total")
-
-    assert world.do(main) == {("mail", "acked"): 1}
-
-
-def test_consumed_queue_starts_with_zero_counters(world):
-    async def main(app):
-        consuming = asyncio.ensure_future(app.queue("mail").consume(print))
-        await asyncio.sleep(0.1)
-        consuming.cancel()
-        await asyncio.wait([consuming])
-        return numbers(app, "outlast_dead_letters_total")
-
-    assert world.do(main) == {("mail",): 0}, "one that is born with its value has no rise"
-
-
-def test_dead_letter_is_counted_by_its_worker(world):
-    async def main(app):
-        await app.queue("mail").put("a")
-        await (await app.queue("mail").claim()).nack(delay=0)
-        await asyncio.sleep(0.1)
-        return numbers(app, "outlast_dead_letters_total"), numbers(app, "outlast_items_total")
-
-    world.settings = {"max_attempts": 1}
-    assert world.do(main) == ({("mail",): 1}, {("mail", "nacked"): 1})
-
-
 def test_disabled_metrics_count_and_export_nothing(world):
     world.settings = {"metrics": 0}
 
@@ -344,100 +248,3 @@ def test_disabled_metrics_count_and_export_nothing(world):
         )
 
     assert world.do(main) == ([], {}, ())
-
-
-# -- bounds
-
-
-def test_label_sets_over_the_limit_are_combined():
-    counter = Counter(names.STEPS, count_max=3)
-    for _ in range(2):
-        for number in range(1000):
-            counter.add((f"flow-{number}", "step", "step", "done"))
-            counter.add((f"flow-{number}", "step", "step", "failed"))
-    assert set(counter.counts) == {
-        ("flow-0", "step", "step", "done"), ("flow-0", "step", "step", "failed"), ("flow-1", "step", "step", "done"),
-        ("other", "other", "step", "failed"), ("other", "other", "step", "done"),
-    }  # fmt: skip
-    assert counter.counts["flow-1", "step", "step", "done"] == 2
-    assert sum(counter.counts.values()) == 4000
-
-
-def test_histogram_has_a_lower_label_limit():
-    histogram = Histogram(names.STEP_SECONDS, 500)
-    for number in range(1000):
-        histogram.add((f"flow-{number}", "step"), 0.1)
-    assert len(histogram.counts) == 101
-    assert histogram.counts["other", "other"][4] == 900
-
-
-def test_fixed_labels_are_never_combined():
-    counter = Counter(names.COMPENSATIONS, count_max=1)
-    counter.add(("done",))
-    assert counter.counts == {("registered",): 0, ("done",): 1, ("failed",): 0}
-
-
-# -- commits
-
-
-def test_commit_metrics_count_verbs_and_stale_fences():
-    commits = Commits()
-    commits.add([None, Refused(FENCE), Refused(STATUS)], 0.0007)
-    commits.add([None], 3.0)
-    commits.failed("unknown")
-    commands, total = buckets(names.COMMIT_VERBS, merged([commits.commands])[()])
-    assert (dict(commands)["1.0"], dict(commands)["5.0"], dict(commands)["+Inf"], total) == (
-        1,
-        2,
-        2,
-        4,
-    )
-    seconds, _ = buckets(names.COMMIT_SECONDS_TAKEN, merged([commits.seconds, commits.seconds])[()])
-    assert (dict(seconds)["0.001"], dict(seconds)["+Inf"]) == (2, 4), "of two threads: their sums"
-    assert (commits.stale, commits.failures.counts["unknown",]) == (1, 1)
-
-
-def test_value_on_a_bucket_bound_is_inside_it():
-    histogram = Histogram(names.RECOVERY)
-    histogram.add(("death",), 0.5)
-    found, _ = buckets(names.RECOVERY, histogram.counts["death",])
-    assert (dict(found)["0.25"], dict(found)["0.5"]) == (0, 1)
-
-
-def test_unknown_commits_are_counted(world):
-    from outlast.store.protocol import CommitUnknown
-
-    async def main(app):
-        real, fails = app.store.commit, [CommitUnknown("gone"), CommitUnknown("gone")]
-
-        def commit(commands):
-            if fails:
-                raise fails.pop()
-            return real(commands)
-
-        app.store.commit = commit
-        try:
-            await (await app.start(child(), id="run")).result()
-        finally:
-            app.store.commit = real
-        return numbers(app, "outlast_commit_failures_total")
-
-    assert world.do(main)["unknown",] == 2
-
-
-def test_broken_store_is_counted(world):
-    async def main(app):
-        real = app.store.commit
-
-        def broken(_):
-            raise StoreBroken("its file is damaged")
-
-        app.store.commit = broken
-        try:
-            with pytest.raises(StoreBroken):
-                await app.start(child(), id="run")
-        finally:
-            app.store.commit = real
-        return numbers(app, "outlast_commit_failures_total")
-
-    assert world.do(main)["fault",] == 1
