@@ -175,6 +175,16 @@ def test_close_writes_queued_verbs(store):
     with_writer(store, scenario)
 
 
+def test_command_after_a_repeated_close_is_refused(store):
+    async def scenario(writer):
+        await asyncio.to_thread(writer.close)
+        await asyncio.to_thread(writer.close)
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await writer.execute(submit("r"))
+
+    with_writer(store, scenario)
+
+
 def test_close_does_not_wait_for_an_unavailable_store(store):
     async def scenario(writer):
         store.plan = [StoreUnavailable("gone")] * 1000

@@ -171,7 +171,8 @@ class GroupCommitWriter:
 
     def close(self) -> None:
         """Write the queued commands, then end the thread."""
-        self._state = WriterState.CLOSING
+        if self._state is WriterState.OPEN:
+            self._state = WriterState.CLOSING
         self._wake.put(None)
         self._thread.join()
 
