@@ -75,6 +75,8 @@ class Heartbeat:
 
     def forget_in_child(self) -> None:
         """Drop the parent's threads and session in a forked child."""
+        # A thread of the parent may have held the lock of the old event.
+        self._stop = threading.Event()
         self._stop.set()
         self._thread = self._helper = None
         if self._spare is not None:

@@ -58,6 +58,8 @@ class Listener:
         """Close the parent's connection in a forked child. Left open, it would make a dead parent
         look alive.
         """
+        # The parent's thread may have held the lock of the old event.
+        self._stop = threading.Event()
         self._stop.set()
         if self._connection is not None:
             self._connection.disconnect()

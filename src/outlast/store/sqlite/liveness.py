@@ -153,8 +153,10 @@ class Liveness:
         self._held.clear()
 
     def forget_in_child(self) -> None:
-        """Close the parent's locks in a forked child, which must not keep them alive."""
-        self._stop.set()
+        """Close the parent's locks in a forked child, which must not keep them alive.
+
+        Leave `_stop` alone: a thread of the parent may have held its lock.
+        """
         for fd in self._held.values():
             os.close(fd)
         self._held.clear()
