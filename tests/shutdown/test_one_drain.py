@@ -4,6 +4,7 @@ import asyncio
 import signal
 import threading
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 from drain_tools import WORKFLOWS, begun, chain, ended, nap
@@ -238,6 +239,32 @@ def test_after_a_drain_that_the_store_does_not_know_of_nothing_is_consumed(addre
 
     before, after = asyncio.run(main())
     assert (begun, after) == ([], before)
+
+
+@pytest.mark.usefixtures("without_layer_1")
+def test_a_worker_that_drained_while_it_opened_claims_nothing(address):
+    """The store does not know of the drain, so it would not refuse the claims."""
+
+    @workflow
+    async def flow() -> None:
+        return
+
+    @asynccontextmanager
+    async def lifespan(app):
+        await app.submit(flow(), id="run")
+        await app.drain("test")
+        yield
+
+    async def main():
+        settings = {"signals": 0, "grace": 600, "ramp": 0}
+        async with Outlast(
+            address, worker=True, workflows=[flow], lifespan=lifespan, **settings
+        ) as app:
+            assert app._open.claimers.own is not None
+            await asyncio.wait_for(app._open.claimers.own.work(), WAIT_SECONDS)
+            return app._open.store.run("run").lives
+
+    assert asyncio.run(main()) == 0
 
 
 def test_a_signal_while_another_thread_begins_the_drain_sets_the_deadline(monkeypatch):

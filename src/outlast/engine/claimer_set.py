@@ -19,14 +19,23 @@ class ClaimerSet:
         self.own: Claimer | None = None
         """Claims runs for this worker. None unless this process is a worker."""
         self.consumers: set[Consumer] = set()
+        self._stopped = False
+        """Whether this process claims nothing any more.
+
+        The store may not know that, and would let a new claimer claim and release for ever.
+        """
 
     def add_own(self, claimer: Claimer) -> None:
         """Register the claimer of this worker."""
         self.own = claimer
+        if self._stopped:
+            claimer.stop()
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Register a consumer that is about to claim."""
         self.consumers.add(consumer)
+        if self._stopped:
+            consumer.stop()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Forget a consumer that has stopped and executes nothing."""
@@ -45,7 +54,8 @@ class ClaimerSet:
             consumer.claimer.wake()
 
     def stop(self) -> None:
-        """Stop claiming. Handlers in flight go on."""
+        """Stop claiming for good. Handlers in flight go on."""
+        self._stopped = True
         if self.own is not None:
             self.own.stop()
         for consumer in list(self.consumers):

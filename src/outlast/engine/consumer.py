@@ -73,9 +73,6 @@ class Consumer:
         """Claim and handle items until the consumer is stopped or cancelled."""
         self._claimers.add_consumer(self)
         shutdown = self._shutdown
-        if shutdown.begun:
-            # The store may not know of it, and would let this worker claim and release for ever.
-            self.claimer.stop()
         try:
             await self.claimer.work()
             while shutdown.begun and not shutdown.closing and self._tasks and self._claiming:
