@@ -186,7 +186,7 @@ def test_drain_wait_ends_with_the_report(outlast, clock):
     answer = outlast("drain", "--wait")
     assert (answer.code, answer.out) == (0, "")
     assert answer.err == (
-        "outlast: worker w1 drained in 3.2 s: 4 completed, 3 released, 2 waiting, 1 checkpointed, 5 given back, 1 left.\n"
+        "outlast: worker w1 drained in 3.2 s: 4 completed, 3 released, 2 waiting, 1 checkpointed, 5 returned, 1 left.\n"
     )
 
 
@@ -194,7 +194,7 @@ def test_drain_wait_covers_a_worker_that_drains_already(outlast, clock):
     enlisted(outlast)
     outlast.commit(Drain("w1", "SIGTERM"))
     answer = outlast("drain")
-    assert (answer.code, answer.err) == (0, "outlast: worker w1 drains already: SIGTERM.\n")
+    assert (answer.code, answer.err) == (0, "outlast: worker w1 is already draining: SIGTERM.\n")
     clock.after(
         2.0,
         lambda: outlast.commit(StoreDrainReport("w1", json.dumps(REPORT)), DeregisterWorker("w1")),
@@ -219,7 +219,7 @@ def test_drain_wait_timeout_is_an_error(outlast, clock):
     outlast.commit(Drain("w1", "SIGTERM"))
     answer = outlast("drain", "--wait", "--timeout", "0.1")
     assert answer.code == 1
-    assert "it still drains" in answer.err
+    assert "it is still draining" in answer.err
 
 
 def test_drain_wait_ends_when_the_worker_is_dead(outlast):

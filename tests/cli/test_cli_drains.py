@@ -62,7 +62,7 @@ def test_one_drain_is_shown_in_full(outlast):
     shown = outlast("drains", "w1").out
     for words in (
         "worker w1  drained", f"{HERE}, pid 4242", "SIGTERM", "coordinate by 4 ms", "exit by 3.2 s",
-        "4 completed, 3 released, 2 waiting, 1 checkpointed, 5 given back, 1 left", "2 committed, 1 rolled back",
+        "4 completed, 3 released, 2 waiting, 1 checkpointed, 5 returned, 1 left", "2 committed, 1 rolled back",
         "run r9 at crunch#1, for 12.5 s: it was asked to stop and did not", "did not stop  r9 crunch#1",
         "the event loop was blocked", "flush: 100 ms", "close: 200 ms, failed: OSError()",
     ):  # fmt: skip
@@ -87,7 +87,10 @@ def test_effect_under_way_at_the_deadline_is_open(world):
 
     report = world.do(main)
     [left] = report.left
-    assert (left.step, left.why) == ("long_act#1", "an effect acts, and is not cut: it is open")
+    assert (left.step, left.why) == (
+        "long_act#1",
+        "an effect is in flight and is not interrupted: its outcome is open",
+    )
     assert report.not_checkpointed == []
 
 
@@ -127,7 +130,7 @@ def test_a_drain_that_was_cut_short_says_what_was_left(outlast):
     assert (one["cut_short"], [left["id"] for left in one["left"]]) == (True, ["r1"])
     answer = outlast("drain", "--wait", "--worker", "w1")
     assert answer.code == 0
-    assert "was gone before it could report" in answer.err
+    assert "ended before it could report" in answer.err
 
 
 def test_recoveries_are_counted(outlast):

@@ -129,7 +129,7 @@ def test_decide_compensate_undoes_the_run(unknown):
     assert answer.json["effect"] == "book"
     assert answer.json["run"]["undoing"] == {
         "status": "cancelled",
-        "reason": "a person decided to undo it, at book#2",
+        "reason": "a person decided to compensate it, at book#2",
         "error": None,
     }
     assert unknown.trip().code == 6
@@ -142,7 +142,10 @@ def test_decide_compensate_undoes_the_run(unknown):
 
 def test_decide_compensate_says_what_follows(unknown):
     answer = unknown("decide", "t1", "book", "--compensate")
-    assert "it is being undone, to end as cancelled: a person decided to undo it" in answer.err
+    assert (
+        "its effects are being compensated, and it will end as cancelled: a person decided"
+        in answer.err
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +177,9 @@ def test_decide_without_a_pending_decision_exits_4(trips):
     trips.commit(Settle(row.pk, row.fence, "parked", reason="the code changed"))
     answer = trips("decide", "r1", "book", "--did-not")
     assert answer.code == 4
-    assert "no effect 'book' of run 'r1' waits for a decision. `outlast show r1` says" in answer.err
+    assert (
+        "no effect 'book' of run 'r1' waits for a decision. `outlast show r1` shows" in answer.err
+    )
 
 
 def test_a_run_that_is_not_there_exits_3_and_a_store_that_is_not_1(outlast):
@@ -241,8 +246,8 @@ def test_show_lists_compensations_in_order(trips):
         ("undone", ["2nd,", "at", effects["book#1"][-4], effects["book#1"][-3], "by", "unbook"]),
     ]
     assert effects["compensate:close#1"][-2:] == ["by", "close"]
-    assert "from here on it is compensated, to end as failed: ValueError: rain" in answer.out
-    assert "about to be undone by unbook, key " in answer.out
+    assert "compensation begins; the run will end as failed: ValueError: rain" in answer.out
+    assert "about to be compensated by unbook, key " in answer.out
     assert "to compensate it: close, with" in answer.out
     effects = trips("show", "t1", "--json").json["effects"]
     done = [(effect["undo"]["known"], effect["place"]) for effect in effects]
@@ -267,8 +272,11 @@ def test_a_run_that_is_being_undone_says_so_and_what_it_ends_as(unknown):
     assert "to end as cancelled: enough" in answer.out
     shown = unknown("show", "t1")
     assert shown.out.startswith("t1  undoing\n")
-    assert "It is being undone, newest first, to end as cancelled: enough" in shown.out
-    assert "2 effects still to be undone." in shown.out
+    assert (
+        "Its effects are being compensated, newest first. It will end as cancelled: enough"
+        in shown.out
+    )
+    assert "2 effects still to be compensated." in shown.out
     document = unknown("runs", "--json").json["runs"][0]
     assert (document["status"], document["undoing"]["status"]) == ("queued", "cancelled")
     assert [run["id"] for run in unknown("runs", "--undoing", "--json").json["runs"]] == ["t1"]
@@ -301,7 +309,10 @@ def test_a_stuck_run_says_what_cannot_be_undone_and_how_to_go_on(stuck):
     assert effects["book#1"][0] == "happened"
     assert "unbook failed 2 times: RuntimeError: the flight desk" in " ".join(effects["book#1"])
     assert "After fixing the cause: `outlast retry t1`." in answer.out
-    assert "It is being undone, newest first, to end as failed: ValueError: rain" in answer.out
+    assert (
+        "Its effects are being compensated, newest first. It will end as failed: ValueError: rain"
+        in answer.out
+    )
     last = stuck("show", "t1", "--json").json["effects"][1]["undo"]["intent"]
     assert f"`outlast decide t1 'undo:book#1' --happened null --intent {last}`" in answer.out
     assert stuck("show", "t1", "--json").json["undecided"] == ["undo:book#1"]
@@ -311,7 +322,7 @@ def test_a_stuck_run_is_undone_further_by_a_retry(stuck):
     stuck.lose()
     answer = stuck("retry", "t1")
     assert (
-        "run t1 is queued again, and is being undone, to end as failed: ValueError: rain. To continue"
+        "run t1 is queued again. Its effects are being compensated, and it will end as failed: ValueError: rain. To continue"
         in answer.err
     )
     assert stuck.trip().code == 1
@@ -323,7 +334,7 @@ def test_a_stuck_run_goes_on_when_somebody_has_undone_it_by_hand(stuck):
     last = stuck("show", "t1", "--json").json["effects"][1]["undo"]["intent"]
     answer = stuck("decide", "t1", "undo:book#1", "--happened", "null", "--intent", str(last))
     assert answer.code == 0
-    assert "to end as failed: ValueError: rain" in answer.err
+    assert "it will end as failed: ValueError: rain" in answer.err
     assert stuck.trip().code == 1
     states = [effect["state"] for effect in stuck("show", "t1", "--json").json["effects"]]
     assert states == ["undone"] * 3
@@ -367,10 +378,11 @@ def test_show_offers_no_retry_while_undoing(unknown):
     assert unknown.trip().code == 5
     shown = unknown("show", "t1").out
     assert (
-        "It did not: there is nothing to undo then:  `outlast decide t1 'book#2' --did-not" in shown
+        "It did not happen, and needs no compensation:  `outlast decide t1 'book#2' --did-not"
+        in shown
     )
     assert "done again" not in shown
-    assert "to end as cancelled: enough.\n" in shown
+    assert "It will end as cancelled: enough.\n" in shown
     intent = str(unknown("show", "t1", "--json").json["effects"][-1]["intent"])
     assert unknown("decide", "t1", "book#2", "--did-not", "--intent", intent).code == 0
     assert table(unknown("show", "t1"))["book#2"][:3] == ["did", "not", "happen"]
@@ -398,7 +410,9 @@ def test_an_act_that_may_be_under_way_is_shown_with_its_time(outlast, monkeypatc
     outlast.entry(row, 1, "intent", "send#1", value=json.dumps(intent))
     outlast.entry(row, 2, "intent", "send#1", value=json.dumps({**intent, "again": True}))
     shown = outlast("show", "r1").out
-    assert "key k (the one before it was too slow: nothing was done under it)" in shown
+    assert (
+        "key k (the previous intent was recorded too late, so nothing was done under it)" in shown
+    )
     assert "send#1 is open: it may " in shown
     assert "(timeout 60 s + margin 5 s)" in shown
     monkeypatch.setenv("OUTLAST_EFFECT_MARGIN", "7.5")
@@ -416,13 +430,13 @@ def test_an_effect_that_cannot_be_undone_is_refused_with_4(stuck):
     last = stuck("show", "t1", "--json").json["effects"][1]["undo"]["intent"]
     answer = stuck("decide", "t1", "undo:book#1", "--compensate", "--intent", str(last))
     assert answer.code == 4
-    assert "is being undone already" in answer.err
+    assert "is already being compensated" in answer.err
 
 
 def test_a_parked_run_that_is_retried_is_told_to_be_resumed(unknown):
     answer = unknown("retry", "t1")
     assert answer.code == 4
-    assert "`outlast resume t1`. What is to be decided: `outlast show t1`." in answer.err
+    assert "`outlast resume t1`. What to decide: `outlast show t1`." in answer.err
 
 
 def test_undoing_is_a_status_that_runs_can_be_listed_by(unknown):
@@ -453,7 +467,7 @@ def test_cancelling_a_parked_run_with_effects_says_that_it_is_undone(unknown):
     answer = unknown("cancel", "t1", "--why", "enough")
     assert answer.code == 0
     assert (
-        "run t1 has effects: it is being undone, and ends as cancelled: enough. To have it undone"
+        "run t1 has effects, which are being compensated. It will end as cancelled: enough. To compensate them"
         in answer.err
     )
     assert unknown("cancel", "t1", "--json").json["error"]["exit_code"] == 4
@@ -462,8 +476,11 @@ def test_cancelling_a_parked_run_with_effects_says_that_it_is_undone(unknown):
 def test_what_is_being_undone_cannot_be_cancelled_and_says_how_far_it_is(stuck):
     answer = stuck("cancel", "t1")
     assert answer.code == 4
-    assert "run 't1' is being undone already, to end as failed: ValueError: rain." in answer.err
-    assert "`outlast show t1` shows how far it is. It is stuck: `outlast retry t1`." in answer.err
+    assert (
+        "run 't1' is already being compensated, and will end as failed: ValueError: rain."
+        in answer.err
+    )
+    assert "`outlast show t1` shows its progress. It is stuck: `outlast retry t1`." in answer.err
 
 
 # -- what cannot be trusted

@@ -168,8 +168,10 @@ def test_what_came_back_and_what_is_being_undone_have_a_line(outlast):
     ((held,),) = outlast.commit(Claim("w1", "t", ids=("stuck",)))
     outlast.commit(Settle(held.pk, held.fence, "parked", reason="its effect is open"))
     lines = outlast("queues").out.splitlines()[2:]
-    assert re.fullmatch(r"default: 2 of those queued came back, one for \d.* m?s\.", lines[0])
-    assert lines[1:3] == ["default: 1 being undone.", "default: 1 parked while being undone."]
+    assert re.fullmatch(
+        r"default: 2 queued after an interruption; the longest wait is \d.* m?s\.", lines[0]
+    )
+    assert lines[1:3] == ["default: 1 being compensated.", "default: 1 parked during compensation."]
     [queue] = outlast("queues", "--json").json["queues"]
     assert (queue["returned"], queue["undoing"], queue["stuck"]) == (2, 1, 1)
     assert queue["returned_since"].endswith("Z")

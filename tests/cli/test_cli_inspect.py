@@ -146,7 +146,7 @@ def test_a_parked_run_that_was_asked_to_end_shows_why_it_is_parked(outlast):
         Cancel("r1", "enough"), Settle(row.pk, row.fence, "parked", reason="the code changed")
     )
     line = outlast("runs").out.splitlines()[1]
-    assert "the code changed; asked to end: enough" in line
+    assert "the code changed; cancellation requested: enough" in line
 
 
 def test_a_run_that_is_due_later_is_shown_and_found_as_delayed(outlast):
@@ -243,11 +243,11 @@ def test_show_tells_the_story_of_a_run_in_order(outlast):
     assert story == [
         "+1.0 s 1 attempt research#1 attempt 1 failed after 500 ms: ValueError: no luck; next at +1.5 s",
         '+2.0 s 2 step research#1 attempt 2, 250 ms "notes"',
-        "+3.0 s 3 fired (timer)#1 a timer came due",
+        "+3.0 s 3 fired (timer)#1 a timer fired",
         '+4.0 s 4 message approval received "yes"',
         "+5.0 s 5 inner research#1/fetch({})#1 1 min 30 s [1]",
         "+6.0 s 6 child report#1 ValueError: no luck",
-        "+7.0 s 7 cancel asked to end: enough",
+        "+7.0 s 7 cancel cancellation requested: enough",
     ]
 
 
@@ -259,7 +259,7 @@ def test_show_tells_deaths_interruptions_and_retries(outlast):
     outlast.commit(Retry("r1", "t1"))
     answer = outlast("show", "r1")
     assert "its worker's lease ran out (worker gone)" in answer.out
-    assert "asked to end: enough  (void since the retry)" in answer.out
+    assert "cancellation requested: enough  (void since the retry)" in answer.out
     assert "queued again; it was cancelled; entries from 2 on are void" in answer.out
     assert "1 death" not in answer.out  # a retry forgives them
     assert "outlast run FILE:report --id r1" in answer.out
@@ -282,7 +282,7 @@ def test_show_tells_deaths_interruptions_and_retries(outlast):
             "Failed (entry 3): m.Bad: oh",
         ),
         ({"status": "cancelled", "reason": "enough"}, "Cancelled: enough"),
-        ({"status": "dead", "reason": "it kills"}, "A dead letter: it kills"),
+        ({"status": "dead", "reason": "it kills"}, "Dead letter: it kills"),
         ({"status": "parked", "reason": "the code changed"}, "`outlast resume r1`"),
     ],
 )
@@ -307,7 +307,7 @@ def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
         SetWaiting(row.pk, row.fence, ("approval",)), Send("r1", "approval", "m1", "true")
     )
     out = outlast("show", "r1").out
-    assert "The message that it waited for is there: approval." in out
+    assert "The message that it waits for has arrived: approval." in out
     assert "outlast send" not in out
 
 

@@ -40,7 +40,7 @@ def test_an_item_is_shown_with_its_payload_and_failures(outlast):
     assert 'payload {"to": "ann"}' in lines
     assert "queue mail" in lines
     assert "incidents 0 deaths, 0 interruptions, 1 failure of at most 1" in lines
-    assert "A dead letter: no such address" in lines
+    assert "Dead letter: no such address" in lines
     assert (
         "After fixing the cause: `outlast retry mail/i1`. To cancel it: `outlast cancel mail/i1`."
         in lines
@@ -110,5 +110,5 @@ def test_show_says_that_a_run_sleeps(outlast):
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "asleep", waiting=True, due=row.created + 3600.0))
     out = outlast("show", "r1").out
-    assert re.search(r"It waits, and no process holds it\. It is due in (1 h|59 min)", out)
+    assert re.search(r"Waiting\. No worker holds it\. It is due in (1 h|59 min)", out)
     assert re.search(r"due in (1 h|59 min)", outlast("runs").out)

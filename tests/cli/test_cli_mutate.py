@@ -27,7 +27,7 @@ def test_running_run_is_asked_to_cancel(outlast):
     outlast.started("r1")
     answer = outlast("cancel", "r1")
     assert answer.code == 0
-    assert "the process that executes it ends it" in answer.err
+    assert "The process that executes it will end it" in answer.err
     assert outlast.row("r1").cancel == "cancelled by its user"
 
 
@@ -140,7 +140,8 @@ def test_refused_id_does_not_stop_the_others(outlast):
     assert unknown.startswith("outlast: no: no run has the id 'no'")
     assert queued.startswith("outlast: run r1 is queued again.")
     assert explained == [
-        f"outlast: `outlast explain {name}` says more." for name in ("WrongStatus", "UnknownRun")
+        f"outlast: For more, run `outlast explain {name}`."
+        for name in ("WrongStatus", "UnknownRun")
     ]
     assert outlast("retry", "no", "r2").code == 3
     assert outlast.row("r1").status == "queued"
@@ -240,8 +241,8 @@ def test_prune_keeps_dead_letters_and_says_what_can_be_done_with_them(outlast):
     assert (answer.code, answer.out) == (0, "")
     assert answer.err == (
         "outlast: deleted 0 runs.\n"
-        "outlast: kept 2 dead letters as old as that: `outlast runs --status dead`. `outlast cancel ID` undoes what one did, `outlast retry ID` "
-        "tries again, and --dead forgets them.\n"
+        "outlast: kept 2 dead letters of that age, which `outlast runs --status dead` lists. `outlast cancel ID` compensates one, `outlast retry ID` "
+        "tries it again, and --dead deletes them.\n"
     )
     assert outlast("cancel", "r1").code == 0
     assert outlast("prune", "--older-than", "0s", "--json").json == {"deleted": 1, "dead_kept": 1}
@@ -261,7 +262,7 @@ def test_prune_forgets_no_dead_letter_whose_undoing_has_begun(outlast):
     answer = outlast("prune", "--older-than", "0s", "--dead")
     assert answer.err == (
         "outlast: deleted 0 runs.\n"
-        "outlast: kept 1 dead letter as old as that: `outlast runs --status dead`. Their effects are not compensated yet. To continue with that: `outlast retry ID`.\n"
+        "outlast: kept 1 dead letter of that age, which `outlast runs --status dead` lists. Their effects are not compensated yet. To continue: `outlast retry ID`.\n"
     )
 
 

@@ -38,7 +38,9 @@ def test_commands_leave_an_older_store_unchanged(older, words):
     answer = outlast(*words)
     assert answer.code == 1
     first, second = answer.err.splitlines()
-    assert f"has version {ours - 1}, this Outlast {ours}. It is left as it is" in first
+    assert (
+        f"has schema version {ours - 1}, and this Outlast has {ours}. It was not migrated" in first
+    )
     assert "`outlast explain OlderStore`" in second
     assert (outlast.db.read_bytes(), store_at(outlast.address).versions()) == (
         before,
@@ -58,7 +60,7 @@ def test_older_store_is_refused_at_open(older):
     outlast, ours = older
     store = store_at(outlast.address)
     store.migrates = False
-    with pytest.raises(OlderStore, match=f"has version {ours - 1}"):
+    with pytest.raises(OlderStore, match=f"has schema version {ours - 1}"):
         store.open()
     assert store.versions() == (ours - 1, ours)
 

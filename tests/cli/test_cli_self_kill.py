@@ -71,4 +71,4 @@ def test_worker_with_chaos_settings_strikes_itself_and_logs_it(mode, code, said,
     with Program.python(WORKER, *words, folder=tmp_path, env=env) as worker:
         assert worker.wait() == code, worker.describe()
     text = worker.output + worker.errors
-    assert "strikes itself at random, 1e+06 times an hour" in text and said in text
+    assert "kills itself at random, 1e+06 times an hour" in text and said in text

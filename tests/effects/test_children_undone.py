@@ -75,7 +75,7 @@ def test_finished_child_is_undone_in_order_when_its_parent_fails(world):
         "run/child#1": "cancelled",
         "run/harmless#1": "done",
     }
-    assert "run is undone" in world.row("run/child#1").reason
+    assert "run is being compensated" in world.row("run/child#1").reason
 
 
 def test_children_are_undone_though_their_parent_has_no_effects(world):

@@ -96,7 +96,7 @@ def test_compensate_undoes_the_run(world):
 
     park(world, ordering())
     decide(world, "run", "order", compensate=True, result="order 7")
-    with pytest.raises(RunCancelled, match="a person decided to undo it, at order#1"):
+    with pytest.raises(RunCancelled, match="a person decided to compensate it, at order#1"):
         world.run(ordering())
     assert undone == [("order 7", "tea")]
     (info,) = world.do(lambda app: app.effects("run"))
@@ -120,7 +120,7 @@ def test_compensate_without_a_result_passes_none(world):
 
     park(world, ordering())
     decide(world, "run", "order", compensate=True)
-    with pytest.raises(RunCancelled, match="a person decided to undo it, at order#1"):
+    with pytest.raises(RunCancelled, match="a person decided to compensate it, at order#1"):
         world.run(ordering())
     assert undone == [(None, "tea")]
     (info,) = world.do(lambda app: app.effects("run"))
@@ -140,7 +140,7 @@ def test_compensate_of_an_effect_that_has_no_compensation_is_refused(world):
 )
 def test_exactly_one_decision_must_be_given(world, said):
     park(world, mailing())
-    with pytest.raises(SettingsError, match="say one of"):
+    with pytest.raises(SettingsError, match="pass one of"):
         decide(world, "run", "mail", **said)
     assert world.status() == "parked"
 
@@ -182,7 +182,7 @@ async def typing() -> int:
 def test_result_of_the_wrong_type_is_refused_before_any_write(world, happened):
     park(world, typing())
     kinds = world.kinds()
-    with pytest.raises(Unrecordable, match="is no result of effect typed"):
+    with pytest.raises(Unrecordable, match="is not a result of effect typed"):
         decide(world, "run", "typed", happened=happened)
     assert (world.status(), world.kinds()) == ("parked", kinds)
 
@@ -204,7 +204,7 @@ def test_wrong_result_from_a_process_without_the_code_can_be_corrected(world, mo
         elsewhere.setattr("outlast.engine.decisions.find", lambda *_: None)
         decide(world, "run", "typed", happened="a text")
     with pytest.raises(
-        RunParked, match='decided that it happened, but "a text" is no result of it'
+        RunParked, match='decided that it happened, but "a text" is not a result of it'
     ):
         world.run(careful())
     assert world.do(lambda app: app.effects("run"))[0].state == "open"

@@ -187,7 +187,7 @@ def test_idempotent_effect_that_raises_is_retried_with_backoff(world):
 def test_idempotent_effect_that_always_raises_becomes_unknown(world):
     bank.comes["rent"] = ["lost"]
     with pytest.raises(
-        RunParked, match=r"push#1: it has failed 4 times, at last by .*ConnectionResetError"
+        RunParked, match=r"push#1: it has failed 4 times, the last time with .*ConnectionResetError"
     ):
         world.run(pushing())
     assert len(bank.acts) == 4

@@ -35,14 +35,14 @@ def test_run_being_undone_cannot_be_cancelled(world):
         await app.start(trip(), id="run")
         while "-c" not in outside.log:
             await asyncio.sleep(0.1)
-        with pytest.raises(WrongStatus, match="being undone"):
+        with pytest.raises(WrongStatus, match="being compensated"):
             await app.cancel("run")
         with pytest.raises(WrongStatus):
             await app.retry("run")
 
     world.do(main)
     parked(world)
-    with pytest.raises(WrongStatus, match="being undone"):
+    with pytest.raises(WrongStatus, match="being compensated"):
         world.do(lambda app: app.cancel("run"))
 
 

@@ -275,7 +275,7 @@ def test_compensation_that_did_not_happen_is_done_again(world):
 def test_decide_compensate_is_refused_during_an_undo(world):
     outside.broken.add("-b")
     parked(world)
-    with pytest.raises(Exception, match="being undone already"):
+    with pytest.raises(Exception, match="already being compensated"):
         decide(world, "take", compensate=True)
     assert world.status() == "parked"
 

@@ -67,7 +67,7 @@ def test_blocking_step_is_named_in_log_metrics_and_store(tmp_path, caplog, block
     assert f"{__file__}:{inspect.getsourcelines(Blocks.__call__)[1] + 2}" in began.getMessage()
     assert "`def` instead of `async def`" in began.getMessage()
     assert began.step == f"{fetch.name}#1"
-    assert blocks.said("moves again after", fetch.name)
+    assert blocks.said("runs again after", fetch.name)
     assert stall.times == 1
     assert stall.seconds > 0.2
 

@@ -202,7 +202,7 @@ def test_it_works_where_a_terminal_has_no_more_than_ascii(monkeypatch):
 
 def test_an_error_of_the_command_line_names_it(outlast):
     answer = outlast("show", "r-1")
-    assert answer.err.splitlines()[1] == "outlast: `outlast explain NoStore` says more."
+    assert answer.err.splitlines()[1] == "outlast: For more, run `outlast explain NoStore`."
     assert outlast("show", "r-1", "--json").json["error"]["explain"] == "NoStore"
     outlast("migrate")
     assert outlast("show", "r-1", "--json").json["error"]["explain"] == "UnknownRun"
@@ -228,12 +228,12 @@ def ended(outlast, workflow: str, code: int, name: str) -> None:
     assert answer.code == code, answer
     named_as(outlast, name)
     assert answer.json["explain"] == name
-    assert f"outlast: `outlast explain {name}` says more." in answer.err.splitlines()
+    assert f"outlast: For more, run `outlast explain {name}`." in answer.err.splitlines()
 
 
 def named_as(outlast, name: str) -> None:
     shown = outlast("show", "r").out.splitlines()
-    assert f"`outlast explain {name}` says more." in shown, shown
+    assert f"For more, run `outlast explain {name}`." in shown, shown
     assert outlast("show", "r", "--json").json["run"]["explain"] == name
     [listed] = outlast("runs", "--json").json["runs"]
     assert listed["explain"] == name
@@ -249,7 +249,9 @@ def test_a_run_that_failed_by_an_error_of_ours(outlast):
     ended(outlast, "slow", 1, "StepTimeout")
     outlast("run", "agent.py:slow", "--id", "r2")
     outlast("run", "agent.py:posting", "--id", "r3")
-    told = [f"outlast: `outlast explain {name}` says more." for name in ("unknown", "StepTimeout")]
+    told = [
+        f"outlast: For more, run `outlast explain {name}`." for name in ("unknown", "StepTimeout")
+    ]
     assert outlast("runs").err.splitlines() == told, "each once"
 
 

@@ -483,7 +483,7 @@ def test_an_address_of_others_that_cannot_be_read_is_an_error_for_who_needs_it(s
 def test_a_cache_that_was_found_so_is_refused_and_one_that_was_named_is_warned_of(setenv, caplog):
     with servers.redis_server() as cache:
         setenv(REDIS_URL=cache.url)
-        with pytest.raises(SettingsError, match="give its address as OUTLAST_STORE"):
+        with pytest.raises(SettingsError, match="set OUTLAST_STORE to its address"):
             opened()
         setenv(OUTLAST_STORE=cache.url)
         opened()

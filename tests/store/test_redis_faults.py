@@ -137,7 +137,7 @@ def test_replica_refuses_writes_and_is_reported(server, store, client, caplog):
     store_module._said.clear()
     with caplog.at_level(logging.WARNING), opened(server.url):
         assert "this is a replica" in caplog.text
-    with pytest.raises(SettingsError, match="refused, as its address says `strict`"):
+    with pytest.raises(SettingsError, match="rejected, because its address says `strict`"):
         store_at(f"{server.url}?strict").open()
     client.replicaof("NO", "ONE")
     assert persist(store, [step(row, 1)]) == [None]

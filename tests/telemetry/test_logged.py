@@ -23,10 +23,10 @@ def test_no_value_is_logged_at_any_level(world, heard):
     messages = [record.getMessage() for record in heard.records]
     for expected in (
         "run fails failed: ValueError", "run misfits failed: pydantic_core._pydantic_core.ValidationError", "run fine is done",
-        "item one failed, attempt 1", "effect charge#1 of run unknown is unknown (`outlast show unknown` says why)",
+        "item one failed, attempt 1", "effect charge#1 of run unknown is unknown (`outlast show unknown` shows why)",
         "verify of effect charge#1 of run unknown could not tell: TimeoutError",
-        "run unknown is parked: unknown: a person must say what came of it", "run stuck is parked: stuck: a person must say what came of it",
-        "run diverges is parked: `outlast show diverges` says why", "item mail/one is a dead letter: `outlast show mail/one` says why",
+        "run unknown is parked: unknown: a person must decide the outcome", "run stuck is parked: stuck: a person must decide the outcome",
+        "run diverges is parked: `outlast show diverges` shows why", "item mail/one is a dead letter: `outlast show mail/one` shows why",
         "on_drain of step told_to_stop#1 failed",
     ):  # fmt: skip
         assert expected in messages, expected

@@ -302,7 +302,7 @@ class Outlast:
 
         Work in flight proceeds to its next boundary, everything is released, and nothing more is
         claimed. The drain takes at most `grace` seconds (by default the setting). This returns when
-        the drain is over. The process goes on, and this Outlast still answers queries and accepts
+        the drain is over. The process keeps running, and this Outlast still answers queries and accepts
         submissions. All calls share one drain.
         """
         if grace is not None and not 0 < grace < math.inf:
@@ -694,7 +694,7 @@ class Outlast:
         result: Any = None,
         intent: int | None = None,
     ) -> None:
-        """Decide an effect whose outcome is unknown, so that its parked run goes on.
+        """Decide an effect whose outcome is unknown, so that its parked run continues.
 
         `effect` is its call site, as `show` and the run's `reason` name it, or its name if only one
         effect has that name. Pass exactly one of:
@@ -785,7 +785,7 @@ class Outlast:
                 raise WrongStatus(
                     f"{id!r} is an item of a queue, not a run: it cannot be {command}."
                 )
-            status = "being undone" if outcome.detail == "undoing" else outcome.detail
+            status = "being compensated" if outcome.detail == "undoing" else outcome.detail
             raise WrongStatus(f"run {id!r} is {status}: it cannot be {command} now.")
         return outcome
 

@@ -93,7 +93,7 @@ def decide(
             document({"run": run_document(row), "effect": effect})
             return
         then = (
-            f"it is being undone, to end as {becomes(row)}"
+            f"its effects are being compensated, and it will end as {becomes(row)}"
             if row.undoing is not None
             else "it continues"
         )
@@ -107,12 +107,14 @@ def _said(
     ways = "--happened RESULT, --did-not or --compensate"
     if (happened is not None) + did_not + compensate != 1:
         raise typer.BadParameter(
-            f"say one of {ways}. {command('show', 'ID', store=None)} shows what there is.",
+            f"pass one of {ways}. {command('show', 'ID', store=None)} lists the effects to decide.",
             param_hint=ways,
         )
     if result is not None and not compensate:
         raise typer.BadParameter(
-            "it goes with --compensate; what happened is --happened RESULT.", param_hint="--result"
+            "it requires --compensate. If the effect happened, pass its result as "
+            "--happened RESULT.",
+            param_hint="--result",
         )
     if happened is not None:
         return {"happened": _parsed(happened, "--happened")}
@@ -128,5 +130,5 @@ def _parsed(text: str, option: str) -> Any:
     try:
         return parse_json(text)
     except (ValueError, RecursionError) as error:
-        hint = f"{one_line(str(error))}. A text is quoted twice: '\"ref-17\"'; nothing is null."
+        hint = f"{one_line(str(error))}. Quote a string twice: '\"ref-17\"'. For no result: null."
         raise typer.BadParameter(f"it is not JSON: {hint}", param_hint=option) from None

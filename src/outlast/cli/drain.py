@@ -32,7 +32,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow, WorkerRow
 
 LINGER_SECONDS = 3.0
-"""How long a drained worker has for its cleanup before it counts as a program that goes on."""
+"""How long a drained worker has for its cleanup before it counts as a program that keeps running."""
 LOOK_SECONDS = 0.1
 AGAIN_SECONDS = 0.2
 HEAR_SECONDS = 5.0
@@ -174,8 +174,8 @@ def _choose(store: Store, worker: str | None, *, every: bool, address: str | Non
         return Choice(candidates, on_record=bool(claiming))
     if len(fresh) > 1:
         raise typer.BadParameter(
-            f"{len(fresh)} workers of this host could be meant: {_listed(fresh)}. Name one with "
-            "--worker ID, or say --all.",
+            f"{len(fresh)} workers of this host could drain: {_listed(fresh)}. Name one with "
+            "--worker ID, or pass --all.",
             param_hint="--worker",
         )
     return Choice(fresh, on_record=bool(claiming))
@@ -188,14 +188,14 @@ def _named(store: Store, fleet: Fleet, worker: str) -> Choice:
     if len(found) > 1:
         raise typer.BadParameter(
             f"{len(found)} workers begin with {safe(worker)!r}: {_listed(found)}. "
-            "Write more of the id.",
+            "Give more of the id.",
             param_hint="--worker",
         )
     if found:
         return Choice(found, on_record=found[0].concurrency > 0 or bool(names_of(found[0].queues)))
     drained = drain_of(store, worker)
     if drained is None:
-        known = f" Those that have: {_listed(fleet.workers)}." if fleet.workers else ""
+        known = f" Workers that do: {_listed(fleet.workers)}." if fleet.workers else ""
         raise NoWorker(f"no worker {worker!r} has this store open.{known}")
     return Choice([], drained)
 
@@ -298,12 +298,12 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
         unless = (
             ""
             if choice.on_record
-            else " It has no claims on record: it notices the request only if it consumes a queue."
+            else " It claims no runs, so it notices the request only if it consumes a queue."
         )
         return f"{who} (pid {asked.pid} on {asked.host}) was asked to drain.{unless}"
     if asked.state == "draining":
         reason = f": {asked.drain.reason}" if asked.drain is not None and asked.drain.reason else ""
-        return stopped(f"{who} drains already{reason}")
+        return stopped(f"{who} is already draining{reason}")
     if asked.state == "drained" and asked.drain is not None:
         return (
             f"{outcome(asked.drain)} Its process keeps running, because it is a program of "
@@ -312,19 +312,19 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
     if asked.state == "waiting":
         if asked.drain is None and not choice.on_record:
             return (
-                f"{who} was asked and has not begun to drain. Does it consume a queue? A "
+                f"{who} was asked to drain and has not begun. Does it consume a queue? A "
                 "program that only submits does not notice the request."
             )
         stands = (
-            "has not begun to drain: is its event loop blocked?"
+            "has not begun to drain. Is its event loop blocked?"
             if asked.drain is None
-            else "still drains."
+            else "is still draining."
         )
         return (
-            f"{who} is not gone after {span(timeout or 0.0)}: it {stands} The request stays; "
-            "`outlast drain --wait` continues to wait."
+            f"{who} has not exited after {span(timeout or 0.0)}: it {stands} The request remains; "
+            "`outlast drain --wait` waits again."
         )
     said = (
-        f"{who} is gone, and left no drain report." if asked.drain is None else outcome(asked.drain)
+        f"{who} is gone and left no drain report." if asked.drain is None else outcome(asked.drain)
     )
     return f"{said} The next sweep releases what it still held." if asked.dead else said

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.text import Text
 
+from outlast.cli.drains import COUNTS, LABELS
 from outlast.cli.grid import Cell, Column, grid, unreadable
 from outlast.cli.text import moment, one_line, safe, short, span
 from outlast.codec.cost import Cost
@@ -86,10 +87,9 @@ def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
             "layers",
             ", ".join(f"{safe(str(name))} by {span(by)}" for name, by in report.layers.items()),
         )
-    names = ("completed", "released", "waiting", "checkpointed", "given_back")
     yield (
         "runs",
-        ", ".join(f"{getattr(report, name)} {name.replace('_', ' ')}" for name in names)
+        ", ".join(f"{getattr(report, name)} {LABELS.get(name, name)}" for name in COUNTS)
         + f", {len(report.left)} left",
     )
     if any(report.units.values()):
@@ -103,12 +103,12 @@ def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
     if report.compensations:
         yield (
             "compensations",
-            f"{report.compensations} on record of what was released, waiting or checkpointed",
+            f"{report.compensations} registered by runs that were released, waiting or checkpointed",
         )
     if cost := _cost(report):
         yield (
             "cost",
-            f"{cost} on record of what was released, waiting or checkpointed: not spent again",
+            f"{cost} recorded by runs that were released, waiting or checkpointed: not spent again",
         )
     recovered = report.recoveries
     if recovered:

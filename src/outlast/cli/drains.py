@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 LISTED_MAX = 20
 COUNTS = ("completed", "released", "waiting", "checkpointed", "given_back")
+LABELS = {"given_back": "returned"}
+"""What people read instead of a field's name."""
 
 
 class NoDrain(OutlastError):
-    """No drain of this worker is on record."""
+    """No drain of this worker is recorded."""
 
 
 class Drains(NamedTuple):
@@ -82,12 +84,10 @@ def outcome(row: DrainRow) -> str:
     report = DrainReport.of(row)
     counts = {name: getattr(report, name) for name in COUNTS} | {"left": len(report.left)}
     parts = ", ".join(
-        f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count
+        f"{count} {LABELS.get(name, name)}" for name, count in counts.items() if count
     )
     if report.cut_short:
-        return (
-            f"worker {row.worker} was gone before it could report: {parts or 'nothing was left'}."
-        )
+        return f"worker {row.worker} ended before it could report: {parts or 'nothing was left'}."
     if row.ended is None:
         return (
             f"worker {row.worker} left no drain report; it drained because of "
@@ -109,14 +109,14 @@ def _look_at(store: Store, worker: str) -> Drains:
     ]
     if not found:
         raise NoDrain(
-            f"no drain of a worker {worker!r} is on record; the last {DRAINS_MAX:,} are kept."
+            f"no drain of worker {worker!r} is recorded. The store keeps the last {DRAINS_MAX:,}."
         )
     if len(found) > 1:
         names = ", ".join(safe(row.worker) for row in found[:LISTED_MAX]) + (
             ", …" if len(found) > LISTED_MAX else ""
         )
         raise typer.BadParameter(
-            f"{len(found)} workers begin with {safe(worker)!r}: {names}. Write more of it.",
+            f"{len(found)} workers begin with {safe(worker)!r}: {names}. Give more of the id.",
             param_hint="WORKER",
         )
     return every._replace(rows=found)

@@ -53,9 +53,9 @@ def told(
         what = "about to be done"
         if undo:
             by = _fact(facts, "effect")
-            what = "about to be undone" + ("" if _says_nothing(by) else f" by {by}")
+            what = "about to be compensated" + ("" if _says_nothing(by) else f" by {by}")
         again = (
-            " (the one before it was too slow: nothing was done under it)"
+            " (the previous intent was recorded too late, so nothing was done under it)"
             if facts.get("again")
             else ""
         )
@@ -80,7 +80,7 @@ def told(
             HISTORY,
         )
     if entry.kind == "undoing":
-        return f"from here on it is compensated, to end as {verdict(facts, room)}", HISTORY
+        return f"compensation begins; the run will end as {verdict(facts, room)}", HISTORY
     if entry.kind == "compensation":
         given = recorded(str(facts.get("arguments", "")), room)
         return f"to compensate it: {_fact(facts, 'effect')}, with {given}", ""
@@ -107,7 +107,7 @@ def _outcome(entry: Entry, undo: bool, room: int | None) -> tuple[str, str] | No
         result = "" if undo and entry.value == "null" else f": {recorded(entry.value, room)}"
         return f"{'undone' if undo else 'happened'}{took}{result}", ""
     if entry.kind == "attempt" and entry.error is None:
-        return "was not done yet: its worker was leaving", HISTORY
+        return "not executed: its worker was shutting down", HISTORY
     if entry.kind == "attempt":
         known = "did not happen" if entry.args is not None else "failed, and may have happened"
         return f"attempt {entry.attempt} {known}{cost_of(entry)}: {error}", HISTORY
@@ -125,7 +125,9 @@ def effect_lines(history: History, began: float, room: int | None) -> list[Text]
     effect_log = history.effect_log
     if effect_log is None:
         return [
-            Text("Its effects cannot be read: the journal is damaged, or another version's.", BAD)
+            Text(
+                "Its effects cannot be read: the journal is damaged, or from another version.", BAD
+            )
         ]
     own = _in_order(
         [one for one in reversed(list(effect_log)) if one.intent or one.kind == "compensation"]
@@ -251,18 +253,18 @@ def to_decide(history: History, store: str | None, room: int | None) -> Iterator
             f"{recorded(one.arguments, room)}:"
         )
         if one.place.startswith(UNDO):
-            yield f"  It was done, by hand or after all:  {say('--happened', 'null')}"
-            yield f"  It was not, and is to be tried again:  {say('--did-not')}"
+            yield f"  It was done, by hand or by the run:  {say('--happened', 'null')}"
+            yield f"  It was not done. Try it again:  {say('--did-not')}"
             continue
         yield f"  It happened, with this result (JSON):  {say('--happened', 'RESULT')}"
         did_not = (
-            "It did not: there is nothing to undo then"
+            "It did not happen, and needs no compensation"
             if row.undoing is not None
-            else "It did not, and is to be done again"
+            else "It did not happen. Try it again"
         )
         yield f"  {did_not}:  {say('--did-not')}"
         if one.compensation is not None and row.undoing is None:
-            yield f"  Undo it, and the run with it:  {say('--compensate')}"
+            yield f"  Compensate it, and the rest of the run:  {say('--compensate')}"
 
 
 def still_open(history: History, now: float) -> Iterator[str]:
@@ -301,10 +303,12 @@ def standing(history: History) -> Iterator[str]:
     effect_log = history.effect_log
     if row.undoing is None:
         return
-    yield f"It is being undone, newest first, to end as {stopped(becomes(row))}"
+    yield (
+        f"Its effects are being compensated, newest first. It will end as {stopped(becomes(row))}"
+    )
     if effect_log is not None:
         left = len(effect_log.undoable)
-        yield f"{left} effect{'' if left == 1 else 's'} still to be undone."
+        yield f"{left} effect{'' if left == 1 else 's'} still to be compensated."
 
 
 def cost_of(entry: Entry) -> str:

@@ -138,15 +138,18 @@ def _apart(row: QueueRow, now: float) -> list[Text]:
         since = (
             ""
             if row.returned_since is None
-            else f", one for {span(max(0.0, now - row.returned_since))}"
+            else f"; the longest wait is {span(max(0.0, now - row.returned_since))}"
         )
         lines.append(
-            Text(f"{safe(row.name)}: {row.returned} of those queued came back{since}.", "yellow")
+            Text(
+                f"{safe(row.name)}: {row.returned} queued after an interruption{since}.",
+                "yellow",
+            )
         )
     if row.undoing:
-        lines.append(Text(f"{safe(row.name)}: {row.undoing} being undone.", "yellow"))
+        lines.append(Text(f"{safe(row.name)}: {row.undoing} being compensated.", "yellow"))
     if row.stuck:
-        lines.append(Text(f"{safe(row.name)}: {row.stuck} parked while being undone.", BAD))
+        lines.append(Text(f"{safe(row.name)}: {row.stuck} parked during compensation.", BAD))
     return lines
 
 

@@ -114,7 +114,7 @@ def send(
     try:
         parsed = parse_json(value) if value is not None else None
     except (ValueError, RecursionError) as error:
-        hint = f"{one_line(str(error))}. A text is quoted twice: '\"yes\"'."
+        hint = f"{one_line(str(error))}. Quote a string twice: '\"yes\"'."
         raise typer.BadParameter(f"it is not JSON: {hint}", param_hint="JSON") from None
     message = uuid4().hex if message_id is None else message_id
 
@@ -169,15 +169,21 @@ def _cancelled(acted: Acted, store: str | None) -> str:
     if row.ended is not None:
         return f"{noun(row)} {row.id} is {row.status}."
     if row.undoing is not None:
-        then = taken_up(row, fleet, store, to="have it undone")
+        then = taken_up(row, fleet, store, to="compensate them")
         return (
-            f"run {row.id} has effects: it is being undone, and ends as {stopped(becomes(row))} "
-            f"{then}"
+            f"run {row.id} has effects, which are being compensated. It will end as "
+            f"{stopped(becomes(row))} {then}"
         )
     if _is_held(acted):
-        return f"{noun(row)} {row.id} was asked to end; the process that executes it ends it."
+        return (
+            f"cancellation of {noun(row)} {row.id} requested. The process that executes it "
+            "will end it."
+        )
     then = taken_up(row, fleet, store, to="end it")
-    return f"{noun(row)} {row.id} was asked to end. It had started, and no process holds it. {then}"
+    return (
+        f"cancellation of {noun(row)} {row.id} requested. It has started, but no process holds it. "
+        f"{then}"
+    )
 
 
 def _is_held(acted: Acted) -> bool:
@@ -193,7 +199,9 @@ def _queue_again(
     def sentence(acted: Acted) -> str:
         row, fleet = acted
         undoing = (
-            f", and is being undone, to end as {becomes(row)}" if row.undoing is not None else ""
+            f". Its effects are being compensated, and it will end as {becomes(row)}"
+            if row.undoing is not None
+            else ""
         )
         return (
             f"{stopped(f'{noun(row)} {row.id} is queued again{undoing}')} "
@@ -210,8 +218,8 @@ def _refuse_undoing(row: RunRow, store: str | None) -> None:
         f" It is stuck: {command('retry', row.id, store=store)}." if row.status == "parked" else ""
     )
     raise WrongStatus(
-        f"run {row.id!r} is being undone already, to end as {stopped(becomes(row))} "
-        f"{command('show', row.id, store=store)} shows how far it is.{stuck}"
+        f"run {row.id!r} is already being compensated, and will end as {stopped(becomes(row))} "
+        f"{command('show', row.id, store=store)} shows its progress.{stuck}"
     )
 
 
@@ -219,12 +227,12 @@ def _refuse_parked(row: RunRow, store: str | None) -> None:
     if row.status != "parked":
         return
     decide = (
-        f" What is to be decided: {command('show', row.id, store=store)}."
+        f" What to decide: {command('show', row.id, store=store)}."
         if waits_for_a_person(row)
         else ""
     )
     raise WrongStatus(
-        f"run {row.id!r} is parked and has not ended, so it is resumed instead of retried: "
+        f"run {row.id!r} is parked and has not ended, so resume it instead of retrying it: "
         f"{command('resume', row.id, store=store)}.{decide}"
     )
 
@@ -254,15 +262,16 @@ def _dead_letters(store: Store, before: float) -> int | None:
 
 def _kept(count: int, store: str | None, *, forgetting: bool) -> str:
     letters = f"{count} dead letter{'' if count == 1 else 's'}"
-    there = f"kept {letters} as old as that: {command('runs', '--status', 'dead', store=store)}."
+    listing = command("runs", "--status", "dead", store=store)
+    there = f"kept {letters} of that age, which {listing} lists."
     if forgetting:
         return (
-            f"{there} Their effects are not compensated yet. To continue with that: "
+            f"{there} Their effects are not compensated yet. To continue: "
             f"{command('retry', 'ID', store=store)}."
         )
     cancel = command("cancel", "ID", store=store)
     retry = command("retry", "ID", store=store)
-    return f"{there} {cancel} undoes what one did, {retry} tries again, and --dead forgets them."
+    return f"{there} {cancel} compensates one, {retry} tries it again, and --dead deletes them."
 
 
 def _row(store: Store, id: str) -> RunRow:

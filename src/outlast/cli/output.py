@@ -108,7 +108,7 @@ def error_document(error: OutlastError) -> dict[str, Any]:
 
 def where_explained(name: str) -> str:
     """Return the line that follows an error and names its explanation."""
-    return f"`{EXPLAIN} {name}` says more."
+    return f"For more, run `{EXPLAIN} {name}`."
 
 
 def error_message(error: OutlastError) -> str:
@@ -127,7 +127,7 @@ def _unknown_effect(error: UnknownEffect) -> str:
     does = (
         f"This one does: {there}"
         if there
-        else f"`outlast show {quote(error.id)}` says what it waits for"
+        else f"`outlast show {quote(error.id)}` shows what it waits for"
     )
     return f"no effect {error.effect!r} of run {error.id!r} waits for a decision. {does}."
 

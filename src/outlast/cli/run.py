@@ -142,8 +142,8 @@ async def _until_ended(
         say(f"run {order.id} is executing in another process. Waiting for it to end.")
     elif before is not None and (why := _not_due(before, store.now())) is not None:
         say(
-            f"run {order.id} {why}. Waiting for it. Press Ctrl-C to leave it as it is; "
-            f"see it with {command('show', order.id, store=order.store)}."
+            f"run {order.id} {why}. Waiting for it. Press Ctrl-C to stop waiting; "
+            f"{command('show', order.id, store=order.store)} shows its state."
         )
     failure: BaseException = UnknownRun(order.id)
     try:
@@ -225,7 +225,7 @@ def _how_it_ended(row: RunRow, store: str | None) -> str:
             f"run {row.id} is a dead letter{reason}. See {hint('show')}. After fixing the cause: "
             f"{hint('retry')}, {again}."
         )
-    error = recorded_error(row.error, 2_000) if row.error else "it does not say why"
+    error = recorded_error(row.error, 2_000) if row.error else "no reason was recorded"
     return (
         f"run {row.id} failed: {stopped(error)} See {hint('show')}. After fixing the cause: "
         f"{hint('retry')}, {again}."

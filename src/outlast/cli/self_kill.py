@@ -47,7 +47,7 @@ def schedule_self_kill(
     kill = settings.chaos_mode == "kill" or (settings.chaos_mode == "both" and dice.random() < 0.5)
     seconds = seconds_until(dice, settings.chaos_kills_per_hour)
     log.warning(
-        "this worker strikes itself at random, %g times an hour (%s): OUTLAST_CHAOS_KILLS_PER_HOUR",
+        "this worker kills itself at random, %g times an hour (%s): OUTLAST_CHAOS_KILLS_PER_HOUR",
         settings.chaos_kills_per_hour,
         settings.chaos_mode,
         extra={"event": "chaos"},

@@ -74,7 +74,7 @@ def status_shown(row: RunRow, now: float) -> str:
 def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
     """Return what a person wants to know about a run at a glance."""
     if row.ended is None and row.cancel is not None:
-        why = f"asked to end: {one_line(row.cancel)}"
+        why = f"cancellation requested: {one_line(row.cancel)}"
         return f"{short_reason(row)}; {why}" if row.status == "parked" else why
     if row.status == "running" and row.worker in dead:
         return "its process died"

@@ -76,7 +76,7 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
             f"{history.done:,}" + (f" of {history.total:,}" if history.total else "") + " done",
         )
     elif row.workflow == ITEM:
-        yield "item", "a plain one, without a workflow"
+        yield "item", "a plain work item (no workflow)"
         yield "payload", recorded(row.args, room)
     else:
         yield "workflow", safe(row.workflow)
@@ -98,7 +98,9 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
     yield (
         "fence",
         str(abs(row.fence))
-        + ("" if row.worker is not None or not row.fence else " (void: no worker holds it)"),
+        + (
+            "" if row.worker is not None or not row.fence else " (void, because no worker holds it)"
+        ),
     )
     if row.deaths or row.interruptions or row.failures:
         yield "incidents", _incidents(row)
@@ -118,7 +120,7 @@ def _incidents(row: RunRow) -> str:
 
 def _worker(id: str, worker: WorkerRow | None, dead: bool) -> str:
     where = f" (process {worker.pid} on {safe(worker.host)})" if worker is not None else ""
-    return f"{safe(id)}{where}" + (", which is dead" if dead else "")
+    return f"{safe(id)}{where}" + (", dead" if dead else "")
 
 
 def _lines(history: History, room: int | None) -> Iterator[Text]:
@@ -164,11 +166,11 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     if entry.kind == "session" and entry.error is None:
         return _session(entry, facts, room)
     if entry.kind == "items":
-        return f"it goes through {_fact(facts, 'total', room)} items", ""
+        return f"it processes {_fact(facts, 'total', room)} items", ""
     if entry.kind == "fired":
-        return "a timer came due", ""
+        return "a timer fired", ""
     if entry.kind == "cancel":
-        return f"asked to end: {_fact(facts, 'why', room)}", HISTORY
+        return f"cancellation requested: {_fact(facts, 'why', room)}", HISTORY
     if entry.kind == "death":
         return f"{_fact(facts, 'why', room)} (worker {_fact(facts, 'worker', room)})", BAD
     if entry.kind in ("interruption", "failure"):
@@ -210,16 +212,16 @@ def _standing(history: History, fleet: Fleet, store: str | None, room: int | Non
     if row.ended is not None:
         return
     if row.cancel is not None:
-        yield f"It was asked to end: {one_line(row.cancel)}"
+        yield f"Cancellation requested: {one_line(row.cancel)}"
     for key, entry in history.retrying.items():
         if key in history.effects:
             # The effects table already lists them.
             continue
-        yield f"It tries {safe(key)} again: attempt {(entry.attempt or 0) + 1}."
+        yield f"Retrying {safe(key)}: attempt {(entry.attempt or 0) + 1}."
     sent = {message.name for message in history.unread}
     for name in waits_of(row):
         if name in sent:
-            yield f"The message that it waited for is there: {safe(name)}."
+            yield f"The message that it waits for has arrived: {safe(name)}."
         else:
             yield f"It waits for a message: {command('send', row.id, name, 'JSON', store=store)}."
     if history.unread:
@@ -243,7 +245,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         yield f"Failed{at}: {recorded_error(row.error, length) if row.error else reason}"
         yield retry
     elif row.status == "dead":
-        yield f"A dead letter: {reason}"
+        yield f"Dead letter: {reason}"
         yield f"{retry} To cancel it: {command('cancel', row.id, store=store)}."
     elif row.status == "cancelled":
         yield f"Cancelled{at}: {reason}"
@@ -275,7 +277,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
 
 def _state(row: RunRow, reason: str) -> str:
     if row.status == "waiting":
-        return "It waits, and no process holds it"
+        return "Waiting. No worker holds it"
     if row.started is None:
         return "Not started yet"
     return f"No worker executes it now ({reason})" if reason else "No worker executes it now"
@@ -295,7 +297,7 @@ def _costs(account: RunCost) -> Iterator[str]:
         yield f"Spent {account.spent}."
     if account.saved:
         yield (
-            f"Saved {account.saved}: on record at its deaths and interruptions, and not spent "
+            f"Saved {account.saved}: recorded before a death or an interruption, so not spent "
             "again."
         )
 

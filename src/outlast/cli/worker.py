@@ -80,7 +80,7 @@ def worker(
             raise
         # The program's own exception, for example from its lifespan.
         except Exception:
-            log.exception("this worker ends: the program failed", extra={"event": "failed"})
+            log.exception("this worker exits because the program failed", extra={"event": "failed"})
             code = FAILED
     if code != OK:
         raise typer.Exit(code)

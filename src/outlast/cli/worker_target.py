@@ -90,7 +90,7 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> Outlast | None:
         return None
     if isinstance(found, Workflow):
         raise refusal(
-            f"{safe(name)!r} is a workflow. A worker takes all of a module: `outlast worker "
+            f"{safe(name)!r} is a workflow. A worker executes all workflows of a module: `outlast worker "
             f"{safe(place)}`.",
             PARAMETER,
         )
@@ -99,7 +99,9 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> Outlast | None:
         or "none"
     )
     raise refusal(
-        f"{safe(name)!r} is not an Outlast object in {safe(place)}. There: {here}.", PARAMETER
+        f"{safe(name)!r} is not an Outlast object in {safe(place)}. "
+        f"Outlast objects in that module: {here}.",
+        PARAMETER,
     )
 
 

@@ -154,7 +154,7 @@ class AtomicDir:
             # The folder is new, or from an older version.
             self.own.change_mode(shared)
         elif mode & stat.S_IWOTH:
-            raise Untrusted(self.own.path, "everybody may write it")
+            raise Untrusted(self.own.path, "every user may write it")
 
     # -- the lock
 

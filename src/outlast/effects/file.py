@@ -186,7 +186,7 @@ def real_path(path: str) -> Path:
     except FileNotFoundError:
         return real
     if not stat.S_ISREG(mode):
-        raise ValueError("it is a folder" if stat.S_ISDIR(mode) else "it is no regular file")
+        raise ValueError("it is a folder" if stat.S_ISDIR(mode) else "it is not a regular file")
     return real
 
 

@@ -31,7 +31,7 @@ class Background:
         self.thread = threading.get_ident()
         """The id of the event loop's thread."""
         self.unfinished_loops: list[RunLoop] = []
-        """Loops of runs whose code did not end when it was told to."""
+        """Loops of runs whose code did not end when it was cancelled."""
         self._shutdown = shutdown
         self._log_values = log_values
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -240,7 +240,7 @@ class Children:
                 return
             if row.status in ("parked", "dead"):
                 why = (
-                    f"its child {id} is {row.status} and cannot be undone: "
+                    f"its child {id} is {row.status} and cannot be compensated: run "
                     f"`outlast retry {quote(id)}`."
                 )
                 release.mark_unknown(execution, site.key, why)
@@ -256,7 +256,7 @@ class Children:
 
     async def _ask(self, execution: RunExecution, row: RunRow) -> None:
         """Ask a child to end, and to compensate its effects."""
-        why = f"its parent {execution.id} is undone"
+        why = f"its parent {execution.id} is being compensated"
         if row.status not in ENDED:
             await self._runs.cancel(row.id, why)
         unheld = self._is_left_alone(row)

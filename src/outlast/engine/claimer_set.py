@@ -54,7 +54,7 @@ class ClaimerSet:
             consumer.claimer.wake()
 
     def stop(self) -> None:
-        """Stop claiming for good. Handlers in flight go on."""
+        """Stop claiming for good. Handlers in flight continue."""
         self._stopped = True
         if self.own is not None:
             self.own.stop()

@@ -52,7 +52,7 @@ async def decide(
     such effect.
     """
     if (happened is not NOT_SAID) + bool(did_not) + bool(compensate) != 1:
-        raise SettingsError("say one of: happened=RESULT, did_not=True, compensate=True.")
+        raise SettingsError("pass one of: happened=RESULT, did_not=True, compensate=True.")
     if row.status != "parked":
         raise WrongStatus(
             f"run {row.id!r} is {row.status}: an effect can be decided only while its run is "
@@ -68,7 +68,7 @@ async def decide(
         _check_result(effect_record, text)
     if did_not and not effect_record.intent:
         raise SettingsError(
-            f"{effect_record.place} was not begun: say that it happened, or retry the run."
+            f"{effect_record.place} has not begun. Decide that it happened, or retry the run."
         )
     decision = {
         "what": "did_not" if did_not else "happened",
@@ -83,7 +83,7 @@ async def decide(
     if isinstance(outcome, Refused):
         changed = outcome.why in (VERSION, STATUS)
         raise WrongStatus(
-            f"run {row.id!r} has changed meanwhile. Look at it again."
+            f"run {row.id!r} has changed in the meantime. Look at it again before you decide."
             if changed
             else f"run {row.id!r} is gone."
         )
@@ -150,7 +150,7 @@ def _check_result(effect_record: EffectRecord, text: str) -> None:
             effect.signature.returns().decode(text)
         except Unrecordable as unfit:
             raise Unrecordable(
-                f"{text[:80]} is no result of effect {effect_record.effect}: {unfit}"
+                f"{text[:80]} is not a result of effect {effect_record.effect}: {unfit}"
             ) from unfit
 
 
@@ -161,11 +161,14 @@ def _verdict(row: RunRow, effect_record: EffectRecord) -> str:
     """
     if row.undoing is not None:
         raise OutlastError(
-            f"run {row.id!r} is being undone already: say whether {effect_record.place} happened."
+            f"run {row.id!r} is already being compensated. Decide whether {effect_record.place} "
+            "happened."
         )
     if effect_record.compensation is None:
         raise OutlastError(
             f"effect {effect_record.effect} has no compensation. Decide whether it happened. Then "
             "cancel the run to compensate the rest."
         )
-    return verdict("cancelled", reason=f"a person decided to undo it, at {effect_record.place}")
+    return verdict(
+        "cancelled", reason=f"a person decided to compensate it, at {effect_record.place}"
+    )

@@ -103,7 +103,7 @@ class Hooks:
             "reason": reason or None,
             "explain": page,
         }
-        why = reason or f"`outlast show {quote(id)}` says why"
+        why = reason or f"`outlast show {quote(id)}` shows why"
         log.error("%s %s is %s: %s", kind, id, became, why, extra=facts)
         hook = self._hooks.get(what)
         if hook is None:

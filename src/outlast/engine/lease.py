@@ -74,8 +74,8 @@ class Lease:
         if not self._told:
             self._told = True
             log.error(
-                "the event loop has been blocked for %.0f s: worker %s does not renew its lease "
-                "until it moves",
+                "the event loop has been blocked for %.0f s: worker %s does not renew its "
+                "lease until it runs again",
                 stalled, self._worker,
             )  # fmt: skip
         return True
@@ -99,7 +99,7 @@ class Lease:
             renewed_at = time.monotonic()
             if isinstance(outcome, Refused) and not self._stop.is_set():
                 log.error(
-                    "worker %s was considered dead: its runs continue elsewhere", self._worker
+                    "worker %s was declared dead: other workers continue its runs", self._worker
                 )
                 self._lost()
                 return

@@ -76,7 +76,7 @@ async def _check(engine: Engine, row: RunRow, outcome: Any) -> Any:
         state = "was pruned" if outcome.detail == "gone" else "is done"
         raise WrongStatus(f"{said}{state}: no run would own what it does. Start a new run instead.")
     undoing = outcome.detail == "undoing"
-    state = "is being undone" if undoing else f"is {outcome.detail}"
+    state = "is being compensated" if undoing else f"is {outcome.detail}"
     then = "When that has ended, retry" if undoing else "Retry"
     top = await _topmost(engine, row)
     raise WrongStatus(

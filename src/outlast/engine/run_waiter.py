@@ -16,7 +16,7 @@ from outlast.store.rows import ENDED
 
 
 class RunWaiter:
-    """Wait until runs end, and until parked runs go on."""
+    """Wait until runs end, and until parked runs continue."""
 
     def __init__(
         self,

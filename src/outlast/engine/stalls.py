@@ -98,7 +98,7 @@ class Stalls:
     def _record(self, culprit: Culprit, seconds: float) -> None:
         """Count a stall that is over, and record it for `outlast workers` and `outlast doctor`."""
         log.warning(
-            "the event loop moves again after %.1f s: %s had blocked it",
+            "the event loop runs again after %.1f s: %s had blocked it",
             seconds,
             culprit.what,
             extra=culprit.facts,
@@ -146,7 +146,7 @@ class Stalls:
                 self._culprit = culprit
                 log.warning(
                     "the event loop has been blocked for %.1f s: %s blocks it at %s. "
-                    "Nothing else in this process moves meanwhile. %s",
+                    "Nothing else in this process can run until it returns. %s",
                     seconds,
                     culprit.what,
                     culprit.line,
@@ -166,7 +166,7 @@ class Stalls:
         except (StoreError, Empty) as error:
             log.warning(
                 "the stall could not be recorded (%s). "
-                "`outlast workers` shows it when the loop moves again.",
+                "`outlast workers` shows it when the loop runs again.",
                 error or "the store did not answer",
                 extra=culprit.facts,
             )

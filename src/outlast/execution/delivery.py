@@ -208,7 +208,7 @@ def _finish(execution: RunExecution, main: RunTask) -> None:
     """
     if execution.undoing and not main.cancelled() and main.exception() is not None:
         why = (
-            f"{STUCK}it cannot be undone ({main.exception()!r}). "
+            f"{STUCK}it cannot be compensated ({main.exception()!r}). "
             f"Fix that, then run `outlast retry {quote(execution.id)}`."
         )
         execution.finish_workflow(EndReason.parked(why))

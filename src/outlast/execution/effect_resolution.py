@@ -112,10 +112,10 @@ async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:
         said = text != "null" or not executor.effect_call.resolve_only
         if said and not executor.is_compensation:
             return await executor.unknown(
-                f"it was decided that it happened, but {text[:80]} is no result of it: "
+                f"it was decided that it happened, but {text[:80]} is not a result of it: "
                 f"{stopped(str(unfit))}"
             )
-        why = f"what was decided of effect {executor.effect.name} is no result of it: {unfit}"
+        why = f"the value decided for effect {executor.effect.name} is not a result of it: {unfit}"
         if text == "null" and not executor.is_compensation:
             # `decide --compensate` was used without a result.
             why = (
@@ -132,7 +132,7 @@ async def _verify(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
             doubt = (
                 describe_error(effect_record.doubt)
                 if effect_record.doubt
-                else "it does not say why"
+                else "no reason was recorded"
             )
             return await executor.unknown(f"verify could not tell: {stopped(doubt)}")
         await executor.until(effect_record.ask_at)
@@ -219,6 +219,6 @@ def failures(effect_record: EffectRecord) -> str:
     last = (
         describe_error(effect_record.error)
         if effect_record.error
-        else "something that is not on record"
+        else "an error that was not recorded"
     )
-    return f"it has failed {effect_record.raised} times, at last by {stopped(last)}"
+    return f"it has failed {effect_record.raised} times, the last time with {stopped(last)}"

@@ -155,7 +155,7 @@ async def _write_outcome(execution: RunExecution) -> RunOutcome:
     if isinstance(last, Settle):
         return RunOutcome.settled(last)
     if isinstance(last, Undo):
-        return RunOutcome(OutcomeKind.UNDOING, reason="what it has done is being undone")
+        return RunOutcome(OutcomeKind.UNDOING, reason="its effects are being compensated")
     kind = OutcomeKind.WAITING if reason.kind is EndKind.WAITING else OutcomeKind.RELEASED
     return RunOutcome(kind, reason=str(reason), became_dead=answer == "dead")
 

@@ -93,7 +93,7 @@ def mark_unknown(execution: RunExecution, key: str, why: str) -> None:
     said = (
         f": {cut(why, characters)}"
         if characters
-        else f" (`outlast show {quote(execution.id)}` says why)"
+        else f" (`outlast show {quote(execution.id)}` shows why)"
     )
     log.warning(
         "effect %s of run %s is unknown%s", key, execution.id, said, extra=execution.log_fields(key)

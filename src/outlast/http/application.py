@@ -82,7 +82,7 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
             return await endpoint(self, request)
         except Exception:
             log.exception("%s %s could not be answered", request.method, request.url.path)
-            return _answer(500, {"error": "internal error: the log of the process says more"})
+            return _answer(500, {"error": "internal error: see the log of the process"})
 
     return guarded
 

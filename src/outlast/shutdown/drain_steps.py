@@ -104,7 +104,7 @@ class DrainSteps:
         self._end_coordination()
 
     def skip_coordination(self, error: RuntimeError) -> None:
-        """Go on without layer 1, because no thread can be started for it."""
+        """Continue without layer 1, because no thread can be started for it."""
         self._reporter.note_blocked(f"no thread could be started to tell the store: {error}")
         log.warning(
             "No thread could be started to tell the store that worker %s drains: %s. "

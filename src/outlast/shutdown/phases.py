@@ -1,7 +1,7 @@
 """Name the phases of a shutdown.
 
 There are two axes, because a drain can begin while the app opens, while it is open and while it
-closes. After a drain that no signal began, the program may go on for hours.
+closes. After a drain that no signal began, the program may run for hours.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from outlast.execution.run_execution import RunExecution
     from outlast.execution.step_execution import StepExecution
 
+EFFECT_OPEN = "an effect is in flight and is not interrupted: its outcome is open"
+
 
 def executing_steps(engine: Engine) -> Iterator[tuple[RunExecution, StepExecution]]:
     """Yield every step that executes, with its run."""
@@ -57,12 +59,12 @@ def _of_run(execution: RunExecution, now: float) -> Iterator[Remaining]:
         yield Remaining("run", execution.id, body.key, round(now - body.since, 3), _why(body))
     if not steps:
         in_thread = execution.steps.threads or execution.sync_thread is not None
-        why = "a thread of it executes" if in_thread else "it is being written"
+        why = "one of its threads is still running" if in_thread else "its state is being recorded"
         yield Remaining("run", execution.id, why=why)
 
 
 def _why(body: StepExecution) -> str:
     if body.is_effect:
-        return "an effect acts, and is not cut: it is open" if body.leaving else "an effect acts"
+        return EFFECT_OPEN if body.leaving else "an effect is in flight"
     why = "it was asked to stop and did not" if body.leaving else "a step is in flight"
     return f"{why}, in a thread" if body.threads else why

@@ -240,9 +240,9 @@ def _cannot() -> str | None:
     if sys.platform == "win32" or not hasattr(select, "poll"):
         return "this platform has no pipes that can be passed on"
     if not sys.executable or getattr(sys, "frozen", False):
-        return "the executable is no Python interpreter"
+        return "the executable is not a Python interpreter"
     if not os.path.isfile(__file__):  # noqa: PTH113 - light
-        return f"{__file__} is no file"
+        return f"{__file__} is not a file"
     return None
 
 

@@ -53,8 +53,8 @@ def check_names(database: Path, folder: Path) -> None:
         refuse_link(path)
     if folder.exists() and not folder.is_dir():
         raise StoreBroken(
-            f"{folder}: it is no folder, and the locks of the store belong into one of that "
-            "name. Nothing was written. Find out who has made it, then remove it."
+            f"{folder}: it is not a folder, and the store keeps its locks in a folder of that "
+            "name. Nothing was written. Find out what created it, then remove it."
         )
 
 
@@ -149,9 +149,9 @@ def say_if_open_to_others(path: Path) -> None:
     if hasattr(os, "geteuid") and mode & (stat.S_IROTH | stat.S_IWOTH):
         may = "write" if mode & stat.S_IWOTH else "read"
         log.warning(
-            "%s: every user of this machine may %s it (mode %03o), and arguments, results and "
-            "sessions are in it as they are. `chmod 600` it, with what "
-            "lies beside it (-wal, -shm), unless that is meant.",
+            "%s: every user of this machine may %s it (mode %03o), and it holds arguments, results "
+            "and sessions unencrypted. Run `chmod 600` on it and on the files "
+            "beside it (-wal, -shm), unless this is intended.",
             path, may, stat.S_IMODE(mode),
         )  # fmt: skip
 
@@ -163,7 +163,7 @@ def check_own(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid not in (os.geteuid(), 0) and found.st_mode & stat.S_IWOTH:
         raise StoreBroken(
-            f"{folder}: it belongs to user {found.st_uid}, and everybody may write in it. "
+            f"{folder}: it belongs to user {found.st_uid}, and every user may write in it. "
             "Nothing was written. Use a folder of your own."
         )
 

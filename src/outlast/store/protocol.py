@@ -71,13 +71,11 @@ def left_as_it_is(place: str, there: int, ours: int) -> NoStore | OlderStore:
     if there == 0:
         return NoStore(
             f"there is no store at {place}. `outlast run`, `submit`, `worker` and `migrate` "
-            "make one; "
-            "--store ADDRESS or OUTLAST_STORE names another."
+            "create one. To use another store, pass --store ADDRESS or set OUTLAST_STORE."
         )
     return OlderStore(
-        f"the store at {place} has version {there}, this Outlast {ours}. It is left as it is: "
-        "use the release that its workers have, "
-        "or bring it forward with `outlast migrate`."
+        f"the store at {place} has schema version {there}, and this Outlast has {ours}. It was "
+        "not migrated. Use the release that its workers have, or run `outlast migrate`."
     )
 
 

@@ -67,4 +67,4 @@ def format_reason(text: str | None, characters: int, *, ours: bool) -> str:
     if characters:
         return cut(text or "", characters)
     kind = (text or "").partition(":")[0]
-    return f"{kind}: a person must say what came of it" if kind in ("unknown", "stuck") else ""
+    return f"{kind}: a person must decide the outcome" if kind in ("unknown", "stuck") else ""

@@ -426,7 +426,7 @@ class _Setting:
         left = _left_undone(store)
         if left and ended[1] is not None:
             raise Broke(
-                "the run failed, and these have not ended, or not been undone: "
+                "the run failed, and these have not ended, or were not compensated: "
                 f"{', '.join(left)} (seed {self.seed})"
             )
         reopen(store, "crash")

@@ -192,7 +192,7 @@ class FileStore(SQLiteStore):
     def _begin_log(self, commit: int) -> None:
         """Write the number and size of the journals to an empty log.
 
-        If the disk has no room for the line, log a warning and go on without it.
+        If the disk has no room for the line, log a warning and continue without it.
         """
         line = first_line(commit, self.now(), _sum(self._journals.lengths))
         try:
@@ -200,9 +200,7 @@ class FileStore(SQLiteStore):
         except OSError as error:
             if not self._log.clean:
                 raise
-            log.warning(
-                "%s: whether a journal is missing will not be noticed: %s", self.place, error
-            )
+            log.warning("%s: a missing journal will not be noticed: %s", self.place, error)
         else:
             self._log.grown(len(line))
 

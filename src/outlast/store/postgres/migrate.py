@@ -4,7 +4,7 @@
 A migration is a numbered file. It is executed once, in its own transaction under a lock: of two
 processes that migrate, the second finds it done. A migration must not disturb workers of the
 previous release, so it adds columns and tables and removes none. The functions are installed with
-it, under names that end in the version. Workers of an older release go on calling theirs.
+it, under names that end in the version. Workers of an older release still call theirs.
 """
 
 from __future__ import annotations

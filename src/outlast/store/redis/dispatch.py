@@ -344,5 +344,5 @@ def integers(*values: int) -> Iterator[int]:
     """Yield the numbers that a read asks for. Raise BadValue for one that no row can have."""
     for value in values:
         if not _is_integer(value):
-            raise BadValue(f"{_shown(value)} is no number of a row.")
+            raise BadValue(f"{_shown(value)} is not a row number.")
         yield value

@@ -154,9 +154,9 @@ class RedisStore(Reads):
         dangers = server_warnings.dangers(self._writer)
         if dangers and self._address.strict:
             raise SettingsError(
-                f"{self.place}: refused, as its address says `strict`: {' '.join(dangers)} (An "
+                f"{self.place}: rejected, because its address says `strict`: {' '.join(dangers)} (An "
                 "address that was taken from REDIS_URL or REDIS_HOST "
-                "is strict: to have this server all the same, give its address as OUTLAST_STORE.)"
+                "is strict. To use this server anyway, set OUTLAST_STORE to its address.)"
             )
         for danger in dangers:
             if (self._address.server, danger) not in _said:
@@ -266,7 +266,7 @@ class RedisStore(Reads):
             if self._address.wait and answer[0] == "done":
                 self._wait_for_replicas()
         except Late as error:
-            raise CommitUnknown(f"{self.place}: a commit takes its time ({error}).") from error
+            raise CommitUnknown(f"{self.place}: a commit is taking too long ({error}).") from error
         except Lost as error:
             self._give_up_call()
             raise CommitUnknown(
@@ -336,7 +336,9 @@ class RedisStore(Reads):
             case _:
                 # `recover` voided this call before the server executed it. It wrote nothing.
                 self._call = next(self._calls)
-                raise StoreUnavailable(f"{self.place}: this call was given up.")
+                raise StoreUnavailable(
+                    f"{self.place}: this call was abandoned before the server executed it. Nothing was written."
+                )
 
     def _meet_server(self) -> None:
         """Connect if there is no connection, and read the server's run id."""
@@ -448,4 +450,4 @@ class RedisStore(Reads):
             with acquired(self._reading, self.call_timeout, self.place):
                 self._reader.call(*command)
         except (Lost, StoreError) as error:
-            log.debug("%s: who is present was not noted: %s", self.place, error)
+            log.debug("%s: the presence of a worker was not recorded: %s", self.place, error)

@@ -83,7 +83,7 @@ def _told_to_end() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if told:
-            say("told to end.")
+            say("stopped by SIGTERM.")
             raise typer.Exit(TRY_AGAIN) from None
         raise
     finally:

@@ -40,7 +40,7 @@ ALONE_SECONDS = 3.0
 PAGE = 100
 PRUNE_BATCH = 10
 """Runs deleted per commit, with their journals. Bounds how long other writers wait."""
-WHY = "it was a bench's"
+WHY = "it belonged to a benchmark"
 
 
 class OneAtATime(StoreUnavailable):
@@ -83,8 +83,8 @@ class Guest:
         left = self._sweep_until_gone(lambda row: (row.started, row.id) < (mine.started, mine.id))
         if left:
             raise OneAtATime(
-                f"another bench is in this store, process {left[0].pid} on {left[0].host}. "
-                "Wait for it to end, or neither's figures would mean anything. "
+                f"another bench is using this store: process {left[0].pid} on "
+                f"{left[0].host}. Wait for it to end, or both would measure each other's load. "
                 f"If it is dead, it is deregistered within {left[0].lease:g} s."
             )
 

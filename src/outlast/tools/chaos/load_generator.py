@@ -92,7 +92,7 @@ class Cancellations:
         chosen = [id for id, due in self.due.items() if all_of_them or due <= now]
         for id in chosen:
             try:
-                await app.cancel(id, "chaos has had enough of it")
+                await app.cancel(id, "chaos cancelled it")
             except WrongStatus:
                 # An earlier request was accepted, but its answer was lost.
                 pass

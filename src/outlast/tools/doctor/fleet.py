@@ -126,8 +126,8 @@ def workers(facts: Facts) -> Iterator[Finding]:
     elif alive:
         yield note(
             "workers",
-            f"{due} {'is' if due == 1 else 'are'} queued, and no worker is on record as claiming "
-            "them. Consumers of items are not on record.",
+            f"{due} {'is' if due == 1 else 'are'} queued, and no registered worker claims "
+            "them. Consumers of items are not recorded.",
             "If they are runs, start a worker: outlast worker MODULE.",
         )
     else:
@@ -171,5 +171,5 @@ def drains(facts: Facts) -> Iterator[Finding]:
             "drains",
             f"{counted(len(recent), 'drain')} in the last week, none cut short."
             if recent
-            else "no drain is on record yet.",
+            else "no drain has been recorded yet.",
         )
