@@ -1,5 +1,6 @@
 """Values that the script could not use are refused before it is called."""
 
+import asyncio
 import math
 from uuid import uuid4
 
@@ -13,12 +14,14 @@ from outlast.store.commands import (
     DeregisterWorker,
     Record,
     RegisterWorker,
+    Release,
     Renew,
     Submit,
     SubmitMany,
     Sweep,
 )
 from outlast.store.protocol import BadValue
+from outlast.store.writer.inline import InlineWriter
 
 ODD = "\ud800"
 
@@ -107,6 +110,31 @@ def test_damaged_run_does_not_keep_a_claim_from_the_others(store, client, caplog
     assert [row.id for row in rows] == ["good"]
     assert store.commit([Claim("w", "c", limit=9)]) == [rows]
     assert "run 'damaged': a number in it is damaged" in caplog.text
+
+
+def test_damaged_run_does_not_keep_its_batch_from_being_written(store, client):
+    """A worker that tidies up releases the run in the same batch in which others record."""
+    store.commit([RegisterWorker("w", "host", 1, 30.0)])
+    submits = [Submit(id, "flow", "[]", id, "00" * 16, worker="w") for id in ("damaged", "good")]
+    damaged, good = (outcome.row for outcome in store.commit(submits))
+    client.hset(f"{store._address.prefix}run:{damaged.pk}", "created", "none")
+    outcomes = {}
+
+    async def main():
+        writer = InlineWriter(store, asyncio.get_running_loop(), patience=5.0, batch_max=100)
+        writer.start()
+        for command in (
+            Record(good.pk, 1, good.fence, "step", "k", 1.0),
+            Release(damaged.pk, damaged.fence, "not held"),
+        ):
+            writer.enqueue(command, lambda done, outcome: outcomes.update({done.run: outcome}))
+        writer.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert outcomes[good.pk] is None
+    assert isinstance(outcomes[damaged.pk], StoreBroken)
+    assert [entry.key for entry in store.journal(good.pk)] == ["k"]
 
 
 def test_worker_with_an_invalid_name_does_not_break_the_listeners(store):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from outlast.errors import StoreError, StoreUnavailable
+from outlast.errors import StoreBroken, StoreError, StoreUnavailable
 from outlast.store.commands import EACH, ITEM, SESSION, Command
 from outlast.store.rows import (
     NEVER,
@@ -31,6 +31,16 @@ class BadValue(StoreError):
 
     The outcome is definite. The writer commits the batch again, one command at a time.
     """
+
+
+class DamagedRow(StoreBroken, BadValue):
+    """Nothing was written, because a row that one command needs is damaged.
+
+    Like after any BadValue, the writer commits the batch again, one command at a time: commands
+    that do not need the row must not fail with it.
+    """
+
+    explained_as = "StoreBroken"
 
 
 class Blocked(StoreUnavailable):

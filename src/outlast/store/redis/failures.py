@@ -12,6 +12,7 @@ import re
 from redis import exceptions
 
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreUnavailable
+from outlast.store.protocol import DamagedRow
 
 _ADVICE = {
     "LOADING": "the server is loading its data. It answers when that is done.",
@@ -54,6 +55,8 @@ own.
 
 _RESUMABLE = "Nothing acknowledged is lost; the runs are resumable."
 _IN_SCRIPT = re.compile(rf"-?\b({'|'.join(_ADVICE)})\b")
+_DAMAGED = re.compile(r"\b(?:run|worker) .*: \w+ is not a number")
+"""How the scripts name a damaged row."""
 
 
 _DEFINITE = {"NOAUTH", "WRONGPASS", "NOPERM", "DB"}
@@ -107,7 +110,8 @@ def fault(text: str, place: str, *, torn: bool) -> StoreError:
         return StoreUnavailable(
             f"{place}: {_ADVICE[code[1]]} Nothing was written. ({text.strip()})"
         )
-    return StoreBroken(
+    kind = DamagedRow if _DAMAGED.search(text) else StoreBroken
+    return kind(
         f"{place}: something in it is not as Outlast left it, or Outlast has a fault. Nothing "
         f"was written. ({text})"
     )
