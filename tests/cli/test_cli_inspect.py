@@ -246,7 +246,7 @@ def test_show_tells_the_story_of_a_run_in_order(outlast):
         "+3.0 s 3 fired (timer)#1 a timer fired",
         '+4.0 s 4 message approval received "yes"',
         "+5.0 s 5 inner research#1/fetch({})#1 1 min 30 s [1]",
-        "+6.0 s 6 child report#1 ValueError: no luck",
+        "+6.0 s 6 child report#1 run r1/report#1 ended with ValueError: no luck",
         "+7.0 s 7 cancel cancellation requested: enough",
     ]
 
@@ -445,3 +445,30 @@ def test_a_screen_that_is_too_small_for_a_watched_run_shows_its_last_lines(
     assert lines[1].endswith(" more lines")
     assert "research#30" in lines[-4]
     assert lines[-2:] == ["Running.", ""]
+
+
+def test_show_says_which_worker_died_and_which_took_over(outlast):
+    row = outlast.started("r1", lease=0.0)
+    outlast.entry(row, 1, "intent", "book#1", value='{"key": "k1"}')
+    outlast.commit(Sweep())
+    assert "(worker gone); no worker has taken over" in outlast("show", "r1").out
+    outlast.enlisted("w2")
+    ((row,),) = outlast.commit(Claim("w2", "t1", ids=("r1",)))
+    lines = outlast("show", "r1").out.splitlines()
+    story = [" ".join(line.split()[2:]) for line in lines if line.lstrip().startswith("+")]
+    assert story == [
+        "1 intent book#1 about to be done, key k1; worker gone died before its outcome was recorded",
+        "2 death its worker's lease ran out (worker gone); worker w2 took over (fence 2)",
+    ]
+    outlast.commit(Release(row.pk, row.fence, "drain: SIGTERM", interrupted=True))
+    ((row,),) = outlast.commit(Claim("w2", "t2", ids=("r1",)))
+    outlast.commit(Settle(row.pk, row.fence, "done", value="1"))
+    out = outlast("show", "r1").out
+    assert "(worker gone); taken over (fence 2)" in out
+    assert "drain: SIGTERM; taken over (fence 3)" in out
+
+
+def test_show_names_children_by_id(outlast):
+    row = outlast.started("r1")
+    outlast.entry(row, 1, "child", "report#1", value="[1]")
+    assert "run r1/report#1 returned [1]" in outlast("show", "r1").out

@@ -153,6 +153,40 @@ def test_the_timeline_of_a_run_says_what_it_did_with_sessions(outlast) -> None:
     (outlast.folder / "chat.py").write_text(PROGRAM)
     assert outlast("run", "chat.py:chat", "--id", "r").code == 0
     out = outlast("show", "r").out
-    assert "session.append#1" in out
-    assert '"s"' in out
-    assert "refused, it was at version 1" in out
+    assert "session.append#1  s: append turns → version 1" in out
+    assert "s: set a → refused, it was at version 1" in out
+
+
+READER = """
+from outlast import session, workflow
+
+
+@workflow
+async def reader() -> None:
+    s = session("s")
+    await s.update({"a": 1, "b": 2})
+    await s.set("long", "y" * 3000)
+    await s.get("a")
+    await s.get("none")
+    await s.last("turns")
+    await s.info()
+    await s.delete("a")
+    await s.clear()
+"""
+
+
+def test_the_timeline_says_which_fields_a_run_read_and_changed(outlast) -> None:
+    (outlast.folder / "reader.py").write_text(READER)
+    assert outlast("run", "reader.py:reader", "--id", "r").code == 0
+    said = [line.partition("s: ")[2] for line in outlast("show", "r").out.splitlines()]
+    assert [one for one in said if one] == [
+        "update a, b → version 1",
+        # The arguments were too long to be recorded whole.
+        "set → version 2",
+        "get a → 1",
+        "get none → nothing",
+        "last turns → []",
+        "info → version 2",
+        "delete a → version 3",
+        "clear",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.cli.documents import value_of
+from outlast.cli.takeovers import cut_off, takeovers
 from outlast.engine.decisions import undecided
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import EffectLog, EffectRecord
@@ -45,6 +46,10 @@ class History:
         """The call sites of effects and their compensations."""
         self.cuts: dict[int, int | None] = {}
         """The sequence number from which each retry made the journal void, by the retry's own."""
+        self.cut_off = cut_off(entries)
+        """The worker that died during each attempt of an effect, by the number of its intent."""
+        self.takeovers = takeovers(row, entries)
+        """Who continued the run after each death and interruption, by the entry's number."""
         self._journal: Journal | None = Journal()
         for entry in entries:
             self._add(entry)

@@ -12,11 +12,15 @@ from outlast.cli.effect_view import cost_of, effect_lines, standing, still_open,
 from outlast.cli.hints import command, short_reason, taken_up, waits_for_a_person
 from outlast.cli.history import History
 from outlast.cli.output import console, where_explained
+from outlast.cli.session_entries import is_refused, session_words
 from outlast.cli.table import STYLES, status_shown
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.errors.reasons import STUCK
+from outlast.execution.call_site import child_id
 from outlast.execution.compensation import CHILDREN
+from outlast.execution.effects_from_journal import UNDO
 from outlast.execution.run_cost import RunCost
+from outlast.settings import Settings
 from outlast.store.commands import EACH, ITEM
 from outlast.store.fleet import Fleet
 from outlast.store.rows import NEVER, Entry, RunRow, WorkerRow
@@ -152,6 +156,9 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     value = value_of(entry.value) if entry.kind not in ("step", "child", "inner") else None
     facts = value if isinstance(value, dict) else {}
     if (of_effect := told(entry, facts, history, room)) is not None:
+        if entry.seq in history.cut_off:
+            worker = one_line(history.cut_off[entry.seq])
+            return f"{of_effect[0]}; worker {worker} died before its outcome was recorded", BAD
         return of_effect
     if entry.kind == "attempt":
         error = recorded_error(entry.error, room) if entry.error else ""
@@ -164,7 +171,7 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
         message = history.mail.get(value) if isinstance(value, int) else None
         return (f"received {recorded(message.value, room)}" if message else "received"), ""
     if entry.kind == "session" and entry.error is None:
-        return _session(entry, facts, room)
+        return session_words(entry, room), HISTORY if is_refused(entry) else ""
     if entry.kind == "items":
         return f"it processes {_fact(facts, 'total', room)} items", ""
     if entry.kind == "fired":
@@ -172,9 +179,15 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     if entry.kind == "cancel":
         return f"cancellation requested: {_fact(facts, 'why', room)}", HISTORY
     if entry.kind == "death":
-        return f"{_fact(facts, 'why', room)} (worker {_fact(facts, 'worker', room)})", BAD
-    if entry.kind in ("interruption", "failure"):
+        worker = _fact(facts, "worker", room)
+        after = history.takeovers[entry.seq]
+        return f"{_fact(facts, 'why', room)} (worker {worker}); {after}", BAD
+    if entry.kind == "interruption":
+        return f"{_fact(facts, 'why', room)}; {history.takeovers[entry.seq]}", HISTORY
+    if entry.kind == "failure":
         return _fact(facts, "why", room), HISTORY
+    if entry.kind == "child" and not entry.key.startswith(UNDO):
+        return _child(entry, history.row, room)
     if entry.kind == "retry":
         start = history.cuts.get(entry.seq)
         redo = (
@@ -191,13 +204,12 @@ def _happened(entry: Entry, history: History, room: int | None, began: float) ->
     return f"{took}{recorded(entry.value, room)}{asked}", ""
 
 
-def _session(entry: Entry, facts: Mapping[str, object], room: int | None) -> tuple[str, str]:
-    """Return which session an entry is about and what came of it, and its style."""
-    of = safe(entry.args or "")
-    of = of if room is None else short(of, room)
-    if "conflict" in facts:
-        return f"{of}: refused, it was at version {_fact(facts, 'conflict', room)}", HISTORY
-    return f"{of}: {recorded(entry.value, room)}", ""
+def _child(entry: Entry, row: RunRow, room: int | None) -> tuple[str, str]:
+    """Return which child ended and how, and the style."""
+    child = safe(child_id(row.id, entry.key, Settings.load({}).id_length_max))
+    if entry.error is not None:
+        return f"run {child} ended with {recorded_error(entry.error, room)}", BAD
+    return f"run {child} returned {recorded(entry.value, room)}", ""
 
 
 def _standing(history: History, fleet: Fleet, store: str | None, room: int | None) -> Iterator[str]:
