@@ -258,7 +258,7 @@ def test_a_queue_gets_limits_of_its_own(outlast):
     outlast.commit()
     answer = outlast("limit", "mail", "--depth", "100", "--concurrency", "2")
     assert (answer.code, answer.out) == (0, "")
-    assert answer.err == "outlast: queue mail: depth 100 at the most, concurrency 2 at the most.\n"
+    assert answer.err == "outlast: queue mail: depth 100 at most, concurrency 2 at most.\n"
     assert outlast("limit", "mail", "--json").json == {
         "queue": "mail",
         "depth": 100,

@@ -55,7 +55,7 @@ class Called:
         (Called(), "verify of effect send is a function, not an object that is called"),
         (
             by_position,
-            "verify of effect send takes its arguments by name, and key: str cannot be given so",
+            "verify of effect send takes its arguments by name, and key: str cannot be passed by name",
         ),
         (all_others, "verify of effect send takes its arguments by name"),
         (
@@ -110,7 +110,10 @@ async def takes_another_amount(receipt: Receipt, amount: str) -> None: ...
         (a_step, "the compensation of effect send is a plain function, not <step a_step>"),
         (takes_the_result_by_name, "must take the result first, by position; receipt is not that"),
         (takes_another_result, "takes the result as str, but the effect returns Receipt"),
-        (takes_the_rest_by_position, "takes its arguments by name, and to: str cannot be given so"),
+        (
+            takes_the_rest_by_position,
+            "takes its arguments by name, and to: str cannot be passed by name",
+        ),
         (takes_another_amount, "takes amount as str, and the effect as int"),
     ],
 )

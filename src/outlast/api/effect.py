@@ -81,7 +81,7 @@ class EffectBase(StepBase[P, R], EffectDefinition):
             )
         if undo not in (None, _NEEDED):
             raise SettingsError(
-                f"undo of effect {name} is None or left out. "
+                f"undo of effect {name} must be None or left out. "
                 f"Give it a compensation with @{name}.compensate."
             )
         EffectDefinition.__init__(

@@ -106,7 +106,7 @@ def check_compensation(effect: str, act: Callable[..., Any], fn: Any) -> None:
 
 def _check_function(what: str, fn: Any) -> None:
     if hasattr(fn, "signature") and hasattr(fn, "fn"):
-        raise TypeError(f"{what} is a plain function, not {fn!r}: take its other decorator away.")
+        raise TypeError(f"{what} is a plain function, not {fn!r}: remove its other decorator.")
     if not callable(fn):
         raise TypeError(f"{what} is a function, not {fn!r}.")
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
@@ -120,7 +120,7 @@ def _check_by_name(what: str, parameters: Iterable[inspect.Parameter]) -> None:
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise TypeError(
-                f"{what} takes its arguments by name, and {parameter} cannot be given so."
+                f"{what} takes its arguments by name, and {parameter} cannot be passed by name."
             )
 
 

@@ -132,7 +132,7 @@ def limit(
 
 
 def _or_none(limit: int | None) -> str:
-    return "without a limit of its own" if limit is None else f"{limit:,} at the most"
+    return "without a limit of its own" if limit is None else f"{limit:,} at most"
 
 
 def _look_at_queues(store: Store) -> Queues:

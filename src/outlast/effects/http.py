@@ -326,9 +326,7 @@ class _Sender:
                 return await self._answer(method, url, key, statuses, parts, way)
         except TimeoutError as error:
             failure = HTTPNotSent if way.ended_before(error) else HTTPUnclear
-            raise failure(
-                method, url, 0, f"not answered in full within {self._timeout} s"
-            ) from None
+            raise failure(method, url, 0, f"no complete answer within {self._timeout} s") from None
 
     async def _answer(
         self,
@@ -464,7 +462,7 @@ def check_recorded(url: str, headers: Mapping[str, str]) -> None:
     """Raise ValueError for what must not be recorded, and for the effect's own headers."""
     for name in headers:
         if name.lower() in _OURS:
-            raise ValueError(f"the header {name} is the effect's own: it is filled in.")
+            raise ValueError(f"the header {name} is set by the effect itself. Leave it out.")
         if _SECRET.search(name):
             raise ValueError(
                 f"the header {name} looks like a secret, and the arguments of an effect are "

@@ -217,7 +217,7 @@ def _warn_if_changed(
         step.watched = 0
         saying = (
             "step %s changes its arguments. They are copies: the workflow does not see that. "
-            "Let it return what the workflow is to know."
+            "Return what the workflow needs."
         )
         log.warning(
             saying, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt)

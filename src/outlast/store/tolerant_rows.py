@@ -46,8 +46,8 @@ def legible(what: str) -> Iterator[None]:
         raise
     except DAMAGE as error:
         raise StoreBroken(
-            f"{what} cannot be read ({_why(error)}): it is damaged, or no Outlast has written "
-            "it. Nothing was changed."
+            f"{what} cannot be read ({_why(error)}): it is damaged, or was not written by "
+            "Outlast. Nothing was changed."
         ) from error
 
 

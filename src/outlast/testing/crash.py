@@ -363,9 +363,7 @@ class _Setting:
                 if ended is not None:
                     self._replay(surviving, ended, recorded)
                     return ended
-        raise Broke(
-            f"not at its end after {LIVES_MAX} lives: {self._place(point)}, seed {self.seed}"
-        )
+        raise Broke(f"did not end after {LIVES_MAX} lives: {self._place(point)}, seed {self.seed}")
 
     def execute(
         self, surviving: _SurvivingState, point: Point | None, recorded: set[str]
@@ -498,9 +496,7 @@ def crash_processes(
     undisturbed = _process(target, args, place("undisturbed"), None, "after", timeout)
     expected = undisturbed.stdout
     if not expected:
-        raise Broke(
-            f"{target} did not come to an end, undisturbed as it was: {undisturbed.stderr[-2000:]}"
-        )
+        raise Broke(f"{target} did not end, even without a crash: {undisturbed.stderr[-2000:]}")
     end = json.loads(expected)
     report.result, report.error = end.get("result"), end.get("error")
     at = 1

@@ -140,7 +140,7 @@ def test_dead_workers_are_removed_before_their_lease_ends(store, file, monkeypat
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("UP_SECONDS", 0.05, "the workers do not come up, in 0.05 s."),
+        ("UP_SECONDS", 0.05, "the workers do not start, in 0.05 s."),
         ("TAKEN_SECONDS", 0.01, "no worker takes the run, in 0.01 s."),
         (
             "_environ",

@@ -98,7 +98,7 @@ class RedisConnection:
             try:
                 self._answer(b"", None)
             except (NoScriptError, StoreUnavailable, StoreBroken) as error:
-                log.debug("%s: too late an answer: %s", self._address.place, error)
+                log.debug("%s: an answer came too late: %s", self._address.place, error)
             self._owes = False
 
     def _answer(self, sent: bytes, seconds: float | None) -> Any:

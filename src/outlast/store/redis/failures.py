@@ -18,9 +18,9 @@ _ADVICE = {
     "LOADING": "the server is loading its data. It answers when that is done.",
     "BUSY": "the server is busy with another client's script. `redis-cli SCRIPT KILL` ends one "
     "that does not end by itself.",
-    "READONLY": "this is a replica, which takes no writes. Give the address of the master.",
+    "READONLY": "this is a replica, which accepts no writes. Give the address of the master.",
     "MASTERDOWN": "this is a replica that has lost its master. Give the address of the master.",
-    "MISCONF": "the server cannot write to its disk, and takes no writes until it can. Its own "
+    "MISCONF": "the server cannot write to its disk, and accepts no writes until it can. Its own "
     "log says why.",
     "NOREPLICAS": "too few replicas are connected for the server's min-replicas-to-write.",
     "OOM": "the server's memory is full (maxmemory). Give it more, or make room: `outlast prune "
@@ -31,7 +31,7 @@ _ADVICE = {
     "the one that does.",
     "ASK": "the cluster moves the slot of these keys. It answers when that is done.",
     "NOAUTH": "the server wants a password: redis://:PASSWORD@host.",
-    "WRONGPASS": "the server does not take this user name and password.",
+    "WRONGPASS": "the server rejected this user name and password.",
     "NOPERM": "the user of this address may not do this. `outlast explain redis` says which "
     "rights Outlast needs.",
     "UNKILLABLE": "the server is busy with another client's script that has written already.",
@@ -85,7 +85,7 @@ def refused(error: exceptions.RedisError, place: str) -> StoreError:
         return StoreUnavailable(f"{place}: {_ADVICE[code]} {_RESUMABLE} ({error})")
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
         return away(error, place)
-    return StoreBroken(f"{place}: the server does not do what Outlast asks of it: {error}")
+    return StoreBroken(f"{place}: the server rejected a command of Outlast: {error}")
 
 
 def away(error: Exception, place: str) -> StoreUnavailable:
@@ -105,14 +105,16 @@ def fault(text: str, place: str, *, torn: bool) -> StoreError:
     """
     code = _IN_SCRIPT.search(text)
     if torn:
-        return StoreBroken(f"{place}: a change failed, and could not be taken back whole: {text}")
+        return StoreBroken(
+            f"{place}: a change failed, and could not be rolled back completely: {text}"
+        )
     if code is not None:
         return StoreUnavailable(
             f"{place}: {_ADVICE[code[1]]} Nothing was written. ({text.strip()})"
         )
     kind = DamagedRow if _DAMAGED.search(text) else StoreBroken
     return kind(
-        f"{place}: something in it is not as Outlast left it, or Outlast has a fault. Nothing "
+        f"{place}: its data is not as Outlast left it, or this is a bug in Outlast. Nothing "
         f"was written. ({text})"
     )
 

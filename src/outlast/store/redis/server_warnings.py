@@ -51,7 +51,7 @@ def dangers(line: RedisConnection) -> list[str]:
     found = []
     if info(line, "replication").get("role") == "slave":
         found.append(
-            "this is a replica: it takes no writes, and what it has may be old. Give the "
+            "this is a replica: it accepts no writes, and its data may be stale. Give the "
             "address of the master."
         )
     persistence = info(line, "persistence")

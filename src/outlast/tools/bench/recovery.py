@@ -130,7 +130,7 @@ def _until_up(fleet: Fleet) -> None:
             raise _NotMeasured(f"a worker does not start: {fleet.surprises[0].splitlines()[-1]}")
         return len(fleet.there("alive")) == fleet.size
 
-    _until(are_up, UP_SECONDS, "the workers do not come up")
+    _until(are_up, UP_SECONDS, "the workers do not start")
 
 
 def _at_work(fleet: Fleet, ledger: Path) -> Member | None:

@@ -159,7 +159,9 @@ def _shell_in_front(worker: Workload) -> Iterator[Finding]:
 def _stop_signal(worker: Workload) -> Iterator[Finding]:
     signal = worker.stop_signal
     if signal is not None and signal.upper().removeprefix("SIG") not in DRAIN_SIGNALS:
-        yield error("signals", f"it is stopped by {signal}, which begins no drain.", "Use SIGTERM.")
+        yield error(
+            "signals", f"it is stopped by {signal}, which does not begin a drain.", "Use SIGTERM."
+        )
     if worker.kill_mode in _KILL_MODES:
         yield warning(
             "signals",
@@ -193,7 +195,7 @@ def probes(worker: Workload) -> Iterator[Finding]:
     if worker.liveness is not None and worker.liveness.rstrip("/").endswith("/ready"):
         yield error(
             "probes",
-            "the liveness probe asks for /ready, which answers 503 in a drain: the kubelet kills a "
+            "the liveness probe requests /ready, which returns 503 in a drain: the kubelet kills a "
             "worker that is draining.",
             "Ask for /health.",
         )
@@ -230,13 +232,13 @@ def _unanswered(worker: Workload) -> str:
         return ""
     if is_for_this_machine(chosen.http):
         return (
-            f"the HTTP server is for the pod alone ({chosen.http}), and the kubelet asks from "
-            "outside: no probe is ever answered."
+            f"the HTTP server listens only inside the pod ({chosen.http}), but the kubelet "
+            "connects from outside: every probe fails."
         )
     port = parse(chosen.http)[1]
     others = [asked for asked in worker.probe_ports if asked != port]
     if others and (worker.asks or ("",))[0] == "worker":
-        return f"the probes ask at port {others[0]}, and the HTTP server is at {port}."
+        return f"the probes use port {others[0]}, but the HTTP server listens on {port}."
     return ""
 
 
