@@ -381,7 +381,7 @@ def test_show_offers_no_retry_while_undoing(unknown):
         "It did not happen, and needs no compensation:  `outlast decide t1 'book#2' --did-not"
         in shown
     )
-    assert "done again" not in shown
+    assert "Try it again" not in shown
     assert "It will end as cancelled: enough.\n" in shown
     intent = str(unknown("show", "t1", "--json").json["effects"][-1]["intent"])
     assert unknown("decide", "t1", "book#2", "--did-not", "--intent", intent).code == 0

@@ -169,7 +169,7 @@ def test_decision_on_an_unseen_act_is_refused(world):
             return await ask(command)
 
         writer.execute = later
-        with pytest.raises(WrongStatus, match="has changed meanwhile"):
+        with pytest.raises(WrongStatus, match="has changed in the meantime"):
             await app.decide("run", "push", happened="found", intent=seen.intent)
 
     world.do(main)

@@ -113,7 +113,7 @@ def test_errors_reach_the_workflow_with_a_clear_message(tmp_path):
     assert "the path must be absolute" in message("report.md", "text")
     assert "No such file or directory" in message(tmp_path / "nowhere" / "report.md", "text")
     assert "it is a folder" in message(tmp_path / "folder", "text")
-    assert "it is no regular file" in message(tmp_path / "pipe", "text")
+    assert "it is not a regular file" in message(tmp_path / "pipe", "text")
     assert "give the content as text, or as data=" in message(tmp_path / "a", None)
     assert "give the content as text, or as data=" in message(tmp_path / "a", "text", b"data")
     assert "was not written and is unchanged" in message(tmp_path / "a\0b", "text")

@@ -195,6 +195,6 @@ def test_file_store_in_a_public_folder_of_another_user_is_refused(tmp_path, monk
     folder.mkdir()
     folder.chmod(0o777)
     given_away(folder, monkeypatch)
-    with pytest.raises(StoreBroken, match="everybody may write"):
+    with pytest.raises(StoreBroken, match="every user may write"):
         FileStore(folder).open()
     assert list(folder.iterdir()) == []

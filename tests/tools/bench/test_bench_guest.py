@@ -92,7 +92,7 @@ def test_second_bench_is_refused_and_the_first_keeps_its_runs(store, file, monke
     with guest(SQLiteStore(file), Settings()) as first:
         submit(first.store)
         with (
-            pytest.raises(OneAtATime, match="neither's figures"),
+            pytest.raises(OneAtATime, match="is using this store"),
             guest(SQLiteStore(file), Settings()),
         ):
             raise AssertionError
