@@ -33,12 +33,13 @@ def test_drains_of_an_empty_store_says_so(outlast):
 def test_drains_lists_the_last_ones_newest_first(outlast):
     for number in range(3):
         drained(outlast, f"w{number}", reason=f"deploy {number}")
-    answer = outlast("drains", "--limit", "2")
+    answer = outlast("drains", "--limit", "2", "--wide")
     head, *lines = answer.out.splitlines()
     assert head.split()[:3] == ["BEGAN", "WORKER", "HOST"]
     assert [line.split()[3] for line in lines] == ["w2", "w1"]
     assert "drained  3.2 s" in lines[0]
     assert "deploy 2" in lines[0]
+    assert all(len(line) <= 80 for line in outlast("drains").out.splitlines())
     assert [one["worker"] for one in outlast("drains", "--json").json["drains"]] == [
         "w2",
         "w1",

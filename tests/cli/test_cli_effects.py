@@ -288,7 +288,7 @@ def test_only_runs_that_are_being_undone_are_listed_if_asked_for(trips):
 
 
 def test_a_parked_run_is_listed_with_its_short_reason(unknown):
-    line = unknown("runs").out.splitlines()[1]
+    line = unknown("runs", "--wide").out.splitlines()[1]
     assert line.split()[:2] == ["t1", "parked"]
     assert "unknown: book#2: Outlast cannot determine whether it happened." in line
     assert "Say" not in line

@@ -43,7 +43,7 @@ def test_workers_are_listed_with_what_they_take_and_hold(outlast):
     outlast.enlisted(queues=("default", "mail"), workflows=("report", "echo"))
     outlast.submitted("r1", worker="w1")
     outlast.enlisted("w2", queues=(), workflows=(), concurrency=0)
-    lines = outlast("workers").out.splitlines()
+    lines = outlast("workers", "--wide").out.splitlines()
     assert re.split(r"  +", lines[0]) == [
         "WORKER", "STATE", "HOST", "PID", "SINCE", "RENEWED", "LEASE LEFT", "SLOTS", "WORKFLOWS", "QUEUES",
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def test_queues_are_listed_with_what_is_in_them(outlast):
     waiting = outlast.submitted("r4", worker="w1")
     outlast.commit(Release(waiting.pk, waiting.fence, "it waits", waiting=True))
     outlast.dead_item()
-    lines = outlast("queues").out.splitlines()
+    lines = outlast("queues", "--wide").out.splitlines()
     assert re.split(r"  +", lines[0]) == [
         "QUEUE", "READY", "DELAYED", "RUNNING", "WAITING", "PARKED", "DEAD", "OLDEST", "IN/MIN", "OUT/MIN", "DEPTH MAX",
         "CONCURRENCY MAX",
@@ -339,3 +339,33 @@ def test_fleet_output_escapes_control_characters(outlast, watched):
         assert answer.out or answer.err
     assert outlast("workers", "--json").json["workers"][0]["host"] == HOSTILE
     assert len(outlast("workers").out.splitlines()) == 2, "and a command leaves no worker behind"
+
+
+# -- the width of tables
+
+
+def test_tables_fit_80_columns_unless_wide(outlast):
+    queues = tuple(f"queue-{number}" for number in range(20))
+    outlast.commit(
+        RegisterWorker("0123456789abcdef", "pod-" * 12, 4242, 1e6, queues, ("report",), 4)
+    )
+    row = outlast.submitted("3f2a9c1e-7b64-4a51-9c1e-7b644a519c1e", worker="0123456789abcdef")
+    outlast.commit(Settle(row.pk, row.fence, "parked", reason="the code changed " * 20))
+    for words in (["workers"], ["queues"], ["runs"]):
+        narrow = outlast(*words).out.splitlines()
+        assert len(narrow) == 2
+        assert all(len(line) <= 80 for line in narrow)
+        wide = outlast(*words, "--wide").out.splitlines()
+        assert all(len(line) > 80 for line in wide[1:])
+        assert "…" not in wide[1]
+    assert row.id in outlast("runs").out
+    assert "0123456789abcdef" in outlast("workers").out
+
+
+def test_a_wider_terminal_is_used(outlast, monkeypatch):
+    row = outlast.started("r1")
+    outlast.commit(Settle(row.pk, row.fence, "parked", reason="the code changed " * 20))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in outlast("runs").out.splitlines()]
+    assert len(lines[1]) == 120

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from outlast.cli.drains import COUNTS, LABELS
-from outlast.cli.grid import Cell, Column, grid, unreadable
+from outlast.cli.grid import Cell, Column, table, unreadable
 from outlast.cli.text import moment, one_line, safe, short, span
 from outlast.codec.cost import Cost
 from outlast.shutdown.report import DrainReport
@@ -23,29 +23,31 @@ COST_LENGTH = 40
 DRAINS = (
     Column("BEGAN"),
     Column("WORKER"),
-    Column("HOST"),
+    Column("HOST", wide=True),
     Column("STATE"),
     Column("TOOK", right=True),
-    Column("COMPLETED", right=True),
-    Column("RELEASED", right=True),
-    Column("WAITING", right=True),
-    Column("CHECKPOINTED", right=True),
-    Column("RETURNED", right=True),
+    Column("COMPLETED", right=True, wide=True),
+    Column("RELEASED", right=True, wide=True),
+    Column("WAITING", right=True, wide=True),
+    Column("CHECKPOINTED", right=True, wide=True),
+    Column("RETURNED", right=True, wide=True),
     Column("LEFT", right=True),
     Column("RECOVERED", right=True),
-    Column("P95", right=True),
-    Column("COST"),
-    Column("REASON"),
+    Column("P95", right=True, wide=True),
+    Column("COST", wide=True),
+    Column("REASON", wide=True),
 )
 
 
-def drain_lines(drains: Sequence[DrainRow], state: Callable[[DrainRow], str]) -> list[Text]:
+def drain_lines(
+    drains: Sequence[DrainRow], state: Callable[[DrainRow], str], *, wide: bool
+) -> list[Text]:
     cells = each_shown(
         drains,
         lambda row: _drain(DrainReport.of(row), state(row)),
         lambda row, why: unreadable(DRAINS, str(row.worker), why),
     )
-    return grid(DRAINS, cells)
+    return table(DRAINS, cells, wide=wide)
 
 
 def _drain(report: DrainReport, state: str) -> list[Cell]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from outlast.cli.documents import drain_document
-from outlast.cli.options import JsonOption, StoreOption, WatchOption
+from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering
 from outlast.cli.text import safe, span
 from outlast.cli.watch import View, shown
@@ -55,6 +56,7 @@ def drains(
         int,
         typer.Option("--limit", min=1, max=DRAINS_MAX, help="Show at most this many, the newest."),
     ] = 20,
+    wide: WideOption = False,
     watch: WatchOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -64,7 +66,7 @@ def drains(
         if worker is None:
             view = View(
                 lambda opened: _look(opened, limit),
-                _lines,
+                partial(_lines, wide=wide),
                 _document,
                 "no worker has drained here yet.",
             )
@@ -131,10 +133,10 @@ def _full_document(found: Drains) -> dict[str, Any]:
         return {"drain": drain_document(found.rows[0])}
 
 
-def _lines(found: Drains) -> list[Text]:
+def _lines(found: Drains, *, wide: bool) -> list[Text]:
     from outlast.cli.drain_tables import drain_lines
 
-    return drain_lines(found.rows, found.state)
+    return drain_lines(found.rows, found.state, wide=wide)
 
 
 def _full_lines(found: Drains) -> list[Text]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from outlast.api.outlast import Outlast
 from outlast.cli.documents import queue_document, worker_document
-from outlast.cli.options import JsonOption, StoreOption, WatchOption
+from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.text import iso
@@ -34,7 +35,11 @@ class Queues(NamedTuple):
 
 
 def workers(
-    watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False
+    *,
+    wide: WideOption = False,
+    watch: WatchOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List every process that has the store open, with its queues and what it holds."""
     with answering(as_json):
@@ -42,7 +47,7 @@ def workers(
             store,
             View(
                 Fleet.with_stalls,
-                _worker_lines,
+                partial(_worker_lines, wide=wide),
                 _workers_document,
                 "no process has this store open.",
             ),
@@ -52,13 +57,22 @@ def workers(
 
 
 def queues(
-    watch: WatchOption = False, store: StoreOption = None, as_json: JsonOption = False
+    *,
+    wide: WideOption = False,
+    watch: WatchOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List the queues: depth, age, throughput, and runs that no worker claims."""
     with answering(as_json):
         shown(
             store,
-            View(_look_at_queues, _queue_lines, _queues_document, "no queues."),
+            View(
+                _look_at_queues,
+                partial(_queue_lines, wide=wide),
+                _queues_document,
+                "no queues.",
+            ),
             watch=watch,
             as_json=as_json,
         )
@@ -163,13 +177,13 @@ def _queues_document(found: Queues) -> dict[str, object]:
     return {"queues": each_document(found.rows, one, "name")}
 
 
-def _worker_lines(fleet: Fleet) -> list[Text]:
+def _worker_lines(fleet: Fleet, *, wide: bool) -> list[Text]:
     from outlast.cli.fleet_tables import worker_lines
 
-    return worker_lines(fleet)
+    return worker_lines(fleet, wide=wide)
 
 
-def _queue_lines(found: Queues) -> list[Text]:
+def _queue_lines(found: Queues, *, wide: bool) -> list[Text]:
     from outlast.cli.fleet_tables import queue_lines
 
-    return queue_lines(found.rows, found.unknown, found.now)
+    return queue_lines(found.rows, found.unknown, found.now, wide=wide)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from outlast.cli.grid import Cell, Column, grid, unreadable
+from outlast.cli.grid import Cell, Column, table, unreadable
 from outlast.cli.text import safe, span
 from outlast.store.fleet import Fleet, Stall, names_of
 from outlast.store.rows import QueueRow, WorkerRow
@@ -20,14 +20,14 @@ ENDED_STALLS_MAX = 5
 WORKERS = (
     Column("WORKER"),
     Column("STATE"),
-    Column("HOST"),
-    Column("PID", right=True),
-    Column("SINCE", right=True),
-    Column("RENEWED", right=True),
+    Column("HOST", least=12),
+    Column("PID", right=True, wide=True),
+    Column("SINCE", right=True, wide=True),
+    Column("RENEWED", right=True, wide=True),
     Column("LEASE LEFT", right=True),
     Column("SLOTS", right=True),
-    Column("WORKFLOWS", right=True),
-    Column("QUEUES"),
+    Column("WORKFLOWS", right=True, wide=True),
+    Column("QUEUES", least=10),
 )
 QUEUES = (
     Column("QUEUE"),
@@ -38,20 +38,20 @@ QUEUES = (
     Column("PARKED", right=True),
     Column("DEAD", right=True),
     Column("OLDEST", right=True),
-    Column("IN/MIN", right=True),
-    Column("OUT/MIN", right=True),
-    Column("DEPTH MAX", right=True),
-    Column("CONCURRENCY MAX", right=True),
+    Column("IN/MIN", right=True, wide=True),
+    Column("OUT/MIN", right=True, wide=True),
+    Column("DEPTH MAX", right=True, wide=True),
+    Column("CONCURRENCY MAX", right=True, wide=True),
 )
 
 
-def worker_lines(fleet: Fleet) -> list[Text]:
+def worker_lines(fleet: Fleet, *, wide: bool) -> list[Text]:
     cells = each_shown(
         fleet.workers,
         lambda row: _worker(row, fleet.state(row), fleet.now),
         lambda row, why: unreadable(WORKERS, str(row.id), why),
     )
-    lines = grid(WORKERS, cells)
+    lines = table(WORKERS, cells, wide=wide)
     lines += [
         Text(
             f"worker {safe(id)} was deregistered and still has runs: the next sweep releases them.",
@@ -108,12 +108,12 @@ def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
 
 
 def queue_lines(
-    rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], now: float
+    rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], now: float, *, wide: bool
 ) -> list[Text]:
     cells = each_shown(
         rows, lambda row: _queue(row, now), lambda row, why: unreadable(QUEUES, str(row.name), why)
     )
-    lines = grid(QUEUES, cells)
+    lines = table(QUEUES, cells, wide=wide)
     lines += [
         line
         for apart in each_shown(rows, lambda row: _apart(row, now), lambda *_: [])

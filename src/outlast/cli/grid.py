@@ -11,13 +11,20 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from outlast.cli.text import safe
+from outlast.cli.output import console
+from outlast.cli.text import safe, short
 
 
 class Column(NamedTuple):
     name: str
     right: bool = False
     """Whether to align the column right, as for numbers."""
+    wide: bool = False
+    """Whether to show the column only with `--wide`."""
+    least: int | None = None
+    """To how many characters the column may be cut so that the table fits. None: it is never cut,
+    because people copy it.
+    """
 
 
 class Cell(NamedTuple):
@@ -31,14 +38,49 @@ def unreadable(columns: Sequence[Column], name: str, why: str) -> list[Cell]:
     return [Cell(safe(name)), Cell(why, "red"), *(Cell("-") for _ in columns[2:])]
 
 
+GAP = "  "
+WIDTH = 80
+"""The width of a table that does not go to a terminal."""
+
+
+def table(columns: Sequence[Column], rows: Collection[Sequence[Cell]], *, wide: bool) -> list[Text]:
+    """Return a grid that fits the screen where it can, or with `wide` all columns uncut."""
+    if wide or not rows:
+        return grid(columns, rows)
+    shown = [number for number, column in enumerate(columns) if not column.wide]
+    few = [columns[number] for number in shown]
+    cells = [[row[number] for number in shown] for row in rows]
+    out = console()
+    spare = (out.width if out.is_terminal else WIDTH) - _width(few, cells)
+    for number in reversed(range(len(few))):
+        least = few[number].least
+        if spare >= 0 or least is None:
+            continue
+        widest = max((cell_len(row[number].text) for row in cells), default=0)
+        room = max(least, len(few[number].name), widest + spare)
+        for row in cells:
+            row[number] = Cell(short(row[number].text, room), row[number].style)
+        spare += max(0, widest - room)
+    return grid(few, cells)
+
+
+def _width(columns: Sequence[Column], rows: Collection[Sequence[Cell]]) -> int:
+    return sum(_widths(columns, rows)) + len(GAP) * (len(columns) - 1)
+
+
+def _widths(columns: Sequence[Column], rows: Collection[Sequence[Cell]]) -> list[int]:
+    return [
+        max(cell_len(column.name), *(cell_len(row[number].text) for row in rows))
+        for number, column in enumerate(columns)
+    ]
+
+
 def grid(columns: Sequence[Column], rows: Collection[Sequence[Cell]]) -> list[Text]:
     """Return a head and one line per row, or nothing if there are no rows."""
     if not rows:
         return []
     head = [Cell(column.name, "bold") for column in columns]
-    widths = [
-        max(cell_len(row[number].text) for row in (head, *rows)) for number in range(len(columns))
-    ]
+    widths = _widths(columns, rows)
     return [_line(columns, row, widths) for row in (head, *rows)]
 
 
@@ -46,7 +88,7 @@ def _line(columns: Sequence[Column], row: Sequence[Cell], widths: Sequence[int])
     cells = [Text(cell.text, cell.style) for cell in row]
     for column, cell, width in zip(columns, cells, widths, strict=True):
         cell.align("right" if column.right else "left", width)
-    line = Text("  ").join(cells)
+    line = Text(GAP).join(cells)
     line.rstrip()
     return line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -23,6 +24,7 @@ from outlast.cli.options import (
     OlderThan,
     StoreOption,
     WatchOption,
+    WideOption,
     checked_id,
     storable,
 )
@@ -118,6 +120,7 @@ def runs(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1_000_000, help="Show at most this many.")
     ] = 100,
+    wide: WideOption = False,
     watch: WatchOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -155,14 +158,14 @@ def runs(
     what = "items" if items else "runs"
     nothing = f"no {what} like that." if is_filtered else f"no {what}."
     with answering(as_json):
-        view = View(look, _run_lines, _runs_document, nothing, _run_notes)
+        view = View(look, partial(_run_lines, wide=wide), _runs_document, nothing, _run_notes)
         shown(store, view, watch=watch, as_json=as_json)
 
 
-def _run_lines(found: RunsFound) -> list[Text]:
+def _run_lines(found: RunsFound, *, wide: bool) -> list[Text]:
     from outlast.cli.table import run_lines
 
-    return run_lines(found.rows, found.now, found.dead)
+    return run_lines(found.rows, found.now, found.dead, wide=wide)
 
 
 def _runs_document(found: RunsFound) -> dict[str, Any]:

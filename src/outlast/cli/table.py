@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from outlast.cli.documents import waits_of
-from outlast.cli.grid import Cell, Column, grid
+from outlast.cli.grid import Cell, Column, table
 from outlast.cli.hints import becomes, short_reason
-from outlast.cli.output import console
-from outlast.cli.text import one_line, recorded_error, safe, short, span
+from outlast.cli.text import one_line, recorded_error, safe, span
 from outlast.store.rows import DELAYED, NEVER, RunRow
 from outlast.store.tolerant_rows import each_shown
 
@@ -25,23 +23,22 @@ STYLES = {
     "cancelled": "magenta",
     "undoing": "magenta",
 }
-COLUMNS = tuple(map(Column, ("ID", "STATUS", "WORKFLOW", "AGE", "DETAIL")))
+COLUMNS = (
+    Column("ID"),
+    Column("STATUS"),
+    Column("WORKFLOW"),
+    Column("QUEUE", wide=True),
+    Column("AGE"),
+    Column("DETAIL", least=10),
+)
 ITEM_SHOWN = "(item)"
-DETAIL_LENGTH = 100
-DETAIL_LENGTH_MIN = 30
 
 
-def run_lines(rows: Sequence[RunRow], now: float, dead: Collection[str]) -> list[Text]:
+def run_lines(
+    rows: Sequence[RunRow], now: float, dead: Collection[str], *, wide: bool
+) -> list[Text]:
     cells = each_shown(rows, lambda row: _cells(row, now, dead), _unreadable)
-    out = console()
-    room = DETAIL_LENGTH
-    if out.is_terminal:
-        # The columns before the detail are never cut.
-        before = max((cell_len(line.plain) for line in grid(COLUMNS[:4], cells)), default=0)
-        room = max(DETAIL_LENGTH_MIN, out.width - before - 2)
-    for row in cells:
-        row[4] = Cell(short(row[4].text, room))
-    return grid(COLUMNS, cells)
+    return table(COLUMNS, cells, wide=wide)
 
 
 def _cells(row: RunRow, now: float, dead: Collection[str]) -> list[Cell]:
@@ -50,13 +47,14 @@ def _cells(row: RunRow, now: float, dead: Collection[str]) -> list[Cell]:
         Cell(safe(row.id)),
         Cell(safe(status), STYLES.get(status, "")),
         Cell(safe(row.workflow) or ITEM_SHOWN),
+        Cell(safe(row.queue)),
         Cell(span(max(0.0, now - row.created))),
         Cell(detail(row, now, dead)),
     ]
 
 
 def _unreadable(row: RunRow, why: str) -> list[Cell]:
-    return [Cell(safe(str(row.id))), Cell("?"), Cell("?"), Cell("?"), Cell(why)]
+    return [Cell(safe(str(row.id))), *(Cell("?") for _ in COLUMNS[2:]), Cell(why)]
 
 
 def status_shown(row: RunRow, now: float) -> str:
