@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from cli_processes import CommandClock
+from effect_tools import TRIPS
 
 from outlast.store.address import store_at
 from outlast.store.commands import Record, RegisterWorker, Release, Submit
@@ -173,3 +174,30 @@ def watched(monkeypatch):
         monkeypatch.setattr("outlast.cli.watch.time.sleep", sleep)
 
     return until
+
+
+@pytest.fixture
+def trips(outlast, monkeypatch):
+    """Return the command line with the workflows of `effect_tools`, whose effects can fail."""
+    monkeypatch.setenv("OUTLAST_EFFECT_MARGIN", "0")
+    (outlast.folder / "trips.py").write_text(TRIPS)
+    outlast.lose = lambda *what: (outlast.folder / "lost").write_text(" ".join(what))
+    outlast.lose()
+    outlast.trip = lambda *words: outlast("run", "trips.py:trip", *words, "--id", "t1")
+    return outlast
+
+
+@pytest.fixture
+def unknown(trips):
+    """Park a trip: the flight is booked, and the outcome of booking the hotel is unknown."""
+    trips.lose("hotel")
+    assert trips.trip().code == 5
+    return trips
+
+
+@pytest.fixture
+def stuck(trips):
+    """Park a trip that is being undone: the hotel is, the flight cannot be, the file is next."""
+    trips.lose("unflight")
+    assert trips.trip("true").code == 5
+    return trips
