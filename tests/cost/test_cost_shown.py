@@ -201,10 +201,10 @@ def test_outlast_drains_shows_costs(file_world, outlast):
         return await app.drain("deploy")
 
     worker = file_world.do(main).worker
-    head, line = outlast("drains").splitlines()
+    head, line = outlast("drains", "--wide").splitlines()
     assert "COST" in head
     assert "20 tokens, 0.02 usd" in line
-    assert "20 tokens, 0.02 usd on record" in outlast("drains", worker)
+    assert "20 tokens, 0.02 usd recorded by" in outlast("drains", worker)
     assert json.loads(outlast("drains", worker, "--json"))["drain"]["cost"] == {
         "tokens": 20,
         "usd": 0.02,
@@ -224,8 +224,8 @@ def test_outlast_drains_survives_costs_of_another_version(file_world, outlast, s
             StoreDrainReport("w", f'{{"cost": {said}}}'),
         ]
     )
-    assert outlast("drains").splitlines()[1].split()[-2:] == ["-", "deploy"]
-    assert "on record" not in outlast("drains", "w")
+    assert outlast("drains", "--wide").splitlines()[1].split()[-2:] == ["-", "deploy"]
+    assert "recorded by" not in outlast("drains", "w")
 
 
 # -- metrics

@@ -32,10 +32,10 @@ DRAINS = (
     Column("CHECKPOINTED", right=True, wide=True),
     Column("RETURNED", right=True, wide=True),
     Column("LEFT", right=True),
-    Column("RECOVERED", right=True),
+    Column("RECOVERED", right=True, wide=True),
     Column("P95", right=True, wide=True),
     Column("COST", wide=True),
-    Column("REASON", wide=True),
+    Column("REASON", least=8),
 )
 
 
