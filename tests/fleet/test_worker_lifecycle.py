@@ -192,7 +192,7 @@ def test_log_says_what_an_operator_needs(caplog, log_values):
         "failed",
     )
     assert failed.worker
-    why = "no such mailbox" if log_values else "`outlast show q/bad` says why"
+    why = "no such mailbox" if log_values else "`outlast show q/bad` shows why"
     dead = by_text[f"item q/bad is a dead letter: {why}"]
     assert (dead.levelname, dead.reason, dead.queue) == (
         "ERROR",
