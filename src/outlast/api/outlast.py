@@ -180,7 +180,8 @@ class Outlast:
             raise OutlastError("this Outlast is open already; make another one.")
         if self._worker and not self._workflows:
             raise SettingsError(
-                "a worker needs the workflows it may execute: Outlast(worker=True, workflows=[...])."
+                "a worker needs the workflows it may execute: "
+                "Outlast(worker=True, workflows=[...])."
             )
         check_not_ending(self._role)
         queues = _queue_names(self.settings.queues)
@@ -302,8 +303,8 @@ class Outlast:
 
         Work in flight proceeds to its next boundary, everything is released, and nothing more is
         claimed. The drain takes at most `grace` seconds (by default the setting). This returns when
-        the drain is over. The process keeps running, and this Outlast still answers queries and accepts
-        submissions. All calls share one drain.
+        the drain is over. The process keeps running, and this Outlast still answers queries and
+        accepts submissions. All calls share one drain.
         """
         if grace is not None and not 0 < grace < math.inf:
             raise SettingsError(f"grace={grace!r} must be a number of seconds greater than 0.")
@@ -602,9 +603,9 @@ class Outlast:
         """Return runs, newest first.
 
         `status` may include `delayed`: queued runs that are not due yet, which `queued` also
-        includes. `prefix` is what the id starts with. Ages are seconds or timedeltas since creation. `items=True` returns plain work
-        items instead of runs, and None returns both. `undoing=True` returns only runs that are
-        being compensated.
+        includes. `prefix` is what the id starts with. Ages are seconds or timedeltas since
+        creation. `items=True` returns plain work items instead of runs, and None returns both.
+        `undoing=True` returns only runs that are being compensated.
         """
         engine = self._open
         now = engine.store.now()

@@ -32,7 +32,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow, WorkerRow
 
 LINGER_SECONDS = 3.0
-"""How long a drained worker has for its cleanup before it counts as a program that keeps running."""
+"""How long a drained worker may clean up before it counts as a program that keeps running."""
 LOOK_SECONDS = 0.1
 AGAIN_SECONDS = 0.2
 HEAR_SECONDS = 5.0

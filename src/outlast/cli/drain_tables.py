@@ -105,7 +105,10 @@ def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
     if report.compensations:
         yield (
             "compensations",
-            f"{report.compensations} registered by runs that were released, waiting or checkpointed",
+            (
+                f"{report.compensations} registered by runs that were released, waiting or "
+                "checkpointed"
+            ),
         )
     if cost := _cost(report):
         yield (

@@ -17,6 +17,10 @@ from outlast.store.rows import Entry, Message, RunQuery, RunRow
 
 
 class History:
+    """Everything that `outlast show` prints of one run, folded from its journal."""
+
+    # 17 attributes: one for each part of what `show` prints.
+
     def __init__(
         self,
         row: RunRow,

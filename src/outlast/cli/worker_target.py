@@ -90,8 +90,8 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> Outlast | None:
         return None
     if isinstance(found, Workflow):
         raise refusal(
-            f"{safe(name)!r} is a workflow. A worker executes all workflows of a module: `outlast worker "
-            f"{safe(place)}`.",
+            f"{safe(name)!r} is a workflow. A worker executes all workflows of a module: "
+            f"`outlast worker {safe(place)}`.",
             PARAMETER,
         )
     here = (

@@ -29,8 +29,8 @@ _RUNBOOK = f"""\
 
 What to do when an [alert](deployment.md#alerts) fires, most urgent first. \
 `outlast explain NAME` prints the same section, also inside a pod; the `runbook` annotation of \
-each alert contains the command. [Errors](errors.md) explains the errors, reasons and exit codes named \
-here.
+each alert contains the command. [Errors](errors.md) explains the errors, reasons and exit codes \
+named here.
 
 Pass `--store ADDRESS` to the commands if `OUTLAST_STORE` is not set. Commands that only read \
 change nothing, not even the schema of an older store. Only `outlast migrate`, a worker or a \

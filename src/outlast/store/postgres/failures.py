@@ -39,7 +39,8 @@ _ADVICE = {
     "42501": "this user may not do that. Grant it USAGE on the schema and the rights on its "
     "tables that it needs; to make or change a schema, let another role run `outlast "
     "migrate --sql`.",
-    "53100": "its disk is full. Make room (`outlast prune --older-than 7d` may help), then try again.",
+    "53100": "its disk is full. Make room (`outlast prune --older-than 7d` may help), "
+    "then try again.",
     "53200": "it is out of memory or locks. Check max_locks_per_transaction.",
     "55P03": "another program keeps a lock for too long. Look for open transactions "
     "(pg_stat_activity).",

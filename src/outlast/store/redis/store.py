@@ -154,8 +154,8 @@ class RedisStore(Reads):
         dangers = server_warnings.dangers(self._writer)
         if dangers and self._address.strict:
             raise SettingsError(
-                f"{self.place}: rejected, because its address says `strict`: {' '.join(dangers)} (An "
-                "address that was taken from REDIS_URL or REDIS_HOST "
+                f"{self.place}: rejected, because its address says `strict`: {' '.join(dangers)} "
+                "(An address that was taken from REDIS_URL or REDIS_HOST "
                 "is strict. To use this server anyway, set OUTLAST_STORE to its address.)"
             )
         for danger in dangers:
@@ -337,7 +337,8 @@ class RedisStore(Reads):
                 # `recover` voided this call before the server executed it. It wrote nothing.
                 self._call = next(self._calls)
                 raise StoreUnavailable(
-                    f"{self.place}: this call was abandoned before the server executed it. Nothing was written."
+                    f"{self.place}: this call was abandoned before the server executed it. "
+                    "Nothing was written."
                 )
 
     def _meet_server(self) -> None:
