@@ -23,7 +23,7 @@ def test_show_says_what_is_unknown_and_how_to_decide_it(unknown):
         "Parked: unknown: book#2: Outlast cannot determine whether it happened. It raised ConnectionError:"
         in said
     )
-    assert "Say `outlast" not in said
+    assert "Run `outlast" not in said
     for way in ("--happened RESULT", "--did-not", "--compensate"):
         assert f"`outlast decide t1 'book#2' {way} --store {unknown.address}`" in said
 
@@ -60,7 +60,7 @@ def test_a_parked_run_is_listed_with_its_short_reason(unknown):
     line = unknown("runs", "--wide").out.splitlines()[1]
     assert line.split()[:2] == ["t1", "parked"]
     assert "unknown: book#2: Outlast cannot determine whether it happened." in line
-    assert "Say" not in line
+    assert "Run `" not in line
 
 
 def test_run_names_the_command_that_shows_what_to_decide(unknown):
@@ -164,7 +164,7 @@ def test_effect_output_escapes_control_characters(outlast):
         value=json.dumps({"effect": HOSTILE, "code": "", "arguments": HOSTILE}),
     )
     outlast.commit(
-        Settle(row.pk, row.fence, "parked", reason=f"unknown: {HOSTILE} Say `outlast x`")
+        Settle(row.pk, row.fence, "parked", reason=f"unknown: {HOSTILE} Run `outlast x`")
     )
     for words in (["show", "r1"], ["show", "r1", "--full"], ["runs"], ["show", "r1", "--json"]):
         answer = outlast(*words)

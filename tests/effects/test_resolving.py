@@ -81,7 +81,7 @@ def test_reason_has_one_full_stop_where_the_error_brings_its_own(world, fx):
     async def calls() -> str:
         return await fx("noon")
 
-    with pytest.raises(RunParked, match=r" noon\. Say `outlast decide") as parked:
+    with pytest.raises(RunParked, match=r" noon\. Run `outlast decide") as parked:
         world.run(calls())
     assert ".." not in parked.value.reason
 

@@ -1,6 +1,7 @@
 """An effect whose outcome is unknown is resolved only when it can no longer be in flight."""
 
 import asyncio
+import contextlib
 
 import pytest
 from bank import (
@@ -14,6 +15,7 @@ from resolving_tools import SPAN, about, work
 from outlast import (
     KEY,
     Happened,
+    RunParked,
     effect,
     workflow,
 )
@@ -26,6 +28,18 @@ def _fresh(world):
     yield
     bank.dies = True
     bank.gate.set()
+
+
+@effect(timeout=TIMEOUT, idempotent=True)
+async def repeated() -> str:
+    await asyncio.sleep(1)
+    return "done"
+
+
+@effect(timeout=TIMEOUT)
+async def blind() -> str:
+    await asyncio.sleep(1)
+    return "done"
 
 
 # -- the wait
@@ -45,9 +59,34 @@ def test_wait_for_another_process_is_logged(world, caplog):
     ]
     assert told.levelname == "WARNING"
     assert (
-        "effect pay#1 of run run was in flight when its process ended. It may still be in flight; "
-        f"checking in {SPAN - 0.5:.0f} s" in told.getMessage()
+        told.getMessage()
+        == "effect pay#1 of run run was in flight when its process ended. It may still be in "
+        f"flight. In {SPAN - 0.5:.0f} s Outlast checks whether it happened"
     )
+
+
+@pytest.mark.parametrize(
+    ("fx", "action"),
+    [
+        (repeated, "calls it again with the same key"),
+        (blind, "parks the run, because it cannot determine whether it happened"),
+    ],
+    ids=["idempotent", "neither"],
+)
+def test_logged_wait_says_what_follows_it(world, caplog, fx, action):
+    @workflow(name=f"calls {fx.name}")
+    async def calls() -> str:
+        return await fx()
+
+    world.die(calls(), after=0.5)
+    with contextlib.suppress(RunParked):
+        world.run(calls())
+    [told] = [
+        one.getMessage()
+        for one in caplog.records
+        if "It may still be in flight" in one.getMessage()
+    ]
+    assert told.endswith(f" s Outlast {action}")
 
 
 def test_wait_after_an_error_is_not_logged_as_interrupted(world, caplog):
@@ -59,9 +98,7 @@ def test_wait_after_an_error_is_not_logged_as_interrupted(world, caplog):
         for one in caplog.records
         if "It may still be in flight" in one.getMessage()
     ]
-    assert told.startswith(
-        "effect pay#1 of run run raised. It may still be in flight; checking in "
-    )
+    assert told.startswith("effect pay#1 of run run raised. It may still be in flight. In ")
 
 
 def test_wait_counts_from_the_intent(world):

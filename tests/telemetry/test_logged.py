@@ -23,7 +23,7 @@ def test_no_value_is_logged_at_any_level(world, heard):
     messages = [record.getMessage() for record in heard.records]
     for expected in (
         "run fails failed: ValueError", "run misfits failed: pydantic_core._pydantic_core.ValidationError", "run fine is done",
-        "item one failed, attempt 1", "effect charge#1 of run unknown is unknown (`outlast show unknown` shows why)",
+        "item one failed, attempt 1", "the outcome of effect charge#1 of run unknown is unknown (`outlast show unknown` shows why)",
         "verify of effect charge#1 of run unknown could not tell: TimeoutError",
         "run unknown is parked: unknown: a person must decide the outcome", "run stuck is parked: stuck: a person must decide the outcome",
         "run diverges is parked: `outlast show diverges` shows why", "item mail/one is a dead letter: `outlast show mail/one` shows why",

@@ -51,7 +51,8 @@ def waits_for_a_person(row: RunRow) -> bool:
 def short_reason(row: RunRow) -> str:
     """Return the row's reason. If a person has to decide, leave out the commands for it."""
     reason = row.reason or ""
-    return one_line(reason.partition(" Say `outlast ")[0] if waits_for_a_person(row) else reason)
+    cause, _, _ = reason.rpartition(" Run `outlast ")
+    return one_line(cause if cause and waits_for_a_person(row) else reason)
 
 
 def becomes(row: RunRow) -> str:

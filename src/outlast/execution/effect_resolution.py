@@ -20,6 +20,7 @@ from outlast.execution.step_execution import StepState
 from outlast.telemetry.error_text import format_error
 
 if TYPE_CHECKING:
+    from outlast.execution.definitions import EffectDefinition
     from outlast.execution.effect_executor import EffectExecutor
 
 log = logging.getLogger("outlast.replay")
@@ -89,14 +90,23 @@ def _log_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: fl
         # It raised, so no death interrupted it.
         raised = effect_record.retry_at > effect_record.at
         log.warning(
-            "effect %s of run %s %s. It may still be in flight; checking in %.0f s whether it "
-            "happened",
+            "effect %s of run %s %s. It may still be in flight. In %.0f s Outlast %s",
             executor.call_site.key,
             executor.execution.id,
             "raised" if raised else "was in flight when its process ended",
             seconds,
+            _next_action(executor.effect, effect_record),
             extra=executor.execution.log_fields(executor.call_site.key),
         )
+
+
+def _next_action(effect: EffectDefinition, effect_record: EffectRecord) -> str:
+    """Describe what Outlast does with an open effect when the wait is over."""
+    if effect_record.decision is None and effect.verifier is not None:
+        return "checks whether it happened"
+    if effect_record.decision is None and not effect.idempotent:
+        return "parks the run, because it cannot determine whether it happened"
+    return "calls it again with the same key"
 
 
 async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:

@@ -96,7 +96,11 @@ def mark_unknown(execution: RunExecution, key: str, why: str) -> None:
         else f" (`outlast show {quote(execution.id)}` shows why)"
     )
     log.warning(
-        "effect %s of run %s is unknown%s", key, execution.id, said, extra=execution.log_fields(key)
+        "the outcome of effect %s of run %s is unknown%s",
+        key,
+        execution.id,
+        said,
+        extra=execution.log_fields(key),
     )
     execution.settled()
 
@@ -135,7 +139,7 @@ def _what_is_unknown(execution: RunExecution) -> str:
         else f"`outlast decide {quote(execution.id)} {effect} "
         f"--happened RESULT` or `--did-not`{compensate}"
     )
-    return f"{STUCK if stuck else UNKNOWN}{' '.join(lines)} Say {ways}."
+    return f"{STUCK if stuck else UNKNOWN}{' '.join(lines)} Run {ways}."
 
 
 def _is_of_children(execution: RunExecution, key: str) -> bool:
