@@ -6,10 +6,10 @@ from outlast import Outlast, SettingsError
 
 
 def test_address_of_no_store_is_refused_when_the_app_is_made(monkeypatch):
-    with pytest.raises(SettingsError, match="no store answers to 'mysql://host/db'"):
+    with pytest.raises(SettingsError, match="'mysql://host/db' is not the address of a store"):
         Outlast("mysql://host/db")
     monkeypatch.setenv("OUTLAST_STORE", "mysql://host/db")
-    with pytest.raises(SettingsError, match="no store answers to 'mysql://host/db'"):
+    with pytest.raises(SettingsError, match="'mysql://host/db' is not the address of a store"):
         Outlast()
 
 

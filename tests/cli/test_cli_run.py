@@ -203,7 +203,7 @@ def test_hints_name_the_store_that_was_given(outlast):
         (["agent.py:dated", '{"name": "x"}'], "Field required"),
         (["agent.py:echo", "--id", ""], "run id must be a non-empty string"),
         (["agent.py:echo", "--id", "a\x1bb"], "has a character that cannot be stored"),
-        (["agent.py:echo", "--store", "mysql://x"], "no store answers to"),
+        (["agent.py:echo", "--store", "mysql://x"], "is not the address of a store"),
         (["agent.py:echo", "--unknown"], "No such option"),
         (["two words.py:w"], "there is no file"),
     ],

@@ -134,7 +134,7 @@ def test_submit_wait_queues_when_there_is_room(outlast):
         (["agent.py:echo", "--wait", "nan"], "is not a duration"),
         (["agent.py:echo", "--priority", "high"], "valid integer"),
         (["agent.py:echo", "--priority", "9999999999999999999"], "1000000"),
-        (["agent.py:echo", "--store", "mysql://x"], "no store answers to"),
+        (["agent.py:echo", "--store", "mysql://x"], "is not the address of a store"),
     ],
 )
 def test_a_wrong_submission_exits_2_and_makes_no_store(outlast, words, message):

@@ -24,7 +24,7 @@ import pytest
         (["agent.py", "--queue", "a,b"], "comma"),
         (["agent.py", "--concurrency", "0"], "greater than or equal to 1"),
         (["agent.py", "--log", "xml"], "xml"),
-        (["agent.py", "--store", "mysql://x"], "no store answers to"),
+        (["agent.py", "--store", "mysql://x"], "is not the address of a store"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_line_exits_2_and_makes_no_store(outlast, words, message):

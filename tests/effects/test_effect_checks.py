@@ -48,25 +48,25 @@ class Called:
 @pytest.mark.parametrize(
     ("fn", "says"),
     [
-        (True, "verify of effect send is a function, not True"),
-        ("was_sent", "verify of effect send is a function, not 'was_sent'"),
-        (a_step, "verify of effect send is a plain function, not <step a_step>"),
-        (yields, "verify of effect send must return its answer, and yields yields"),
-        (Called(), "verify of effect send is a function, not an object that is called"),
+        (True, "verify of effect send must be a function, not True"),
+        ("was_sent", "verify of effect send must be a function, not 'was_sent'"),
+        (a_step, "verify of effect send must be a plain function, not <step a_step>"),
+        (yields, "verify of effect send must return its result, but yields yields"),
+        (Called(), "verify of effect send must be a function, not a callable object"),
         (
             by_position,
-            "verify of effect send takes its arguments by name, and key: str cannot be passed by name",
+            "verify of effect send takes its arguments by name, but key: str cannot be passed by name",
         ),
         (all_others, "verify of effect send takes its arguments by name"),
         (
             says_yes,
-            r"verify of effect send returns bool: it must answer Happened\(result\) or None",
+            r"verify of effect send returns bool\. It must return Happened\(result\) or None",
         ),
         (
             says_text,
-            r"verify of effect send answers .*Happened\[str\], but the effect returns Receipt",
+            r"verify of effect send returns .*Happened\[str\], but the effect returns Receipt",
         ),
-        (takes_bytes, "verify of effect send takes to as bytes, and the effect as str"),
+        (takes_bytes, "verify of effect send takes to as bytes, but the effect takes it as str"),
     ],
 )
 def test_verify_with_a_wrong_signature_is_refused(fn, says):
@@ -106,15 +106,15 @@ async def takes_another_amount(receipt: Receipt, amount: str) -> None: ...
 @pytest.mark.parametrize(
     ("fn", "says"),
     [
-        (3, "the compensation of effect send is a function, not 3"),
-        (a_step, "the compensation of effect send is a plain function, not <step a_step>"),
-        (takes_the_result_by_name, "must take the result first, by position; receipt is not that"),
+        (3, "the compensation of effect send must be a function, not 3"),
+        (a_step, "the compensation of effect send must be a plain function, not <step a_step>"),
+        (takes_the_result_by_name, "its first, positional parameter, not receipt"),
         (takes_another_result, "takes the result as str, but the effect returns Receipt"),
         (
             takes_the_rest_by_position,
-            "takes its arguments by name, and to: str cannot be passed by name",
+            "takes its arguments by name, but to: str cannot be passed by name",
         ),
-        (takes_another_amount, "takes amount as str, and the effect as int"),
+        (takes_another_amount, "takes amount as str, but the effect takes it as int"),
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"timeout": 3}])

@@ -71,7 +71,7 @@ def test_failed_on_refuses_catch_all_types(failed_on):
 
     with pytest.raises(
         SettingsError,
-        match=r"failed_on of effect pay names (Base)?Exception\. .*ConnectionRefusedError",
+        match=r"failed_on of effect pay lists (Base)?Exception, .*ConnectionRefusedError",
     ):
         effect(timeout=10, failed_on=failed_on)(pay)
     paid = effect(timeout=10, name="paid")(pay)
@@ -132,7 +132,7 @@ async def send(to: str, amount: int = 1, key: str = KEY) -> str:
 def test_verify_takes_only_parameters_of_the_effect():
     async def verify(to: str, currency: str, when: float) -> Happened[str] | None: ...
 
-    with pytest.raises(TypeError, match="verify of effect send asks for currency, when"):
+    with pytest.raises(TypeError, match="verify of effect send takes currency, when"):
         send.verify(verify)
 
 
@@ -148,14 +148,14 @@ def test_verify_may_take_nothing_or_rename_the_key():
 def test_compensation_takes_the_result_and_parameters_of_the_effect():
     async def refund(receipt: str, to: str, currency: str) -> None: ...
 
-    with pytest.raises(TypeError, match="compensation of effect send asks for currency"):
+    with pytest.raises(TypeError, match="compensation of effect send takes currency"):
         send.compensate(refund)
 
 
 def test_compensation_takes_at_least_the_result():
     async def refund() -> None: ...
 
-    with pytest.raises(TypeError, match="compensation of effect send takes nothing"):
+    with pytest.raises(TypeError, match="compensation of effect send takes no parameters"):
         send.compensate(refund)
 
 

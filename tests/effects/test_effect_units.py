@@ -318,7 +318,7 @@ def test_task_group_in_a_unit_is_undone_as_a_whole(world):
 def test_task_that_goes_on_in_a_left_unit_is_refused_its_next_effect(world):
     async def two() -> str:
         await book("a", 5.0)
-        with pytest.raises(OutlastError, match="which was left"):
+        with pytest.raises(OutlastError, match="after the unit had ended"):
             book("b")
         return "refused"
 
@@ -352,5 +352,5 @@ def test_task_that_outlives_a_committed_unit_is_refused_too(world):
             task = asyncio.create_task(late())
         return await task
 
-    assert "which was left" in world.run(one())
+    assert "after the unit had ended" in world.run(one())
     assert outside.log == ["+a"]

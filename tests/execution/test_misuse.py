@@ -141,7 +141,7 @@ def test_io_in_a_workflow_is_an_error_that_names_steps(world, io):
     async def one() -> None:
         await io()
 
-    with pytest.raises(NotInStep, match="put what does I/O"):
+    with pytest.raises(NotInStep, match="Move I/O, threads and waits"):
         world.run(one())
     assert world.status() == "failed"
 

@@ -95,7 +95,7 @@ def test_the_password_of_the_store_is_not_shown(outlast, setenv):
     answer = outlast("doctor", "--settings")
     assert lines(answer)["store"] == ("nosuch://u:***@h/db", "OUTLAST_STORE")
     assert answer.code == 2
-    assert "no store answers to 'nosuch://u:***@h/db'" in answer.err
+    assert "'nosuch://u:***@h/db' is not the address of a store" in answer.err
     for words in (
         ["doctor"],
         ["doctor", "--settings", "--json"],

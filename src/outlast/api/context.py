@@ -234,7 +234,7 @@ async def receive(name: str, type: type[Any] = object, *, timeout: float | None 
         return codec.decode(message.value)
     except Unrecordable as error:
         unfit = Unrecordable(
-            f"message {name!r} ({message.value[:80]}) is not what receive() asked for: {error}"
+            f"message {name!r} ({message.value[:80]}) has the wrong type for receive(): {error}"
         )
         # A retry skips this message.
         unfit.__dict__[SEQ] = seq
@@ -255,9 +255,9 @@ def _execution() -> RunExecution | None:
 def _workflow(what: str) -> RunExecution:
     execution = _execution()
     if execution is None:
-        where = "a step's body" if BODY.get() is not None else "code outside any run"
-        elsewhere = f" Elsewhere: app.{what}(..., id=...)." if what in ("each", "map") else ""
-        raise NotInRun(f"{what}() is for a workflow's own code, and this is {where}.{elsewhere}")
+        where = "in a step's body" if BODY.get() is not None else "outside a run"
+        elsewhere = f" Elsewhere, use app.{what}(..., id=...)." if what in ("each", "map") else ""
+        raise NotInRun(f"{what}() was called {where}. Call it in a workflow's code.{elsewhere}")
     return execution
 
 

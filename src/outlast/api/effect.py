@@ -196,9 +196,9 @@ class EffectBase(StepBase[P, R], EffectDefinition):
         body = BODY.get()
         what = "an effect" if body is not None and body.is_effect else "a step"
         raise NotInRun(
-            f"effect {self.name} was called in the body of {what}. The calls of a body have no "
-            "certain order, so after a crash Outlast could not tell which of them happened. Call "
-            "the effect from the workflow itself."
+            f"effect {self.name} was called in the body of {what}. A body is not deterministic, "
+            "so after a crash Outlast could not tell which of its effects happened. Call the "
+            "effect in the workflow's code."
         )
 
 

@@ -34,8 +34,8 @@ def check_verify(effect: str, act: Callable[..., Any], fn: Any) -> None:
     wrong = sorted(set(parameters) - known - {key_name(fn)})
     if wrong:
         raise TypeError(
-            f"{what} asks for {', '.join(wrong)}, which the effect does not have. It may take any "
-            "of the effect's parameters, by name."
+            f"{what} takes {', '.join(wrong)}, but the effect has no such parameter. It may take "
+            "any of the effect's parameters by name."
         )
     _check_by_name(what, parameters.values())
     given, taken = _hints(act), _hints(fn)
@@ -47,12 +47,12 @@ def check_verify(effect: str, act: Callable[..., Any], fn: Any) -> None:
             continue
         if typing.get_origin(answer) is not Happened and answer is not Happened:
             raise TypeError(
-                f"{what} returns {_name(answer)}: it must answer Happened(result) or None."
+                f"{what} returns {_name(answer)}. It must return Happened(result) or None."
             )
         for result in typing.get_args(answer):
             if _clash(given.get("return", Any), result):
                 raise TypeError(
-                    f"{what} answers {_name(answer)}, but the effect returns "
+                    f"{what} returns {_name(answer)}, but the effect returns "
                     f"{_name(given['return'])}."
                 )
 
@@ -65,9 +65,9 @@ def check_failed_on(name: str, failed_on: Any) -> tuple[type[BaseException], ...
     everything = next((one for one in failed if one in (Exception, BaseException)), None)
     if everything is not None:
         raise SettingsError(
-            f"failed_on of effect {name} names {everything.__name__}. That is every error, also a "
-            "lost connection or a failure after the act has happened. Name errors that can only "
-            "come if it did not happen: the other side's refusals, ConnectionRefusedError."
+            f"failed_on of effect {name} lists {everything.__name__}, which includes lost "
+            "connections and errors raised after the act. List only exceptions that prove that "
+            "nothing happened, such as the other system's rejections or ConnectionRefusedError."
         )
     return failed
 
@@ -85,14 +85,16 @@ def check_compensation(effect: str, act: Callable[..., Any], fn: Any) -> None:
         set(names[1:]) - set(inspect.signature(act).parameters) - {key_name(fn), EFFECT_KEY}
     )
     if not names or wrong:
-        asks = f"asks for {', '.join(wrong)}" if wrong else "takes nothing"
+        taken_now = ", ".join(wrong) if wrong else "no parameters"
         raise TypeError(
-            f"{what} {asks}: it takes the result, then what it names of the effect's parameters."
+            f"{what} takes {taken_now}. It must take the effect's result first, then any of the "
+            "effect's parameters by name."
         )
     first, *others = parameters.values()
     if first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD) or first.default is KEY:
         raise TypeError(
-            f"{what} must take the result first, by position; {first.name} is not that."
+            f"{what} must take the effect's result as its first, positional parameter, not "
+            f"{first.name}."
         )
     _check_by_name(what, others)
     given, taken = _hints(act), _hints(fn)
@@ -106,21 +108,21 @@ def check_compensation(effect: str, act: Callable[..., Any], fn: Any) -> None:
 
 def _check_function(what: str, fn: Any) -> None:
     if hasattr(fn, "signature") and hasattr(fn, "fn"):
-        raise TypeError(f"{what} is a plain function, not {fn!r}: remove its other decorator.")
+        raise TypeError(f"{what} must be a plain function, not {fn!r}. Remove its other decorator.")
     if not callable(fn):
-        raise TypeError(f"{what} is a function, not {fn!r}.")
+        raise TypeError(f"{what} must be a function, not {fn!r}.")
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
-        raise TypeError(f"{what} must return its answer, and {fn.__name__} yields.")
+        raise TypeError(f"{what} must return its result, but {fn.__name__} yields.")
     call = getattr(fn, "__call__", None)  # noqa: B004 - whether it is async
     if inspect.iscoroutinefunction(call) and not inspect.iscoroutinefunction(fn):
-        raise TypeError(f"{what} is a function, not an object that is called: {fn!r}.")
+        raise TypeError(f"{what} must be a function, not a callable object: {fn!r}.")
 
 
 def _check_by_name(what: str, parameters: Iterable[inspect.Parameter]) -> None:
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise TypeError(
-                f"{what} takes its arguments by name, and {parameter} cannot be passed by name."
+                f"{what} takes its arguments by name, but {parameter} cannot be passed by name."
             )
 
 
@@ -131,7 +133,7 @@ def _check_types(
         ours, theirs = given.get(name, Any), taken.get(name, Any)
         if _clash(ours, theirs):
             raise TypeError(
-                f"{what} takes {name} as {_name(theirs)}, and the effect as {_name(ours)}."
+                f"{what} takes {name} as {_name(theirs)}, but the effect takes it as {_name(ours)}."
             )
 
 

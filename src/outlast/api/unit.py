@@ -184,18 +184,18 @@ class Unit:
         assert self._execution is not None
         if self.left:
             raise OutlastError(
-                f"effect {effect.name} is called in unit {self.name!r}, which was left: await the "
-                "tasks of a unit inside it."
+                f"effect {effect.name} was called in unit {self.name!r} after the unit had ended. "
+                "Await the tasks of a unit inside it."
             )
         if not self._is_async and self._execution.sync_thread is None:
             raise OutlastError(
-                f"effect {effect.name} is called in unit {self.name!r}, which could not undo it: "
-                "in an async workflow it must be `async with`."
+                f"effect {effect.name} was called in unit {self.name!r}, which was entered with "
+                "`with` and could not undo it. In an async workflow, use `async with unit(...)`."
             )
         if needs_compensation and effect.compensation is None and effect.undo_needed:
             raise OutlastError(
-                f"effect {effect.name} is called in unit {self.name!r} and has no compensation: "
-                f"give it one (@{effect.name}.compensate), or say @effect(..., undo=None) if it "
+                f"effect {effect.name} was called in unit {self.name!r} and has no compensation. "
+                f"Write one (@{effect.name}.compensate), or declare @effect(..., undo=None) if it "
                 "needs none."
             )
 

@@ -87,7 +87,7 @@ class TypedCodec:
         except Exception as error:
             raise Unrecordable(
                 f"values of {_name(annotation)} cannot be recorded. Return or take something that "
-                f"JSON or pydantic can carry. ({str(error).splitlines()[0]})"
+                f"JSON or pydantic can serialise. ({str(error).splitlines()[0]})"
             ) from error
 
     def encode(self, value: Any) -> str:

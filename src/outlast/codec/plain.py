@@ -131,7 +131,7 @@ def check(value: Any, depth: int = 1) -> None:
         )
     else:
         raise Unrecordable(
-            f"a value of type {kind.__qualname__} is not plain JSON. If pydantic can carry it (a "
-            "dataclass, a model, a date), annotate it with its type. If it is a live object (a "
-            "client, a socket), return a description of it instead."
+            f"a value of type {kind.__qualname__} is not plain JSON. If pydantic can serialise "
+            "it (a dataclass, a model, a date), annotate it with its type. If it is a live object "
+            "(a client, a socket), return a description of it instead."
         )

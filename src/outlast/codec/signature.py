@@ -21,11 +21,11 @@ FINGERPRINT_LENGTH = 200
 """Arguments whose JSON is no longer than this are their own, readable fingerprint."""
 
 _FOR_STEPS = (
-    "Mark a parameter that is not part of the call, like a client, Annotated[..., Unrecorded]."
+    "If it is a live object, such as a client, mark the parameter Annotated[..., Unrecorded]."
 )
 _FOR_WORKFLOWS = (
-    "Keep live objects, like a client, out of a workflow's arguments: hold them in a module "
-    "variable or in the app's lifespan. Steps may take them, marked Annotated[..., Unrecorded]."
+    "If it is a live object, such as a client, keep it in a module variable or in the app's "
+    "lifespan. A step may take it as Annotated[..., Unrecorded]."
 )
 
 

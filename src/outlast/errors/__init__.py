@@ -99,7 +99,7 @@ class Unrecordable(OutlastError, TypeError):
 
 
 class SettingsError(OutlastError, ValueError):
-    """An unknown or impossible setting, or an address that no store answers to."""
+    """An unknown or impossible setting, or an invalid store address."""
 
 
 class UnknownEffect(OutlastError, LookupError):

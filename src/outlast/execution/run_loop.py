@@ -368,8 +368,7 @@ def _refuse(loop: RunLoop, what: str) -> NoReturn:
     raise loop.execution.refuse(
         NotInStep(
             f"{what} in the workflow's own code of run {loop.execution.id!r}. "
-            "A workflow decides, its steps act: put what does I/O, uses threads "
-            "or waits for the outside into a step."
+            "Move I/O, threads and waits for outside events into a step."
         )
     )
 
