@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from bench.burst_fleet import Outcome
+from bench.svg_theme import BLUE, GREEN, GRID, INK, ORANGE, PAPER, RED, SOFT, theme
 
 WIDTH, ROW, PANEL, GAP = 1000, 150, 400, 56
 LEFT, TOP, BOTTOM = 78, 92, 46
-INK, SOFT, GRID = "#1f2430", "#5b6474", "#e4e7ec"
-BLUE, ORANGE, RED, GREEN = "#2f6db5", "#e08a1e", "#c8372d", "#2b8a57"
 BINS = 160
 """Moments across a panel; of each the highest value is drawn."""
 
@@ -44,7 +43,8 @@ def plot(columns: Sequence[tuple[str, Outcome]], title: str) -> str:
     font = f'font-family="Helvetica, Arial, sans-serif" font-size="12" fill="{INK}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        theme(),
+        f'<rect width="{WIDTH}" height="{height}" fill="{PAPER}"/>',
         _text(LEFT, 28, title, size=16, weight="bold"),
     ]
     for column, (name, outcome) in enumerate(columns):
@@ -222,7 +222,7 @@ def _text(
     weight: str = "normal",
     halo: bool = False,
 ) -> str:
-    around = ' stroke="#ffffff" stroke-width="4" paint-order="stroke"' if halo else ""
+    around = f' stroke="{PAPER}" stroke-width="4" paint-order="stroke"' if halo else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}" font-size="{size}" '
         f'font-weight="{weight}"{around}>{escape(text)}</text>'

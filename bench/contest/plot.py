@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from bench.markdown import figure
 from bench.spread import Spread
+from bench.svg_theme import BLUE, GREEN, GREY, GRID, INK, PAPER, SOFT, theme
 
 WIDTH, LEFT, RIGHT, TOP = 860, 230, 110, 74
 BAR, GAP, GROUP_GAP, FOOT = 18, 6, 34, 34
-INK, SOFT, GRID = "#1f2430", "#5b6474", "#e4e7ec"
-OURS, PEER, YARDSTICK = "#2b8a57", "#2f6db5", "#9aa3b2"
+OURS, PEER, YARDSTICK = GREEN, BLUE, GREY
 
 
 class Bar(NamedTuple):
@@ -51,7 +51,8 @@ def bars(
     return "\n".join(
         [
             f"{head} {font}>",
-            f'<rect width="{WIDTH}" height="{height:g}" fill="#ffffff"/>',
+            theme(),
+            f'<rect width="{WIDTH}" height="{height:g}" fill="{PAPER}"/>',
             *parts,
             "</svg>",
             "",

@@ -57,6 +57,15 @@ def test_what_belongs_to_an_item_of_a_list_is_indented_by_four(page) -> None:
     assert re.findall(r"(?<=\n\n) {1,3}\S.*", text) == []
 
 
+PICTURES = [path for path in sorted(DOCS.glob("*.svg")) if path.name != "demo.svg"]
+"""The recording of the demo is a dark terminal on every page."""
+
+
+@pytest.mark.parametrize("picture", [pytest.param(path, id=path.name) for path in PICTURES])
+def test_pictures_have_colours_for_dark_pages(picture) -> None:
+    assert "@media (prefers-color-scheme: dark)" in picture.read_text()
+
+
 @pytest.mark.parametrize("behind_a_link", [False, True])
 def test_a_link_that_leaves_docs_leads_into_the_repository_where_there_is_one(
     tmp_path, behind_a_link
