@@ -39,7 +39,7 @@ def test_cancelled_run_without_worker_ends_at_next_start(outlast, lease):
     answer = outlast("cancel", "r1")
     assert answer.code == 0
     assert (
-        "no process holds it. To end it, start its program again, or `outlast run FILE:report --id r1`"
+        "no process holds it. To end it, start its program again, run `outlast run FILE:report --id r1`"
         in answer.err
     )
     assert outlast("run", "agent.py:report", "--id", "r1").code == 6
@@ -88,13 +88,20 @@ def test_resume_queues_a_parked_run(outlast):
 
 
 @pytest.mark.parametrize(
-    "words", [["retry", "r1"], ["resume", "r1"], ["cancel", "r1"], ["send", "r1", "approval", "1"]]
+    ("words", "said"),
+    [
+        (["retry", "r1"], "it cannot be retried. Only failed, cancelled and dead runs"),
+        (["resume", "r1"], "it cannot be resumed. Only parked runs"),
+        (["cancel", "r1"], "it cannot be cancelled. Only runs that have not ended"),
+        (["send", "r1", "approval", "1"], "it cannot receive messages. Only runs that have not"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_run_in_the_wrong_status_exits_4(outlast, words):
+def test_a_run_in_the_wrong_status_exits_4(outlast, words, said):
     settled(outlast, "done", value="1")
     answer = outlast(*words)
     assert answer.code == 4
-    assert answer.err.startswith("outlast: run 'r1' is done: it cannot be ")
+    assert answer.err.startswith(f"outlast: run 'r1' is done: {said}")
     assert outlast(*words, "--json").json["error"]["exit_code"] == 4
 
 
@@ -114,7 +121,7 @@ def test_an_item_of_a_queue_receives_no_message(outlast):
     outlast.submitted("i1", ITEM)
     answer = outlast("send", "i1", "approval", "true")
     assert answer.code == 4
-    assert "'i1' is an item of a queue, not a run: it cannot be sent to." in answer.err
+    assert "'i1' is an item of a queue, not a run: it cannot receive messages." in answer.err
 
 
 def test_several_runs_are_cancelled_each_with_a_line(outlast):

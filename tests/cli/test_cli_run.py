@@ -195,7 +195,7 @@ def test_hints_name_the_store_that_was_given(outlast):
         (["absent:report"], "there is no module"),
         (["agent.py:absent"], "Workflows there: report, echo, typed, waits"),
         (["agent.py:not_a_workflow"], "is not a workflow"),
-        (["agent.py:report"], "missing a required argument: 'topic'"),
+        (["agent.py:report"], "report(): missing a required argument: 'topic'."),
         (["agent.py:report", "a", "b"], "too many positional arguments"),
         (["agent.py:report", "--kwargs", "{"], "it is not JSON"),
         (["agent.py:report", "--kwargs", "[1]"], "must be a JSON object"),

@@ -215,3 +215,22 @@ def test_unsupported_annotation_is_unrecordable(annotation):
     with pytest.raises(Unrecordable):
         codec = codec_for(annotation)
         codec.round_trip(object())
+
+
+def test_a_recorded_value_that_no_longer_fits_names_each_field():
+    @dataclass
+    class Ticket:
+        user: str
+        cents: int
+
+    with pytest.raises(Unrecordable) as caught:
+        TypedCodec(Ticket).decode('{"cents": "many"}')
+    assert str(caught.value).endswith(
+        "Ticket: user: Field required; cents: Input should be a valid integer, unable to parse "
+        "string as an integer"
+    )
+
+
+def test_a_message_lists_only_the_first_problems_of_a_value():
+    with pytest.raises(Unrecordable, match=r"0: .*; 4: [^;]*; and 95 more"):
+        TypedCodec(list[date]).decode(json.dumps([None] * 100))

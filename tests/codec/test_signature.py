@@ -290,3 +290,18 @@ def test_fingerprint_of_a_model_uses_its_own_serialisation(value, text):
     def fn(value: object) -> None: ...
 
     assert json.loads(Signature(fn).fingerprint((value,), {})) == {"value": json.loads(text)}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "problem"),
+    [
+        ((), {}, "missing a required argument: 'title'"),
+        (("a", 1), {}, "too many positional arguments"),
+        (("a",), {"nope": 1}, "got an unexpected keyword argument 'nope'"),
+    ],
+)
+def test_arguments_that_do_not_fit_name_the_function(args, kwargs, problem):
+    def publish(title: str) -> None: ...
+
+    with pytest.raises(TypeError, match=rf"publish\(\): {problem}"):
+        Signature(publish).bind(args, kwargs)

@@ -33,7 +33,7 @@ def test_a_run_that_takes_too_long_is_a_run_timeout(world):
     with pytest.raises(RunTimeout) as caught:
         world.run(one())
     assert isinstance(caught.value, TimeoutError)
-    assert str(caught.value) == f"run {caught.value.id!r} took longer than its timeout"
+    assert str(caught.value) == f"run {caught.value.id!r} took longer than its timeout of 60 s"
     assert world.status() == "failed"
     assert world.clock.elapsed == pytest.approx(60, abs=1)
 

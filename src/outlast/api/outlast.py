@@ -82,6 +82,15 @@ log = logging.getLogger("outlast")
 R = TypeVar("R")
 T = TypeVar("T")
 
+_ALLOWED = {
+    "be cancelled": "Only runs that have not ended, and dead letters, can be cancelled.",
+    "be resumed": "Only parked runs can be resumed.",
+    "be retried": "Only failed, cancelled and dead runs, and runs whose compensation is stuck, can "
+    "be retried.",
+    "receive messages": "Only runs that have not ended can receive messages.",
+}
+"""Which runs allow an action, for the message of a run that does not."""
+
 
 class Outlast:
     """Execute durable runs in your own program. Use it as an async context manager:
@@ -658,7 +667,7 @@ class Outlast:
             raise LimitExceeded(
                 "messages_max", allowed, int(outcome.detail) + 1, f"messages to run {id!r}"
             )
-        self._done(id, outcome, "sent to")
+        self._done(id, outcome, "receive messages")
 
     async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
         """Ask a run to end and return its status afterwards.
@@ -667,7 +676,7 @@ class Outlast:
         """
         self._id(id)
         why = why.encode(errors="backslashreplace").decode()[: self.settings.error_text_max]
-        status: str = self._done(id, await self._open.runs.cancel(id, why), "cancelled")
+        status: str = self._done(id, await self._open.runs.cancel(id, why), "be cancelled")
         return status
 
     async def retry(self, id: str) -> None:
@@ -677,12 +686,13 @@ class Outlast:
         for it, or to continue its compensation. Otherwise this raises WrongStatus, which names the
         run to retry.
         """
-        self._done(id, await retry(self._open, await self._row(id)), "retried")
+        self._done(id, await retry(self._open, await self._row(id)), "be retried")
 
     async def resume(self, id: str) -> None:
         """Queue a parked run again."""
         self._id(id)
-        self._done(id, await self._open.writer.execute(Resume(id, secrets.token_hex(8))), "resumed")
+        outcome = await self._open.writer.execute(Resume(id, secrets.token_hex(8)))
+        self._done(id, outcome, "be resumed")
 
     async def decide(
         self,
@@ -778,16 +788,14 @@ class Outlast:
             raise UnknownRun(id)
         return row
 
-    def _done(self, id: str, outcome: Any, command: str) -> Any:
+    def _done(self, id: str, outcome: Any, action: str) -> Any:
         if isinstance(outcome, Refused):
             if outcome.why == UNKNOWN:
                 raise UnknownRun(id)
             if outcome.detail == "item":
-                raise WrongStatus(
-                    f"{id!r} is an item of a queue, not a run: it cannot be {command}."
-                )
+                raise WrongStatus(f"{id!r} is an item of a queue, not a run: it cannot {action}.")
             status = "being compensated" if outcome.detail == "undoing" else outcome.detail
-            raise WrongStatus(f"run {id!r} is {status}: it cannot be {command} now.")
+            raise WrongStatus(f"run {id!r} is {status}: it cannot {action}. {_ALLOWED[action]}")
         return outcome
 
 

@@ -37,7 +37,7 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "continue")
     run = command("run", f"FILE:{row.workflow}", "--id", row.id, store=store)
     queue = ("--queue", row.queue) if row.queue != "default" else ()
     worker = command("worker", "FILE", *queue, store=store)
-    return f"To {to}, start its program again, or {run}, or a worker that knows it: {worker}."
+    return f"To {to}, start its program again, run {run}, or start a worker for it: {worker}."
 
 
 def waits_for_a_person(row: RunRow) -> bool:

@@ -18,6 +18,7 @@ from outlast.api.workflow import Call, Workflow
 from outlast.cli.exit_codes import FAILED
 from outlast.cli.output import say, where_explained
 from outlast.cli.text import one_line, parse_json, safe
+from outlast.codec.codecs import describe_invalid
 from outlast.errors import OutlastError
 
 
@@ -51,9 +52,11 @@ def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | Non
         bound = workflow.signature.bind(tuple(_values(workflow, args)), named)
         return recorded_call(workflow, json.dumps(bound))
     except (OutlastError, TypeError, ValueError) as error:
+        if isinstance(error, TypeError):
+            raise refusal(one_line(f"{error}."), "ARG") from None
         why = error.__cause__ if isinstance(error, OutlastError) and error.__cause__ else error
         raise refusal(
-            f"the arguments do not fit {workflow.name}: {one_line(str(why))}", "ARG"
+            f"the arguments do not fit {workflow.name}: {one_line(describe_invalid(why))}.", "ARG"
         ) from None
 
 

@@ -12,6 +12,9 @@ from outlast.errors import Unrecordable
 
 T = TypeVar("T")
 
+PROBLEMS_SHOWN = 5
+"""How many problems of an invalid value a message lists."""
+
 
 class Codec(Protocol):
     def encode(self, value: Any) -> str: ...
@@ -57,6 +60,23 @@ class FittedCodec:
             # This gives a better message for values that JSON cannot carry at all.
             plain.check(value)
             raise Unrecordable(f"{_shown(value)} is not {_name(self.annotation)}.")
+
+
+def describe_invalid(error: BaseException) -> str:
+    """Return the problems that pydantic found, in one line: `user: Field required`.
+
+    Other errors are returned as their own text.
+    """
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = [
+        ": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"])))
+        for one in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+    more = f"; and {len(found) - PROBLEMS_SHOWN} more" if len(found) > PROBLEMS_SHOWN else ""
+    return f"{error.title}: {'; '.join(found[:PROBLEMS_SHOWN])}{more}"
 
 
 class TypedCodec:
@@ -114,7 +134,8 @@ class TypedCodec:
             return self._adapter.validate_json(text)
         except Exception as error:
             raise Unrecordable(
-                f"what was recorded does not fit {_name(self.annotation)} any more: {error}"
+                f"what was recorded does not fit {_name(self.annotation)} any more: "
+                f"{describe_invalid(error)}"
             ) from error
 
     def round_trip(self, value: Any) -> tuple[str, Any]:

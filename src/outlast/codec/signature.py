@@ -83,11 +83,14 @@ class Signature:
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments by name, without defaults.
 
-        Raise TypeError as the function itself would.
+        Raise TypeError, with the name of the function, if they do not fit.
         """
         if self._simple and not kwargs and self._required <= len(args) <= len(self._names):
             return dict(zip(self._names, args, strict=False))
-        return self._signature.bind(*args, **kwargs).arguments
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{self._fn.__qualname__}(): {error}") from None
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the recorded arguments as short text, equal for equal arguments in every process.

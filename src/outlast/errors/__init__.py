@@ -307,9 +307,11 @@ class RunFailed(RunError):
 
 
 class RunTimeout(RunError, TimeoutError):
-    """The run took longer than its workflow's `timeout`."""
+    """The run took longer than its workflow's `timeout`. The reason is that time-out, if known."""
 
-    _ended = "took longer than its timeout"
+    def __str__(self) -> str:
+        timeout = f" of {self.reason}" if self.reason else ""
+        return f"run {self.id!r} took longer than its timeout{timeout}"
 
 
 class Abandoned(RunError):

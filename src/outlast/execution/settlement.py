@@ -30,7 +30,9 @@ def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
         except asyncio.CancelledError as cancelled:
             error = cancelled
     if execution.cancellation.timed_out:
-        text = encode_error(RunTimeout(execution.id), text_max)
+        timeout = execution.workflow.timeout
+        error = RunTimeout(execution.id, "" if timeout is None else f"{timeout:g} s")
+        text = encode_error(error, text_max)
         return Settle(
             execution.pk,
             execution.fence,
