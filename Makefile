@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Many tests wait for other processes, so more workers than cores keep the cores busy.
 WORKERS ?= 6
 
-.PHONY: demo test test-fast coverage mutants lint types stores soak chaos alerts pythons check-fresh bench burst record format clean
+.PHONY: demo test test-fast coverage mutants lint types stores soak chaos alerts pythons check-fresh bench burst record reference format clean
 
 $(BASE): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or later: make PYTHON=python3.12 ...")'
@@ -114,6 +114,10 @@ bench: $(STAMP)
 # What a gentle start is for, on a virtual clock: docs/burst.md and its plots. A few minutes.
 burst: $(STAMP)
 	$(BIN)/python -m bench.burst --write docs
+
+# The reference pages, docs/reference-*.md, from the docstrings.
+reference: $(STAMP)
+	$(BIN)/python scripts/reference.py
 
 # The site, into site/; a link that leads nowhere ends it (with --quiet it would not: what is not logged is not counted). The variable keeps advertisements out of its output.
 .PHONY: docs

@@ -1,4 +1,4 @@
-"""Keep AI agents alive through every kind of death.
+"""Execute Python agents durably: a run survives crashes, deploys and power loss.
 
     from outlast import run, step, workflow
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os
 import re
 import subprocess
@@ -16,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from markdown_pages import DOCS, MODULES, ROOT, headings, prose, slug
+from markdown_pages import DOCS, ROOT, headings, prose, slug
 
 from support.shared import make_once
 from support.waiting import WAIT_SECONDS
@@ -151,47 +149,3 @@ def test_links_outside_docs_become_text(site) -> None:
     assert outside > 50
     assert sum(len(re.findall(r'<span title="[^"]+">', html)) for html in pages) >= outside
     assert not any('href="../' in html for html in pages)
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_every_public_name_is_in_the_reference(site, module) -> None:
-    ids = {one for page in set(MODULES.values()) for one in built_page(site, page).ids}
-    public = importlib.import_module(module)
-    assert [name for name in public.__all__ if not ids & anchors(module, name)] == []
-
-
-def anchors(module: str, name: str) -> set[str]:
-    """By its name there; by the one where it is defined, if a module has its name; what `outlast.sync` only hands on, in `outlast`."""
-    thing = getattr(importlib.import_module(module), name)
-    at_home = f"{getattr(thing, '__module__', module)}.{name}"
-    handed_on = (
-        module == "outlast.sync" and getattr(importlib.import_module("outlast"), name) is thing
-    )
-    return {f"{module}.{name}", at_home} | ({f"outlast.{name}"} if handed_on else set())
-
-
-@pytest.mark.parametrize("module", ["outlast", "outlast.sync"])
-def test_every_method_is_in_the_reference_also_one_that_is_inherited_or_made(site, module) -> None:
-    """Under its class; one that is made from that of `outlast` may be named by the class instead."""
-    ids = built_page(site, MODULES[module]).ids
-    public, core = importlib.import_module(module), importlib.import_module("outlast")
-    methods = [
-        (thing, method)
-        for name, thing in inspect.getmembers(public, inspect.isclass)
-        if name in public.__all__ and (public is core or thing is not getattr(core, name))
-        for method, fn in inspect.getmembers(thing, inspect.isfunction)
-        if not method.startswith("_") and fn.__doc__
-    ]
-    assert len(methods) > 50
-    assert [
-        f"{thing.__name__}.{method}"
-        for thing, method in methods
-        if f"{module}.{thing.__name__}.{method}" not in ids and f"`{method}`" not in thing.__doc__
-    ] == []
-
-
-def test_docstring_lists_have_one_entry_per_item(site) -> None:
-    for stem in set(MODULES.values()):
-        assert re.findall(r". - <code>[^<]*</code>:", (site / f"{stem}.html").read_text()) == [], (
-            stem
-        )

@@ -1,4 +1,4 @@
-"""The pages as the site and GitHub show them, and the reference that is made of docstrings."""
+"""The pages as the site and GitHub show them, and the docstrings that the reference shows."""
 
 from __future__ import annotations
 

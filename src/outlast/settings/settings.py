@@ -15,7 +15,10 @@ from outlast.settings.redaction import shown
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Settings:
+    """Hold the value of every setting, and raise SettingsError for impossible ones."""
+
     store: str = "sqlite:///outlast.db"
+    """The address of the store."""
 
     lease: float = 30.0
     """Seconds a worker may hold its runs without a heartbeat."""

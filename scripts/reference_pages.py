@@ -1,0 +1,158 @@
+"""List the pages of the reference, and the names on each in the order of the page."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Section(NamedTuple):
+    """Names under one heading. A name with dots gives its own module."""
+
+    title: str
+    names: tuple[str, ...]
+    intro: str = ""
+
+
+class Page(NamedTuple):
+    """A page of the reference: a module, or what belongs to it, in sections."""
+
+    module: str
+    intro: str
+    sections: list[Section]
+
+
+def _section(title: str, names: str, intro: str = "") -> Section:
+    return Section(title, tuple(names.split()), intro)
+
+
+_CAUSES = "[Errors](errors.md) gives the cause of each and what to do about it."
+_SERVERS = "outlast.testing.servers"
+_SUITE = "outlast.testing.conformance"
+
+PAGES = {
+    "outlast": Page(
+        "outlast",
+        "Import these names with `from outlast import …`. [Writing workflows](workflows.md) "
+        "explains how to use them.",
+        [
+            _section("Define", "workflow step effect KEY Happened Unrecorded"),
+            _section("Execute", "run Outlast Run Call Queue Item"),
+            _section(
+                "In a workflow",
+                "current now random uuid sleep receive each map unit compensate_with session "
+                "checkpoint",
+            ),
+            _section("In a step", "progress Progress resume_stream"),
+            _section("State", "Session Checkpoint"),
+            _section(
+                "Returned objects",
+                "Current Workflow Step SyncStep Effect SyncEffect RunInfo EffectInfo QueueInfo "
+                "WorkerInfo SessionInfo DrainReport outlast.streams.ResumableStream "
+                "outlast.store.rows.Entry",
+            ),
+            _section(
+                "Errors",
+                "OutlastError NotInRun NotInStep BadName LimitExceeded Unrecordable SettingsError "
+                "UnknownRun UnknownEffect DuplicateName Backpressure Draining LeaseLost Conflict "
+                "VersionConflict WrongStatus StaleFence StepFailed StepTimeout StreamStalled "
+                "CannotResume RunError RunFailed RunTimeout Abandoned RunCancelled RunParked "
+                "RunDead StoreError StoreUnavailable StoreBroken StoreTooNew Evicted Diverged",
+                _CAUSES,
+            ),
+            _section("Version", "__version__"),
+        ],
+    ),
+    "sync": Page(
+        "outlast.sync",
+        "These names block where those of [outlast](reference-outlast.md) are awaited. Every other "
+        "name of `outlast` is also in `outlast.sync`, and is the same object.",
+        [
+            _section("Execute", "run Outlast Run Queue Item"),
+            _section(
+                "In a workflow or a step",
+                "sleep receive each map compensate_with session checkpoint resume_stream",
+            ),
+            _section("State", "Session Checkpoint"),
+        ],
+    ),
+    "effects": Page(
+        "outlast.effects",
+        "Ready-made effects for HTTP calls and files. [Effect recipes](effects-recipes.md) shows "
+        "them in use.",
+        [
+            _section("HTTP", "http_call http_effect HTTPEffect HTTPAnswer"),
+            _section("Files", "write_file file_effect FileEffect FileWritten"),
+            _section(
+                "Errors",
+                "HTTPFailure HTTPNotSent HTTPRefused HTTPUnclear FileNotWritten FileNotRestored",
+                _CAUSES,
+            ),
+        ],
+    ),
+    "fencing": Page(
+        "outlast.fencing",
+        "Guards with which another system rejects a stale writer. "
+        "[Fencing other systems](fencing.md) shows them in use.",
+        [
+            _section(
+                "SQL",
+                "guard_sql guard_sql_async sql_guard SQLGuard create_table create_table_async "
+                "SQL_TABLE",
+            ),
+            _section("Redis", "guard_redis guard_redis_async"),
+            _section(
+                "HTTP", "fence_headers read_headers FenceGate FENCE_HEADER RUN_HEADER FENCE_MAX"
+            ),
+        ],
+    ),
+    "http": Page(
+        "outlast.http",
+        "A worker's HTTP endpoints, for your own web server. "
+        "[Shutdown in your own program](shutdown-programs.md) shows them in use.",
+        [_section("Names", "lifespan routes Server StatusProvider HasStatusProvider Sample")],
+    ),
+    "logs": Page(
+        "outlast.logs",
+        "The log format of `outlast worker`, for your own program. [Telemetry](telemetry.md#logs) "
+        "shows it in use.",
+        [_section("Names", "configure JSONFormatter TextFormatter")],
+    ),
+    "settings": Page(
+        "outlast.settings",
+        "Every setting is a field of `Settings`. [Settings](settings.md) says where the values "
+        "come from.",
+        [_section("Names", "Settings")],
+    ),
+    "testing": Page(
+        "outlast.testing",
+        "Helpers for tests of your own workflows. [Testing](testing.md) shows them in use.",
+        [
+            _section(
+                "Workflows",
+                "App crash_everywhere crash_processes CrashReport Broke VirtualClock VirtualLoop",
+            ),
+            _section(
+                "Servers",
+                f"{_SERVERS}.postgres_server {_SERVERS}.redis_server {_SERVERS}.Server",
+                f"Import these from `{_SERVERS}`.",
+            ),
+            _section(
+                "Your own store",
+                f"{_SUITE}.StoreConformance {_SUITE}.DurableStoreConformance "
+                f"{_SUITE}.StoreDriver {_SUITE}.MakeStore {_SUITE}.ManualClock",
+                f"The promises of a store as a pytest suite. Import these from `{_SUITE}`. "
+                "[The store](architecture-store.md) explains each command.",
+            ),
+        ],
+    ),
+}
+"""The pages by the end of their file name: `docs/reference-NAME.md`."""
+
+CONSTRUCTED = {
+    "Outlast", "Happened", "Unrecorded", "App", "VirtualClock", "FenceGate", "Server",
+    "JSONFormatter", "TextFormatter", "ManualClock", "Sample",
+}  # fmt: skip
+"""Classes that a program calls. The others come from a function or a method."""
+
+SUITES = {"StoreConformance", "DurableStoreConformance"}
+"""Test suites. Their methods are tests and fixtures, which nobody calls."""
