@@ -1,46 +1,59 @@
-"""docs/comparison.md: whatever it says of others has a source, or was measured. And docs/scaling.md, whose sources are named links too."""
+"""Check that every statement about another project has a source or was measured.
+
+Covers docs/comparison.md with its page of sources, and the named links of docs/scaling.md.
+"""
 
 import re
-from pathlib import Path
 
 import pytest
+from markdown_pages import DOCS
 
-DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "comparison.md").read_text()
-PEERS = ("DBOS", "Temporal", "Restate", "LangGraph", "Celery")
+SOURCES_PAGE = (DOCS / "comparison-sources.md").read_text()
+PEERS = ["DBOS", "Temporal", "Restate", "LangGraph", "Celery"]
+QUEUES = ["Prefect", "Oban for Python", "pgqueuer"]
+TABLES = {
+    "When a process dies": ["Outlast", *PEERS],
+    "Writing and changing code": ["Outlast", *PEERS],
+    "Running it": ["Outlast", *PEERS],
+    "Prefect, Oban and pgqueuer": QUEUES,
+}
 CLAIMED = re.compile(r"\[[A-Z]\d+\]|\*measured\*|\*not found\*")
 REFERENCE = re.compile(r"\[([A-Z]\d+)\](?!:)")
-SOURCES = dict(re.findall(r"^\[([A-Z]\d+)\]: (\S+)$", PAGE, re.MULTILINE))
+ADDRESSES = dict(re.findall(r"^\[([A-Z]\d+)\]: (\S+)$", PAGE, re.MULTILINE))
 
 
-def part(heading: str) -> str:
-    return PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+def section(heading: str) -> str:
+    return PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n[D1]: ", 1)[0]
 
 
 def rows(text: str) -> list[list[str]]:
-    """Of a table, without its rule."""
+    """Return the cells of the tables in a text, without the rules below their heads."""
     lines = [
         line for line in text.splitlines() if line.startswith("|") and not line.startswith("|---")
     ]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [
+        [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+        for line in lines
+    ]
 
 
-def test_each_cell_about_another_has_a_source() -> None:
-    head, read_at, *claims = rows(part("In one table"))
-    assert [cell.strip("| ") for cell in head[-5:]] == list(PEERS)
-    assert read_at[0] == "**Version read**"
-    assert len(claims) > 15
-    for row in claims:
-        assert len(row) == 2 + len(PEERS), row
-        for peer, cell in zip(PEERS, row[2:], strict=True):
-            assert CLAIMED.search(cell), f"{peer}, {row[0]}: {cell}"
+@pytest.mark.parametrize("heading", TABLES)
+def test_each_cell_about_another_project_has_a_source(heading: str) -> None:
+    head, *claims = rows(section(heading))
+    assert head == ["", *TABLES[heading]]
+    assert len(claims) > 5
+    for claim in claims:
+        for project, cell in zip(head[1:], claim[1:], strict=True):
+            if project != "Outlast":
+                assert CLAIMED.search(cell), f"{project}, {claim[0]}: {cell}"
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_the_part_of_each_begins_with_when_to_choose_it_and_every_line_has_a_source(
+def test_each_section_begins_with_reasons_to_choose_the_peer_and_each_item_has_a_source(
     peer: str,
 ) -> None:
-    text = part(peer).strip()
+    text = section(peer).strip()
     assert text.startswith("**Choose it if**\n")
     assert "\n**What differs**\n" in text
     claims = [line for line in text.splitlines() if line.startswith("- ")]
@@ -48,15 +61,30 @@ def test_the_part_of_each_begins_with_when_to_choose_it_and_every_line_has_a_sou
     assert [line for line in claims if not CLAIMED.search(line)] == []
 
 
-def test_each_source_is_used_has_an_address_and_says_when_it_was_read() -> None:
-    said, listed = PAGE.split("\n## Sources\n", 1)
-    told = {row[0].strip("[]"): row for row in rows(listed)[1:]}
-    assert set(REFERENCE.findall(said)) == set(SOURCES) == set(told)
-    assert all(address.startswith("https://") for address in SOURCES.values())
-    for name, row in told.items():
-        assert len(row) == 3, f"{name} does not say what was read, and of when"
+def test_each_reason_to_choose_a_queue_has_a_source() -> None:
+    reasons = section("Prefect, Oban and pgqueuer").split("**Choose**", 1)[1]
+    claims = [line for line in reasons.splitlines() if line.startswith("- ")]
+    assert len(claims) == len(QUEUES)
+    assert [line for line in claims if not CLAIMED.search(line)] == []
+
+
+def test_each_source_is_cited_has_an_address_and_says_what_was_read() -> None:
+    listed = {row[0]: row for row in rows(SOURCES_PAGE) if row[0]}
+    assert set(REFERENCE.findall(PAGE)) == set(ADDRESSES) == set(listed)
+    assert all(address.startswith("https://") for address in ADDRESSES.values())
+    for name, row in listed.items():
+        assert len(row) == 3, f"{name} does not say what was read, and its version or date"
         assert all(row)
-    assert re.search(r"Read on \d{4}-\d\d-\d\d", listed)
+    assert re.search(r"read on \d{4}-\d\d-\d\d", SOURCES_PAGE)
+
+
+def test_each_version_on_the_page_is_the_version_of_a_source() -> None:
+    versions = {row[2] for row in rows(SOURCES_PAGE)}
+    read = rows(PAGE.split("\n## ", 1)[0])
+    assert len(read) == 1 + len(PEERS) + 1
+    stated = {version for row in read for version in re.findall(r"\b\d+\.\d+\.\d+\b", row[1])}
+    assert len(stated) > len(PEERS)
+    assert stated <= versions
 
 
 @pytest.mark.parametrize("page", ["comparison.md", "scaling.md"])
