@@ -23,7 +23,7 @@ from outlast.settings.origin import Kind
 from outlast.settings.redaction import ADDRESSES, MASK, SECRET, masked
 from outlast.settings.variables import NO_FILES
 from outlast.store.address import store_at
-from outlast.tools.doctor.finding import Finding, Level
+from outlast.tools.doctor.finding import Finding, Level, named
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,7 +105,7 @@ def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
     from outlast.tools.doctor.workflows import determinism
 
     code = [file for file in files if file.suffix == ".py"]
-    found = [finding for file in code for finding in determinism(file)]
+    found = [finding for file in code for finding in named("determinism", determinism(file))]
     files = [file for file in files if file.suffix != ".py"]
     if not files:
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -16,13 +17,19 @@ class Level(StrEnum):
 
 
 class Finding(NamedTuple):
-    check: str
     level: Level
     what: str
     fix: str = ""
     """What to do about it."""
     where: str = ""
     """The file and the object in it, or the run, worker or queue."""
+    check: str = ""
+    """The name of the check. `named` fills it in."""
+
+
+def named(check: str, findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings of a check with its name."""
+    return [one._replace(check=check) for one in findings]
 
 
 def counted(count: int, thing: str) -> str:
@@ -30,17 +37,17 @@ def counted(count: int, thing: str) -> str:
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
-def ok(check: str, what: str, where: str = "") -> Finding:
-    return Finding(check, Level.OK, what, "", where)
+def ok(what: str, where: str = "") -> Finding:
+    return Finding(Level.OK, what, "", where)
 
 
-def note(check: str, what: str, fix: str = "", where: str = "") -> Finding:
-    return Finding(check, Level.NOTE, what, fix, where)
+def note(what: str, fix: str = "", where: str = "") -> Finding:
+    return Finding(Level.NOTE, what, fix, where)
 
 
-def warning(check: str, what: str, fix: str, where: str = "") -> Finding:
-    return Finding(check, Level.WARNING, what, fix, where)
+def warning(what: str, fix: str, where: str = "") -> Finding:
+    return Finding(Level.WARNING, what, fix, where)
 
 
-def error(check: str, what: str, fix: str, where: str = "") -> Finding:
-    return Finding(check, Level.ERROR, what, fix, where)
+def error(what: str, fix: str, where: str = "") -> Finding:
+    return Finding(Level.ERROR, what, fix, where)

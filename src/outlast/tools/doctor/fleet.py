@@ -15,22 +15,20 @@ def store(facts: Facts) -> Iterator[Finding]:
     where = masked(facts.loaded.settings.store)
     if facts.store_fails:
         yield error(
-            "store",
             f"it cannot be used: {facts.store_error}",
             "Fix this first: until then no worker here records anything.",
             where,
         )
     elif facts.store is None:
-        yield note("store", f"it could not be inspected: {facts.store_error}", where=where)
+        yield note(f"it could not be inspected: {facts.store_error}", where=where)
     elif facts.read_only:
         yield note(
-            "store",
             "it can be opened and read. This user has read-only access: enough for the doctor, not "
             "for a worker.",
             where=where,
         )
     else:
-        yield ok("store", "it can be opened and read.", where)
+        yield ok("it can be opened and read.", where)
 
 
 def runs(facts: Facts) -> Iterator[Finding]:
@@ -43,7 +41,6 @@ def runs(facts: Facts) -> Iterator[Finding]:
         if queue.stuck:
             trouble = True
             yield error(
-                "runs",
                 f"{counted(queue.stuck, 'run')} cannot be compensated: their effects are still "
                 "in place.",
                 "`outlast runs --undoing --status parked`, `outlast show ID`. Fix the cause, then "
@@ -53,7 +50,6 @@ def runs(facts: Facts) -> Iterator[Finding]:
         if queue.dead:
             trouble = True
             yield warning(
-                "runs",
                 f"{counted(queue.dead, 'dead letter')}.",
                 "`outlast runs --status dead`, `outlast show ID`, then `outlast retry ID` or "
                 "`outlast cancel ID`.",
@@ -62,7 +58,6 @@ def runs(facts: Facts) -> Iterator[Finding]:
         if queue.parked > queue.stuck:
             trouble = True
             yield warning(
-                "runs",
                 f"{counted(waits := queue.parked - queue.stuck, 'run')} "
                 f"{'waits' if waits == 1 else 'wait'} for a person.",
                 "`outlast runs --status parked`, `outlast show ID` says what to decide.",
@@ -72,7 +67,6 @@ def runs(facts: Facts) -> Iterator[Finding]:
         if names:
             trouble = True
             yield warning(
-                "runs",
                 f"runs wait for workflows that no live worker knows: {', '.join(names[:5])}.",
                 "Start a worker with the module that defines it, or restore its old name: "
                 "@workflow(name=…).",
@@ -82,7 +76,6 @@ def runs(facts: Facts) -> Iterator[Finding]:
         if queue.returned and since is not None and found.now - since > facts.loaded.settings.lease:
             trouble = True
             yield warning(
-                "runs",
                 f"{counted(queue.returned, 'interrupted run')} "
                 f"{'waits' if queue.returned == 1 else 'wait'}, the longest for "
                 f"{found.now - since:.0f} s.",
@@ -93,7 +86,7 @@ def runs(facts: Facts) -> Iterator[Finding]:
     if not trouble:
         ready = sum(one.ready for one in found.queues)
         delayed = sum(one.delayed for one in found.queues)
-        yield ok("runs", f"no run is parked, dead or stuck; {ready} queued, {delayed} delayed.")
+        yield ok(f"no run is parked, dead or stuck; {ready} queued, {delayed} delayed.")
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
@@ -102,7 +95,6 @@ def workers(facts: Facts) -> Iterator[Finding]:
         return
     if found.dead:
         yield warning(
-            "workers",
             f"{counted(len(found.dead), 'worker')} {'seems' if len(found.dead) == 1 else 'seem'} "
             f"dead, and not swept yet: {', '.join(sorted(map(str, found.dead))[:5])}.",
             "A live worker of this store sweeps them within a lease. Is there one?",
@@ -110,7 +102,6 @@ def workers(facts: Facts) -> Iterator[Finding]:
     here = {one.id for one in found.workers}
     for one in found.stalls[:5]:
         yield warning(
-            "workers",
             f"{one.step} blocked the event loop of a worker for {one.seconds:.1f} s, "
             f"{found.now - one.at:.0f} s ago, at {one.line}.",
             "Nothing else in that process could run meanwhile. Write the step as `def` instead of "
@@ -122,17 +113,15 @@ def workers(facts: Facts) -> Iterator[Finding]:
     due = sum(queue.ready for queue in found.queues)
     if not due or claiming or any(one.held for one in alive):
         if not found.dead and not found.stalls:
-            yield ok("workers", f"{len(claiming)} claim, {len(alive)} have the store open.")
+            yield ok(f"{len(claiming)} claim, {len(alive)} have the store open.")
     elif alive:
         yield note(
-            "workers",
             f"{due} {'is' if due == 1 else 'are'} queued, and no registered worker claims "
             "them. Consumers of items are not recorded.",
             "If they are runs, start a worker: outlast worker MODULE.",
         )
     else:
         yield warning(
-            "workers",
             f"{counted(due, 'run')} {'is' if due == 1 else 'are'} queued, "
             "and no worker claims any.",
             "Start one: outlast worker MODULE.",
@@ -152,7 +141,6 @@ def drains(facts: Facts) -> Iterator[Finding]:
     stubborn = sorted({step for one in recent for step in one.not_checkpointed})
     if cut:
         yield error(
-            "drains",
             f"{len(cut)} of the last {len(recent)} drains were cut short: the process was killed "
             "before its grace ended.",
             "The environment allows less than OUTLAST_GRACE: run `outlast doctor --manifest FILE`. "
@@ -161,15 +149,13 @@ def drains(facts: Facts) -> Iterator[Finding]:
         )
     if stubborn:
         yield warning(
-            "drains",
             f"steps that were asked to stop and did not: {', '.join(stubborn[:5])}.",
             "A thread cannot be cancelled: let it check current().draining, or await something "
             "that can be cancelled.",
         )
     if not cut and not stubborn:
         yield ok(
-            "drains",
             f"{counted(len(recent), 'drain')} in the last week, none cut short."
             if recent
-            else "no drain has been recorded yet.",
+            else "no drain has been recorded yet."
         )

@@ -26,7 +26,6 @@ def grace(facts: Facts) -> Iterator[Finding]:
         "this pod's terminationGracePeriodSeconds is" if pod else "what the environment allows is"
     )
     yield note(
-        "grace",
         f"grace is {seconds:g} s; {where} not visible from here.",
         f"Allow at least {seconds + MARGIN_MIN:g} s, plus the duration of a preStop command: "
         "outlast doctor --manifest FILE compares them.",
@@ -63,29 +62,25 @@ def steps(facts: Facts) -> Iterator[Finding]:
     )
     if never:
         yield warning(
-            "steps",
             f"steps that can never end in the {has:g} s that a drain has for them: {_some(never)}.",
             fix,
         )
     if mostly:
         yield note(
-            "steps",
             f"steps that usually do not end in the {has:g} s that a drain has for them: "
             f"{_some(mostly)}.",
             fix,
         )
     if not measured:
         yield note(
-            "steps",
             f"no step has {SAMPLES_MIN} recorded durations yet: whether any ends in the {has:g} s "
-            "that a drain has for it is unknown.",
+            "that a drain has for it is unknown."
         )
     elif not never and not mostly:
         ends = "ends" if len(measured) == 1 else "end"
         yield ok(
-            "steps",
             f"{counted(len(measured), 'step')} with recorded durations {ends} in the {has:g} s "
-            "that a drain has.",
+            "that a drain has."
         )
 
 
@@ -93,7 +88,6 @@ def leases(settings: Settings) -> Iterator[Finding]:
     """Check the times after which workers count as dead, in any settings."""
     if settings.stall_max >= settings.lease:
         yield warning(
-            "lease",
             f"stall_max={settings.stall_max:g} is not below lease={settings.lease:g}: a worker "
             "whose loop is blocked keeps its lease until it expires, and learns late that it lost "
             "its runs.",
@@ -101,14 +95,12 @@ def leases(settings: Settings) -> Iterator[Finding]:
         )
     if settings.lease < 5:
         yield warning(
-            "lease",
             f"lease={settings.lease:g} s: on a busy node or with a slow store, live workers look "
             "dead, and their steps are redone.",
             "Use 15 to 60 s. A lock reveals most deaths sooner anyway.",
         )
     if settings.poll > settings.lease / 2:
         yield warning(
-            "lease",
             f"poll={settings.poll:g} s is more than half of lease={settings.lease:g}: without "
             "notifications, the runs of dead workers are found late.",
             "Lower poll to about 2 s.",
@@ -130,7 +122,6 @@ def lease(facts: Facts) -> Iterator[Finding]:
     others = {one.lease for one in workers if isinstance(one.lease, (int, float))}
     if len(others) > 1:
         yield warning(
-            "lease",
             "workers of this store have different leases: "
             f"{', '.join(f'{one:g} s' for one in sorted(others))}.",
             "Give all of them the same OUTLAST_LEASE. The sweeper uses the lease of the dead "
@@ -138,9 +129,8 @@ def lease(facts: Facts) -> Iterator[Finding]:
         )
     elif not found:
         yield ok(
-            "lease",
             f"lease {settings.lease:g} s, heartbeat {settings.heartbeat:g} s, poll "
-            f"{settings.poll:g} s.",
+            f"{settings.poll:g} s."
         )
 
 

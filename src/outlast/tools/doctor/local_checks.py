@@ -52,7 +52,6 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     if not folder.writable and not facts.read_only:
         found = True
         yield error(
-            "filesystem",
             "this user cannot write the store, its folder or the files beside it (-wal, -shm, .d).",
             "Let the worker's user own it (in Kubernetes: fsGroup).",
             where,
@@ -60,7 +59,6 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     kind = folder.mount.kind if folder.mount is not None else None
     if kind is None:
         yield note(
-            "filesystem",
             "the file system of the store is unknown: this system does not report it.",
             "It must be a local disk: not NFS, SMB or FUSE.",
             where,
@@ -68,7 +66,6 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     elif kind in NETWORK or (kind.startswith("fuse") and kind not in LOCAL_FUSE):
         found = True
         yield error(
-            "filesystem",
             f"the store is on {kind}: locks and syncs over a network are not reliable enough for "
             f"{facts.scheme}, and records may be lost.",
             "Use a local disk, or a Postgres or Redis store.",
@@ -77,7 +74,6 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     elif kind in PASSING:
         found = True
         yield warning(
-            "filesystem",
             f"the store is on {kind}: it is lost with the "
             f"container{' or the next boot' if kind == 'tmpfs' else ''}.",
             "Mount a volume at its folder.",
@@ -86,7 +82,6 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     if 0 <= folder.free < FREE_ERROR:
         found = True
         yield error(
-            "filesystem",
             f"only {folder.free / 1e6:.0f} MB are free: soon nothing can be recorded.",
             "Make room, or `outlast prune`.",
             where,
@@ -94,7 +89,6 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     elif 0 <= folder.free < FREE_WARNING and folder.free < folder.size * FREE_SHARE:
         found = True
         yield warning(
-            "filesystem",
             f"only {folder.free / 1e6:.0f} MB are free.",
             "Make room, or `outlast prune --older-than 7d`.",
             where,
@@ -102,7 +96,6 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
     if folder.open_to_others:
         found = True
         yield warning(
-            "filesystem",
             f"every user of this machine may read or write {', '.join(folder.open_to_others)}: the "
             "store holds arguments, results and sessions unencrypted.",
             "Run chmod o-rwx on them, unless that is intended.",
@@ -112,22 +105,20 @@ def filesystem(facts: Facts) -> Iterator[Finding]:
         disk = "a local disk" if kind is None else f"a local disk ({kind})"
         rights = "read-only for this user" if facts.read_only else "writable"
         free = f", {folder.free / 1e9:.1f} GB free" if folder.free >= 0 else ""
-        yield ok("filesystem", f"{disk}, {rights}{free}.", where)
+        yield ok(f"{disk}, {rights}{free}.", where)
 
 
 def http(facts: Facts) -> Iterator[Finding]:
     settings = facts.loaded.settings
     if not settings.http:
         yield note(
-            "http",
             "there is no HTTP server: no probes, no metrics.",
             "OUTLAST_HTTP=127.0.0.1:8080 starts one.",
         )
     elif is_for_this_machine(settings.http):
-        yield ok("http", f"the HTTP server is for this machine only ({settings.http}).")
+        yield ok(f"the HTTP server is for this machine only ({settings.http}).")
     elif not settings.http_secret:
         yield warning(
-            "http",
             f"the HTTP server is open to others ({settings.http}) and has no secret: anyone who "
             "reaches it may read /drain and /metrics, and through a sidecar or proxy on this host "
             "also end the worker.",
@@ -135,12 +126,9 @@ def http(facts: Facts) -> Iterator[Finding]:
         )
     elif len(settings.http_secret) < SECRET_CHARACTERS_MIN:
         yield warning(
-            "http",
             f"the HTTP server is open to others ({settings.http}), and its secret has fewer than "
             f"{SECRET_CHARACTERS_MIN} characters: the number of guesses is not limited.",
             "Set OUTLAST_HTTP_SECRET to 32 random characters: `openssl rand -hex 16` prints some.",
         )
     else:
-        yield ok(
-            "http", f"the HTTP server ({settings.http}) has a secret for /shutdown and /drain."
-        )
+        yield ok(f"the HTTP server ({settings.http}) has a secret for /shutdown and /drain.")

@@ -35,7 +35,6 @@ def settings(facts: Facts) -> Iterator[Finding]:
     found = [one for one in facts.workloads if one.is_ours]
     if not found:
         yield warning(
-            "settings",
             "these files have no worker of Outlast, neither an OUTLAST_ variable nor a command "
             "`outlast`: nothing was checked.",
             "Name the file that has it. If its image calls `outlast`, say so here: "
@@ -44,7 +43,6 @@ def settings(facts: Facts) -> Iterator[Finding]:
     for one in found:
         if one.env_unquoted:
             yield error(
-                "settings",
                 f"the value of {', '.join(one.env_unquoted[:5])} is not a string: Kubernetes "
                 "refuses the whole manifest.",
                 'Quote it: value: "60".',
@@ -53,15 +51,12 @@ def settings(facts: Facts) -> Iterator[Finding]:
         _, wrong = understood(one)
         for why in wrong.values():
             yield error(
-                "settings",
-                str(why),
-                "Fix the variable. Checks that depend on it were skipped.",
-                one.where,
+                str(why), "Fix the variable. Checks that depend on it were skipped.", one.where
             )
         if not wrong:
             many = sum(name.startswith(PREFIX) for name in one.env)
             verb = "is" if many == 1 else "are"
-            yield ok("settings", f"{counted(many, 'setting')} {verb} in order.", one.where)
+            yield ok(f"{counted(many, 'setting')} {verb} in order.", one.where)
 
 
 @for_each_worker
@@ -72,7 +67,6 @@ def grace(worker: Workload) -> Iterator[Finding]:
     name = worker.period_name
     if is_hidden(worker, GRACE_NAMES):
         yield note(
-            "grace",
             "OUTLAST_GRACE is not in this file: it may be in a secret, a config map or another "
             "file.",
             f"Compare it with {name} yourself, or name it here.",
@@ -80,14 +74,12 @@ def grace(worker: Workload) -> Iterator[Finding]:
         return
     if worker.period_elsewhere:
         yield note(
-            "grace",
             f"{name} is unknown: it is not in this file.",
             f"It must be {chosen.grace + MARGIN_MIN:g} s or more.",
         )
         return
     if worker.pre_stop is None:
         yield note(
-            "grace",
             "the duration of the preStop command is unknown.",
             "Give it a time-out: outlast drain --wait --timeout 10.",
         )
@@ -98,12 +90,11 @@ def grace(worker: Workload) -> Iterator[Finding]:
     parts = f"grace {chosen.grace:g} s" + (f" after a preStop of {before:g} s" if before else "")
     if period < needs:
         yield error(
-            "grace",
             f"{has}, and the worker takes up to {parts}: SIGKILL cuts its drain short.",
             f"Set {name} to {math.ceil(needs + 3)} or more, or lower OUTLAST_GRACE.",
         )
     else:
-        yield ok("grace", f"{has}, enough for {parts}.")
+        yield ok(f"{has}, enough for {parts}.")
 
 
 @for_each_worker
@@ -114,7 +105,7 @@ def lease(worker: Workload) -> Iterator[Finding]:
     found = list(leases(chosen))
     yield from found
     if not found:
-        yield ok("lease", f"lease {chosen.lease:g} s, stall_max {chosen.stall_max:g} s.")
+        yield ok(f"lease {chosen.lease:g} s, stall_max {chosen.stall_max:g} s.")
 
 
 @for_each_worker
@@ -122,7 +113,7 @@ def signals(worker: Workload) -> Iterator[Finding]:
     found = [*_shell_in_front(worker), *_stop_signal(worker)]
     yield from found
     if not found and (worker.command or worker.kind in ("compose", "systemd", "Dockerfile")):
-        yield ok("signals", "SIGTERM goes to the worker itself.")
+        yield ok("SIGTERM goes to the worker itself.")
 
 
 def _shell_in_front(worker: Workload) -> Iterator[Finding]:
@@ -132,13 +123,11 @@ def _shell_in_front(worker: Workload) -> Iterator[Finding]:
     if front is InFront.TRAPS or worker.script is not None:
         what = "a shell with a trap" if worker.script is None else f"the script {worker.script}"
         yield note(
-            "signals",
             f"{what} is in front of the worker: whether SIGTERM gets through is unknown.",
             "End it with `exec`: the worker then replaces the shell.",
         )
     if front is InFront.BASH:
         yield note(
-            "signals",
             "bash gets the command: it becomes the worker by itself, if it is 5.1 or newer.",
             "Put `exec` in front: then every shell does.",
         )
@@ -149,7 +138,6 @@ def _shell_in_front(worker: Workload) -> Iterator[Finding]:
             first = "the process that systemd started"
             fix = "Name the worker in ExecStart without a shell, or put `exec` in front of it."
         yield error(
-            "signals",
             f"the command is given to a shell ({worker.shell[:60]!r}): the shell is {first}, gets "
             "SIGTERM, and does not pass it on.",
             fix,
@@ -159,14 +147,10 @@ def _shell_in_front(worker: Workload) -> Iterator[Finding]:
 def _stop_signal(worker: Workload) -> Iterator[Finding]:
     signal = worker.stop_signal
     if signal is not None and signal.upper().removeprefix("SIG") not in DRAIN_SIGNALS:
-        yield error(
-            "signals", f"it is stopped by {signal}, which does not begin a drain.", "Use SIGTERM."
-        )
+        yield error(f"it is stopped by {signal}, which does not begin a drain.", "Use SIGTERM.")
     if worker.kill_mode in _KILL_MODES:
         yield warning(
-            "signals",
-            f"KillMode={worker.kill_mode}: {_KILL_MODES[worker.kill_mode]}.",
-            "Set KillMode=mixed.",
+            f"KillMode={worker.kill_mode}: {_KILL_MODES[worker.kill_mode]}.", "Set KillMode=mixed."
         )
 
 
@@ -177,12 +161,11 @@ def http(worker: Workload) -> Iterator[Finding]:
         return
     server = f"the HTTP server ({chosen.http})"
     if is_for_this_machine(chosen.http):
-        yield ok("http", f"{server} is for this machine only.")
+        yield ok(f"{server} is for this machine only.")
     elif worker.env.get("OUTLAST_HTTP_SECRET") or "OUTLAST_HTTP_SECRET_FILE" in worker.env:
-        yield ok("http", f"{server} is open to others, and has a secret.")
+        yield ok(f"{server} is open to others, and has a secret.")
     else:
         yield warning(
-            "http",
             f"{server} is open to others and has no secret.",
             "Set OUTLAST_HTTP_SECRET from a secret. Behind a sidecar every request comes from "
             "loopback, and may end the worker.",
@@ -194,29 +177,22 @@ def probes(worker: Workload) -> Iterator[Finding]:
     patience = worker.liveness_patience
     if worker.liveness is not None and worker.liveness.rstrip("/").endswith("/ready"):
         yield error(
-            "probes",
             "the liveness probe requests /ready, which returns 503 in a drain: the kubelet kills a "
             "worker that is draining.",
             "Ask for /health.",
         )
     elif unanswered := _unanswered(worker):
-        yield error(
-            "probes",
-            unanswered,
-            "OUTLAST_HTTP=0.0.0.0:PORT, with the port that the probes ask for.",
-        )
+        yield error(unanswered, "OUTLAST_HTTP=0.0.0.0:PORT, with the port that the probes ask for.")
     elif worker.liveness is not None and patience is not None and patience < PROBE_SECONDS_MIN:
         yield warning(
-            "probes",
             f"the liveness probe fails after {patience:g} s: a worker whose loop is busy for that "
             "long is killed, with all of its runs.",
             "Raise failureThreshold or periodSeconds.",
         )
     elif worker.probed:
-        yield ok("probes", "no probe ends a drain.")
+        yield ok("no probe ends a drain.")
     elif worker.kind in ("Deployment", "StatefulSet"):
         yield note(
-            "probes",
             "there are no probes: a worker that hangs is not restarted.",
             "OUTLAST_HTTP=0.0.0.0:8080, then livenessProbe /health and readinessProbe /ready.",
         )
@@ -247,10 +223,9 @@ def job(worker: Workload) -> Iterator[Finding]:
     if worker.kind not in ("Job", "CronJob"):
         return
     if worker.knows_75:
-        yield ok("job", "exit code 75, interrupted, is not counted as a failure.")
+        yield ok("exit code 75, interrupted, is not counted as a failure.")
     else:
         yield warning(
-            "job",
             "an interrupted run exits with 75, which counts against backoffLimit here.",
             "podFailurePolicy with action Ignore for exit code 75, and restartPolicy: Never "
             "(`outlast explain job`).",

@@ -43,7 +43,6 @@ def _rollout(worker: Workload, budget: float) -> Iterator[Finding]:
         if not worker.recreate:
             how = f"maxUnavailable {worker.unavailable} above maxSurge {worker.surge}"
         yield warning(
-            "rollout",
             f"a roll-out removes more workers than it adds ({how}): their runs wait for free "
             "slots.",
             "Set maxSurge: 1 and maxUnavailable: 0.",
@@ -65,19 +64,17 @@ def _duration(
     if seconds > budget:
         is_ordered = worker.kind == "StatefulSet"
         return warning(
-            "rollout",
             f"{takes}, more than {budget / 60:.0f}.",
             f"{'Use fewer pods' if is_ordered else 'Raise maxSurge'}, or lower OUTLAST_GRACE.",
         )
     deadline = worker.progress_deadline
     if deadline is not None and deadline < START_SECONDS + drain:
         return warning(
-            "rollout",
             f"progressDeadlineSeconds={deadline:g} is shorter than the drain of one pod: "
             "Kubernetes reports the roll-out as failed.",
             "Raise it.",
         )
-    return ok("rollout", f"{takes}.")
+    return ok(f"{takes}.")
 
 
 def _share(text: str | None, replicas: int, *, up: bool) -> int:

@@ -18,7 +18,6 @@ def filesystem(worker: Workload) -> Iterator[Finding]:
         return
     if not address:
         yield note(
-            "filesystem",
             "no store is named here. Unless the program names one, it is sqlite:///outlast.db in "
             "the working folder, and lost with the container.",
             "Set OUTLAST_STORE.",
@@ -32,7 +31,6 @@ def filesystem(worker: Workload) -> Iterator[Finding]:
     shares = scheme == "sqlite" and (worker.kind == "compose" or pinned)
     if (worker.replicas or 1) > 1 and not shares:
         yield error(
-            "filesystem",
             f"{worker.replicas} replicas, and a store that is a file: each would have its own.",
             "Use a StatefulSet with one replica, or a Postgres or Redis store.",
         )
@@ -42,7 +40,6 @@ def filesystem(worker: Workload) -> Iterator[Finding]:
 def _volume(worker: Workload, address: str, scheme: str, rest: str) -> Finding:
     if not rest.startswith("////" if scheme == "sqlite" else "///"):
         return warning(
-            "filesystem",
             f"the store {address} is in the working folder of the container, and lost with it.",
             "Give it an absolute path on a volume: sqlite:////data/outlast.db.",
         )
@@ -52,24 +49,20 @@ def _volume(worker: Workload, address: str, scheme: str, rest: str) -> Finding:
     if kind in (None, "emptyDir", "ephemeral", "tmpfs"):
         place = {None: "in the container", "tmpfs": "in memory"}.get(kind, f"on an {kind} volume")
         return error(
-            "filesystem",
             f"the store {path} is {place}: it is lost with the pod, and every run in it.",
             "Mount a volume that stays (a claim) at its folder.",
         )
     if kind == "readonly":
         return error(
-            "filesystem",
-            f"the store {path} is on a volume that cannot be written.",
-            "Mount a writable one.",
+            f"the store {path} is on a volume that cannot be written.", "Mount a writable one."
         )
     if kind == "nfs":
         return error(
-            "filesystem",
             f"the store {path} is on a network file system (NFS or similar), whose locks and "
             "syncs are not reliable enough.",
             "Use a disk, or Postgres.",
         )
-    return ok("filesystem", f"the store {path} is on a volume.")
+    return ok(f"the store {path} is on a volume.")
 
 
 def redis(facts: Facts) -> Iterator[Finding]:
@@ -99,27 +92,22 @@ def _server(one: Workload, *, configured_by_env: bool) -> Finding:
     has_file = one.script or any(word.endswith(".conf") for word in words)
     if "--appendonly" not in options and (configured_by_env or has_file):
         return note(
-            "redis",
             "whether appendonly is on depends on its configuration, which is not in this file.",
             "Look there, or ask the server itself: outlast doctor --store redis://….",
         )
     if options.get("--appendonly") != "yes":
         return error(
-            "redis",
             "appendonly is not on: when this server ends, everything since its last snapshot is "
             "lost.",
             "Start it with --appendonly yes.",
         )
     if policy != "noeviction" and not policy.startswith("volatile-"):
         return error(
-            "redis",
             f"maxmemory-policy is {policy}: a full server drops runs and journals.",
             "Use noeviction.",
         )
     if not any(kind in ("claim", "volume", "host") for kind in one.mounts.values()):
         return error(
-            "redis",
-            "its data is on no volume, and lost with the container.",
-            "Mount a volume at /data.",
+            "its data is on no volume, and lost with the container.", "Mount a volume at /data."
         )
-    return ok("redis", "appendonly is on, on a volume, and nothing is evicted.")
+    return ok("appendonly is on, on a volume, and nothing is evicted.")

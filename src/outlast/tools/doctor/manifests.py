@@ -10,7 +10,7 @@ from typing import Any
 from outlast.errors import SettingsError
 from outlast.tools.doctor import compose, kubernetes
 from outlast.tools.doctor.dockerfiles import dockerfile
-from outlast.tools.doctor.finding import Finding, note, ok
+from outlast.tools.doctor.finding import Finding, named, note, ok
 from outlast.tools.doctor.safe_yaml import documents
 from outlast.tools.doctor.systemd import unit
 from outlast.tools.doctor.workload import Workload
@@ -35,7 +35,7 @@ def expanded(paths: Iterable[Path]) -> tuple[list[Path], list[Finding]]:
             said += found
         else:
             files.append(path)
-    return files, said
+    return files, named("files", said)
 
 
 def _in_folder(folder: Path) -> tuple[list[Path], list[Finding]]:
@@ -55,12 +55,11 @@ def _in_folder(folder: Path) -> tuple[list[Path], list[Finding]]:
     ]
     more = f" Its subfolders ({', '.join(folders)}) are not read." if folders else ""
     left_out = [
-        note("files", f"{path.name} is left out: it {NEITHER}.", where=str(folder))
-        for path in other
+        note(f"{path.name} is left out: it {NEITHER}.", where=str(folder)) for path in other
     ]
     return taken, [
         *left_out,
-        ok("files", f"read: {', '.join(path.name for path in taken)}.{more}", str(folder)),
+        ok(f"read: {', '.join(path.name for path in taken)}.{more}", str(folder)),
     ]
 
 

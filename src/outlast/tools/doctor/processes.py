@@ -21,19 +21,16 @@ def signals(facts: Facts) -> Iterator[Finding]:
     settings = facts.loaded.settings
     if not settings.signals:
         yield warning(
-            "signals",
             "signals=0: SIGTERM and SIGINT begin no drain.",
             "Set OUTLAST_SIGNALS=1, unless the program calls app.drain() in a handler of its own.",
         )
     if not facts.has_proc:
         yield note(
-            "signals",
-            "this system has no /proc: whether a shell keeps SIGTERM from the workers is unknown.",
+            "this system has no /proc: whether a shell keeps SIGTERM from the workers is unknown."
         )
         return
     if not facts.processes:
         yield note(
-            "signals",
             "no worker of this host is visible from here.",
             "Run the doctor where a worker runs, or with --manifest FILE.",
         )
@@ -48,7 +45,6 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
     where = f"worker {worker}, pid {own.pid}"
     if own.ignores_term:
         return error(
-            "signals",
             "this worker ignores SIGTERM: the process that started it ignored it (in a shell: "
             "trap '' TERM).",
             "Start it where SIGTERM is not ignored: from a script without that trap, or by a "
@@ -57,7 +53,6 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
         )
     if last.pid == 1 and last is not own and last.name in SHELLS:
         return error(
-            "signals",
             f"PID 1 is a shell ({last.name}): it gets SIGTERM, does not pass it on, and the worker "
             "is killed when its time is up.",
             'Use the exec form, ["outlast", "worker", …], or `exec outlast worker …` in a script.',
@@ -65,7 +60,6 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
         )
     if _waits_in_front(chain):
         return warning(
-            "signals",
             f"a shell (pid {chain[1].pid}) is between PID 1 ({last.name}) and the worker: SIGTERM "
             "ends there, and the worker is killed when its time is up.",
             "`exec outlast worker …` in the script.",
@@ -73,13 +67,12 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
         )
     if not own.catches_term:
         return warning(
-            "signals",
             "this worker has no handler for SIGTERM: it ends without a drain.",
             "Open Outlast in the main thread, with signals=1; or call app.drain() in a handler of "
             "your own.",
             where,
         )
-    return ok("signals", "SIGTERM reaches it and begins a drain.", where)
+    return ok("SIGTERM reaches it and begins a drain.", where)
 
 
 def _waits_in_front(chain: tuple[Process, ...]) -> bool:

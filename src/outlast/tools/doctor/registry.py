@@ -15,7 +15,7 @@ from outlast.tools.doctor import (
     servers,
 )
 from outlast.tools.doctor.facts import Facts
-from outlast.tools.doctor.finding import Finding, note
+from outlast.tools.doctor.finding import Finding, named, note
 
 Check = Callable[[Facts], Iterable[Finding]]
 
@@ -55,14 +55,9 @@ def examine(facts: Facts, checks: dict[str, Check]) -> list[Finding]:
     found: list[Finding] = []
     for name, check in checks.items():
         try:
-            found += check(facts)
+            found += named(name, check(facts))
         # No failure may hide what the other checks find.
         except Exception as failure:
-            found.append(
-                note(
-                    name,
-                    f"this check could not be made: {type(failure).__name__}: {failure}",
-                    "Please report this as a bug of Outlast.",
-                )
-            )
+            what = f"this check could not be made: {type(failure).__name__}: {failure}"
+            found += named(name, [note(what, "Please report this as a bug of Outlast.")])
     return found

@@ -38,27 +38,24 @@ def redis(facts: Facts) -> Iterator[Finding]:
     said = facts.server
     for danger in said["dangers"]:
         level = note if "does not tell" in danger else error
-        yield level("redis", danger, "`outlast explain redis` says what each setting can lose.")
+        yield level(danger, "`outlast explain redis` says what each setting can lose.")
     if said.get("appendfsync") == "everysec":
         yield note(
-            "redis",
             "appendfsync is everysec: a crash of its machine loses up to about a second of what "
             "was acknowledged.",
             "`appendfsync always` loses nothing (`outlast explain redis`).",
         )
     elif said.get("appendfsync") is None:
         yield note(
-            "redis",
             "the server does not report appendfsync (CONFIG GET).",
             "With `everysec` a crash of its machine loses up to about a second, with `always` "
             "nothing (`outlast explain redis`).",
         )
-    yield from _skew("redis", facts)
+    yield from _skew(facts)
     if not said["dangers"]:
         yield ok(
-            "redis",
             f"Redis {said.get('version') or '?'}: appendonly is on, nothing is evicted, and it is "
-            "not a replica.",
+            "not a replica."
         )
 
 
@@ -71,32 +68,26 @@ def postgres(facts: Facts) -> Iterator[Finding]:
     for name, what, fix in _DURABLE:
         if said.get(name) == "off":
             found = True
-            yield error("postgres", f"{name} is off: {what}.", fix)
+            yield error(f"{name} is off: {what}.", fix)
     if said.get("synchronous_commit") == "off":
         found = True
         yield warning(
-            "postgres",
             "synchronous_commit is off: a crash may lose what your own steps commit with this "
             "role. Outlast turns it on for its own commits.",
             "Set it to on: ALTER ROLE … SET synchronous_commit = on.",
         )
     if facts.read_only and said.get("replica"):
         found = True
-        yield note(
-            "postgres",
-            "this server is a standby: it may be behind the primary.",
-        )
+        yield note("this server is a standby: it may be behind the primary.")
     elif not facts.read_only and (said.get("replica") or said.get("transaction_read_only") == "on"):
         found = True
         yield error(
-            "postgres",
             "this server accepts no writes: it is a replica, or read-only.",
             "Give the address of the primary (target_session_attrs=read-write).",
         )
     if said.get("pooler"):
         found = True
         yield note(
-            "postgres",
             "a transaction pooler is in between: no LISTEN, no advisory locks. New work is found "
             "by polling, and a death by the lease.",
             "Give workers a direct address (or session pooling), or lower poll and lease. "
@@ -107,34 +98,28 @@ def postgres(facts: Facts) -> Iterator[Finding]:
     if most and used > most * 0.8:
         found = True
         yield warning(
-            "postgres",
             f"{used} of {most} connections are taken.",
             "Each worker takes three. Raise max_connections, or put a pooler in between.",
         )
-    skewed = list(_skew("postgres", facts))
+    skewed = list(_skew(facts))
     yield from skewed
     if not found and not skewed:
         yield ok(
-            "postgres",
             f"PostgreSQL {said.get('server_version')}: durable, direct, {used} of {most} "
-            "connections taken.",
+            "connections taken."
         )
 
 
 def _silent(scheme: str, facts: Facts) -> Iterator[Finding]:
     if facts.scheme == scheme and facts.server_error:
-        yield note(
-            scheme.removesuffix("ql"),
-            f"the server's settings could not be read: {facts.server_error}",
-        )
+        yield note(f"the server's settings could not be read: {facts.server_error}")
 
 
-def _skew(check: str, facts: Facts) -> Iterator[Finding]:
+def _skew(facts: Facts) -> Iterator[Finding]:
     skew = float(facts.server.get("skew", 0.0))
     trip = float(facts.server.get("trip", 0.0))
     if abs(skew) > SKEW_SECONDS + trip:
         yield warning(
-            check,
             f"this machine's clock is {abs(skew):.1f} s {'behind' if skew > 0 else 'ahead of'} the "
             "server's.",
             "Outlast uses the server's clock, so nothing is lost, but logs and traces do not "
