@@ -19,7 +19,7 @@ from outlast.shutdown.process import INTERRUPTED, TRY_AGAIN
 from outlast.shutdown.watchdog import MARGIN, _EndAsInit
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Level
-from outlast.tools.doctor.manifests import read
+from outlast.tools.doctor.manifests.files import read
 from outlast.tools.doctor.registry import IN_MANIFESTS, examine
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -24,7 +24,7 @@ from outlast.tools.deploy.documents import DOCUMENTS
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Level
 from outlast.tools.doctor.grace import leases
-from outlast.tools.doctor.manifests import read
+from outlast.tools.doctor.manifests.files import read
 from outlast.tools.doctor.registry import IN_MANIFESTS, examine
 from support.alert_rules import rules_of
 

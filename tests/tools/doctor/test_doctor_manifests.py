@@ -6,12 +6,12 @@ import pytest
 
 from outlast.errors import SettingsError
 from outlast.settings.load import load
-from outlast.tools.doctor.commands import command_seconds
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Level
-from outlast.tools.doctor.manifests import read
+from outlast.tools.doctor.manifests.files import read
+from outlast.tools.doctor.manifests.shell import command_seconds
+from outlast.tools.doctor.manifests.values import seconds_of
 from outlast.tools.doctor.registry import IN_MANIFESTS, examine
-from outlast.tools.doctor.workload import seconds_of
 from support.cli import answer_of
 
 DEPLOYMENT = """

@@ -9,10 +9,10 @@ import pytest
 from outlast.errors import SettingsError
 from outlast.settings.load import load
 from outlast.tools.doctor import registry as examining
-from outlast.tools.doctor.commands import InFront, command_seconds, in_front, shell_in
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Level
-from outlast.tools.doctor.manifests import read
+from outlast.tools.doctor.manifests.files import read
+from outlast.tools.doctor.manifests.shell import InFront, command_seconds, in_front, shell_in
 from outlast.tools.doctor.registry import IN_MANIFESTS, examine
 from support.cli import answer_in
 
@@ -295,10 +295,19 @@ def test_a_check_that_fails_is_told_and_the_others_are_made(tmp_path, monkeypatc
         ("exec outlast worker a", "NOTHING"), ('exec "$@"', "NOTHING"), ("cd x; exec outlast worker a", "NOTHING"), ("cd x || exit 1; exec outlast worker", "NOTHING"),
         ("# exec\noutlast worker a", "STAYS"), ("echo exec outlast worker a", "STAYS"), ("(exec outlast worker a)", "STAYS"), ("exec outlast worker a & wait", "STAYS"),
         ("outlast worker a || exec sleep 5", "STAYS"), ("", "STAYS"), ("outlast 'worker", "STAYS"), ("trap x TERM; outlast worker & wait", "TRAPS"),
+        ("exec", "STAYS"), ("exec outlast worker a # x; y | z", "NOTHING"),
     ],
 )  # fmt: skip
 def test_whether_a_shell_stays_in_front(line, does):
     assert in_front(line) is InFront[does]
+
+
+@pytest.mark.parametrize(
+    ("line", "does"),
+    [("", "STAYS"), ("# only a comment", "STAYS"), ("outlast worker a # x | y", "BASH")],
+)
+def test_whether_bash_stays_in_front(line, does):
+    assert in_front(line, "bash") is InFront[does]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def doctor(
 
 def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
     from outlast.tools.doctor.facts import Facts
-    from outlast.tools.doctor.manifests import expanded, read
+    from outlast.tools.doctor.manifests.files import expanded, read
     from outlast.tools.doctor.registry import IN_MANIFESTS, examine
     from outlast.tools.doctor.workflows import determinism
 
@@ -111,16 +111,9 @@ def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
         return found
     taken, said = expanded(files)
     workloads = tuple(read(*taken))
-    return (
-        found
-        + said
-        + examine(
-            Facts(
-                load({"store": "memory:"}, NO_FILES), "", workloads=workloads, rollout_budget=budget
-            ),
-            IN_MANIFESTS,
-        )
-    )
+    loaded = load({"store": "memory:"}, NO_FILES)
+    facts = Facts(loaded, "", workloads=workloads, rollout_budget=budget)
+    return [*found, *named("files", said), *examine(facts, IN_MANIFESTS)]
 
 
 def _of_here(store: str | None, as_json: bool, *, settings: bool) -> list[Finding] | None:

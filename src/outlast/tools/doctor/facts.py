@@ -24,9 +24,9 @@ from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow, WorkerRow
 from outlast.store.tolerant_rows import legible
 from outlast.tools.doctor.host import Process, ancestry
+from outlast.tools.doctor.manifests.workload import Workload
 from outlast.tools.doctor.server_facts import server_facts
 from outlast.tools.doctor.store_folder import Folder, store_folder
-from outlast.tools.doctor.workload import Workload
 
 DRAINS = 50
 """How many of the last drains to read."""

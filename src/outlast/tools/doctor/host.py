@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "busybox"}
 SIGTERM = 1 << 14
 _OCTAL = re.compile(r"\\([0-7]{3})")
 

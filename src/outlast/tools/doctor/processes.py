@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding, error, note, ok, warning
-from outlast.tools.doctor.host import Process
-from outlast.tools.doctor.workload import SHELLS
+from outlast.tools.doctor.host import SHELLS, Process
 
 TELL_ALL = {"systemd", "init", "launchd"}
 """As PID 1 these signal every process of a service, not only the first."""

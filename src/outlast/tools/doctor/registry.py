@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from outlast.tools.doctor import (
-    fleet,
-    grace,
-    local_checks,
-    manifest_checks,
-    manifest_rollout,
-    manifest_stores,
-    processes,
-    servers,
-)
+from outlast.tools.doctor import fleet, grace, local_checks, processes, servers
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding, named, note
+from outlast.tools.doctor.manifests import checks, rollout, storage
 
 Check = Callable[[Facts], Iterable[Finding]]
 
@@ -36,16 +28,16 @@ HERE: dict[str, Check] = {
 """Checks of this machine and its store."""
 
 IN_MANIFESTS: dict[str, Check] = {
-    "settings": manifest_checks.settings,
-    "grace": manifest_checks.grace,
-    "lease": manifest_checks.lease,
-    "signals": manifest_checks.signals,
-    "rollout": manifest_rollout.rollout,
-    "filesystem": manifest_stores.filesystem,
-    "redis": manifest_stores.redis,
-    "http": manifest_checks.http,
-    "probes": manifest_checks.probes,
-    "job": manifest_checks.job,
+    "settings": checks.settings,
+    "grace": checks.grace,
+    "lease": checks.lease,
+    "signals": checks.signals,
+    "rollout": rollout.rollout,
+    "filesystem": storage.filesystem,
+    "redis": storage.redis,
+    "http": checks.http,
+    "probes": checks.probes,
+    "job": checks.job,
 }
 """Checks of manifest files, wherever they are."""
 

@@ -11,23 +11,31 @@ from outlast.settings.third_party_env import GRACE, STORES
 from outlast.settings.variables import NO_FILES, PREFIX
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding
-from outlast.tools.doctor.workload import ELSEWHERE, Workload
+from outlast.tools.doctor.manifests.values import ELSEWHERE
+from outlast.tools.doctor.manifests.workload import Workload
 
 STORE_NAMES = ("OUTLAST_STORE", *STORES)
 GRACE_NAMES = ("OUTLAST_GRACE", GRACE)
 
+WorkerCheck = Callable[[Workload, Settings], Iterator[Finding]]
 
-def for_each_worker(
-    check: Callable[[Workload], Iterator[Finding]],
-) -> Callable[[Facts], Iterator[Finding]]:
-    """Return a check of the facts that applies this one to each worker, and says where it is."""
 
-    def checked(facts: Facts) -> Iterator[Finding]:
-        for one in facts.workloads:
-            if one.is_worker:
-                yield from (finding._replace(where=one.where) for finding in check(one))
+def for_each_worker(*needed: str) -> Callable[[WorkerCheck], Callable[[Facts], Iterator[Finding]]]:
+    """Make a check of the facts from a check of one worker and its settings.
 
-    return checked
+    A worker is skipped if a needed variable is invalid. The check `settings` reports those.
+    """
+
+    def decorate(check: WorkerCheck) -> Callable[[Facts], Iterator[Finding]]:
+        def checked(facts: Facts) -> Iterator[Finding]:
+            for one in facts.workloads:
+                if one.is_worker and (loaded := _loaded(one, *needed)) is not None:
+                    for finding in check(one, loaded.settings):
+                        yield finding._replace(where=one.where)
+
+        return checked
+
+    return decorate
 
 
 def understood(workload: Workload) -> tuple[dict[str, str], dict[str, SettingsError]]:
@@ -42,22 +50,9 @@ def understood(workload: Workload) -> tuple[dict[str, str], dict[str, SettingsEr
     ours = [name for name in env if name.upper().startswith(PREFIX) or name == GRACE]
     left = {name: env.pop(name) for name in ours}
     # One variable may need another, as a reserve needs the grace that it is a part of.
-    while True:
-        fits = next((name for name in left if _error_of({**env, name: left[name]}) is None), None)
-        if fits is None:
-            break
-        env[fits] = left.pop(fits)
-    tried = {name: _error_of({**env, name: value}) for name, value in left.items()}
-    return env, {name: error for name, error in tried.items() if error is not None}
-
-
-def settings_of(workload: Workload, *needed: str) -> Settings | None:
-    """Return the settings, or None if one of the needed variables is invalid.
-
-    The check `settings` reports invalid variables.
-    """
-    loaded = _loaded(workload, *needed)
-    return None if loaded is None else loaded.settings
+    while fits := [name for name in left if _error_of({**env, name: left[name]}) is None]:
+        env[fits[0]] = left.pop(fits[0])
+    return env, {name: error for name in left if (error := _error_of({**env, name: left[name]}))}
 
 
 def is_hidden(workload: Workload, names: Sequence[str]) -> bool:
@@ -70,20 +65,17 @@ def is_hidden(workload: Workload, names: Sequence[str]) -> bool:
         return False
     if any(env.get(name) == ELSEWHERE or f"{name}_FILE" in env for name in names):
         return True
-    elsewhere = workload.env_elsewhere or any(
-        env.get(name) for name in ("OUTLAST_ENV_FILE", "OUTLAST_SECRETS_DIR")
-    )
-    return elsewhere and not any(env.get(name) for name in names)
+    files = env.get("OUTLAST_ENV_FILE") or env.get("OUTLAST_SECRETS_DIR")
+    return bool(files or workload.env_elsewhere) and not any(env.get(name) for name in names)
 
 
 def store_of(workload: Workload) -> str | None:
     """Return the store's address: empty if none is named, None if it is not known here."""
-    arguments = workload.asks or ()
+    arguments = workload.command.arguments or ()
     for place, word in enumerate(arguments):
-        if word == "--store":
-            return arguments[place + 1] if place + 1 < len(arguments) else ""
-        if word.startswith("--store="):
-            return word.partition("=")[2]
+        option, mark, value = word.partition("=")
+        if option == "--store":
+            return value if mark else "".join(arguments[place + 1 : place + 2])
     loaded = _loaded(workload, *STORE_NAMES)
     # A store error comes from a file on this machine, not in the container.
     if loaded is None or loaded.store_error is not None or is_hidden(workload, STORE_NAMES):

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from outlast.settings import Settings
 from outlast.settings.http_address import is_for_this_machine, parse
 from outlast.settings.variables import PREFIX
-from outlast.tools.doctor.commands import InFront, in_front
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding, counted, error, note, ok, warning
 from outlast.tools.doctor.grace import MARGIN_MIN, leases
-from outlast.tools.doctor.manifest_settings import (
+from outlast.tools.doctor.manifests.settings import (
     GRACE_NAMES,
     for_each_worker,
     is_hidden,
-    settings_of,
     understood,
 )
-from outlast.tools.doctor.workload import Workload
+from outlast.tools.doctor.manifests.shell import InFront, Shell, in_front
+from outlast.tools.doctor.manifests.workload import Workload
 
 PROBE_SECONDS_MIN = 20.0
 """How long a liveness probe should fail before the worker is killed."""
@@ -50,21 +50,22 @@ def settings(facts: Facts) -> Iterator[Finding]:
             )
         _, wrong = understood(one)
         for why in wrong.values():
-            yield error(
-                str(why), "Fix the variable. Checks that depend on it were skipped.", one.where
-            )
+            fix = "Fix the variable. Checks that depend on it were skipped."
+            yield error(str(why), fix, one.where)
         if not wrong:
             many = sum(name.startswith(PREFIX) for name in one.env)
             verb = "is" if many == 1 else "are"
             yield ok(f"{counted(many, 'setting')} {verb} in order.", one.where)
 
 
-@for_each_worker
-def grace(worker: Workload) -> Iterator[Finding]:
-    chosen = settings_of(worker, *GRACE_NAMES)
-    if chosen is None or worker.period_default is None:
+@for_each_worker(*GRACE_NAMES)
+def grace(worker: Workload, settings: Settings) -> Iterator[Finding]:
+    if worker.period is None:
         return
-    name = worker.period_name
+    name, period, is_default = worker.period
+    before = worker.pre_stop or 0.0
+    needs = before + settings.grace + MARGIN_MIN
+    parts = f"grace {settings.grace:g} s" + (f" after a preStop of {before:g} s" if before else "")
     if is_hidden(worker, GRACE_NAMES):
         yield note(
             "OUTLAST_GRACE is not in this file: it may be in a secret, a config map or another "
@@ -72,22 +73,16 @@ def grace(worker: Workload) -> Iterator[Finding]:
             f"Compare it with {name} yourself, or name it here.",
         )
         return
-    if worker.period_elsewhere:
-        yield note(
-            f"{name} is unknown: it is not in this file.",
-            f"It must be {chosen.grace + MARGIN_MIN:g} s or more.",
-        )
+    if period is None:
+        what = f"{name} is unknown: it is not in this file."
+        yield note(what, f"It must be {settings.grace + MARGIN_MIN:g} s or more.")
         return
     if worker.pre_stop is None:
         yield note(
             "the duration of the preStop command is unknown.",
             "Give it a time-out: outlast drain --wait --timeout 10.",
         )
-    period = worker.period_default if worker.period is None else worker.period
-    has = f"{name} is {period:g} s{' by default' if worker.period is None else ''}"
-    before = worker.pre_stop or 0.0
-    needs = before + chosen.grace + MARGIN_MIN
-    parts = f"grace {chosen.grace:g} s" + (f" after a preStop of {before:g} s" if before else "")
+    has = f"{name} is {period:g} s{' by default' if is_default else ''}"
     if period < needs:
         yield error(
             f"{has}, and the worker takes up to {parts}: SIGKILL cuts its drain short.",
@@ -97,31 +92,34 @@ def grace(worker: Workload) -> Iterator[Finding]:
         yield ok(f"{has}, enough for {parts}.")
 
 
-@for_each_worker
-def lease(worker: Workload) -> Iterator[Finding]:
-    chosen = settings_of(worker, "OUTLAST_LEASE", "OUTLAST_STALL_MAX", "OUTLAST_POLL")
-    if chosen is None:
-        return
-    found = list(leases(chosen))
-    yield from found
-    if not found:
-        yield ok(f"lease {chosen.lease:g} s, stall_max {chosen.stall_max:g} s.")
+@for_each_worker("OUTLAST_LEASE", "OUTLAST_STALL_MAX", "OUTLAST_POLL")
+def lease(_: Workload, settings: Settings) -> Iterator[Finding]:
+    found = list(leases(settings))
+    yield from found or [ok(f"lease {settings.lease:g} s, stall_max {settings.stall_max:g} s.")]
 
 
-@for_each_worker
-def signals(worker: Workload) -> Iterator[Finding]:
-    found = [*_shell_in_front(worker), *_stop_signal(worker)]
+@for_each_worker()
+def signals(worker: Workload, _: Settings) -> Iterator[Finding]:
+    found: list[Finding] = []
+    if worker.command.shell is not None:
+        found += _of_shell(worker.command.shell, by_systemd=worker.kind == "systemd")
+    signal = worker.stop_signal
+    if signal is not None and signal.upper().removeprefix("SIG") not in DRAIN_SIGNALS:
+        what = f"it is stopped by {signal}, which does not begin a drain."
+        found.append(error(what, "Use SIGTERM."))
+    if worker.kill_mode in _KILL_MODES:
+        what = f"KillMode={worker.kill_mode}: {_KILL_MODES[worker.kill_mode]}."
+        found.append(warning(what, "Set KillMode=mixed."))
     yield from found
-    if not found and (worker.command or worker.kind in ("compose", "systemd", "Dockerfile")):
+    if not found and (worker.command.words or worker.kind in ("compose", "systemd", "Dockerfile")):
         yield ok("SIGTERM goes to the worker itself.")
 
 
-def _shell_in_front(worker: Workload) -> Iterator[Finding]:
-    front = InFront.NOTHING
-    if worker.shell is not None:
-        front = in_front(worker.shell, worker.shell_name)
-    if front is InFront.TRAPS or worker.script is not None:
-        what = "a shell with a trap" if worker.script is None else f"the script {worker.script}"
+def _of_shell(shell: Shell, *, by_systemd: bool) -> Iterator[Finding]:
+    line = shell.line or ""
+    front = InFront.TRAPS if shell.script is not None else in_front(line, shell.name)
+    if front is InFront.TRAPS:
+        what = "a shell with a trap" if shell.script is None else f"the script {shell.script}"
         yield note(
             f"{what} is in front of the worker: whether SIGTERM gets through is unknown.",
             "End it with `exec`: the worker then replaces the shell.",
@@ -131,36 +129,24 @@ def _shell_in_front(worker: Workload) -> Iterator[Finding]:
             "bash gets the command: it becomes the worker by itself, if it is 5.1 or newer.",
             "Put `exec` in front: then every shell does.",
         )
-    if front is InFront.STAYS and worker.shell is not None:
-        first = "PID 1"
+    if front is InFront.STAYS:
+        first = "the process that systemd started" if by_systemd else "PID 1"
         fix = 'Use the exec form, ["outlast", "worker", …], or put `exec` in front.'
-        if worker.kind == "systemd":
-            first = "the process that systemd started"
+        if by_systemd:
             fix = "Name the worker in ExecStart without a shell, or put `exec` in front of it."
         yield error(
-            f"the command is given to a shell ({worker.shell[:60]!r}): the shell is {first}, gets "
+            f"the command is given to a shell ({line[:60]!r}): the shell is {first}, gets "
             "SIGTERM, and does not pass it on.",
             fix,
         )
 
 
-def _stop_signal(worker: Workload) -> Iterator[Finding]:
-    signal = worker.stop_signal
-    if signal is not None and signal.upper().removeprefix("SIG") not in DRAIN_SIGNALS:
-        yield error(f"it is stopped by {signal}, which does not begin a drain.", "Use SIGTERM.")
-    if worker.kill_mode in _KILL_MODES:
-        yield warning(
-            f"KillMode={worker.kill_mode}: {_KILL_MODES[worker.kill_mode]}.", "Set KillMode=mixed."
-        )
-
-
-@for_each_worker
-def http(worker: Workload) -> Iterator[Finding]:
-    chosen = settings_of(worker, "OUTLAST_HTTP")
-    if chosen is None or not chosen.http:
+@for_each_worker()
+def http(worker: Workload, settings: Settings) -> Iterator[Finding]:
+    server = f"the HTTP server ({settings.http})"
+    if not settings.http:
         return
-    server = f"the HTTP server ({chosen.http})"
-    if is_for_this_machine(chosen.http):
+    if is_for_this_machine(settings.http):
         yield ok(f"{server} is for this machine only.")
     elif worker.env.get("OUTLAST_HTTP_SECRET") or "OUTLAST_HTTP_SECRET_FILE" in worker.env:
         yield ok(f"{server} is open to others, and has a secret.")
@@ -172,18 +158,18 @@ def http(worker: Workload) -> Iterator[Finding]:
         )
 
 
-@for_each_worker
-def probes(worker: Workload) -> Iterator[Finding]:
+@for_each_worker()
+def probes(worker: Workload, settings: Settings) -> Iterator[Finding]:
     patience = worker.liveness_patience
-    if worker.liveness is not None and worker.liveness.rstrip("/").endswith("/ready"):
+    if worker.liveness.rstrip("/").endswith("/ready"):
         yield error(
             "the liveness probe requests /ready, which returns 503 in a drain: the kubelet kills a "
             "worker that is draining.",
             "Ask for /health.",
         )
-    elif unanswered := _unanswered(worker):
+    elif unanswered := _unanswered(worker, settings.http):
         yield error(unanswered, "OUTLAST_HTTP=0.0.0.0:PORT, with the port that the probes ask for.")
-    elif worker.liveness is not None and patience is not None and patience < PROBE_SECONDS_MIN:
+    elif worker.liveness and patience < PROBE_SECONDS_MIN:
         yield warning(
             f"the liveness probe fails after {patience:g} s: a worker whose loop is busy for that "
             "long is killed, with all of its runs.",
@@ -198,31 +184,30 @@ def probes(worker: Workload) -> Iterator[Finding]:
         )
 
 
-def _unanswered(worker: Workload) -> str:
+def _unanswered(worker: Workload, address: str) -> str:
     """Return why the kubelet, which probes from outside the pod, gets no answer. Empty if it may.
 
     Without OUTLAST_HTTP, the program serves the probes itself.
     """
-    chosen = settings_of(worker, "OUTLAST_HTTP")
-    if chosen is None or not chosen.http or not worker.probe_ports:
+    if not address or not worker.probe_ports:
         return ""
-    if is_for_this_machine(chosen.http):
+    if is_for_this_machine(address):
         return (
-            f"the HTTP server listens only inside the pod ({chosen.http}), but the kubelet "
+            f"the HTTP server listens only inside the pod ({address}), but the kubelet "
             "connects from outside: every probe fails."
         )
-    port = parse(chosen.http)[1]
+    port = parse(address)[1]
     others = [asked for asked in worker.probe_ports if asked != port]
-    if others and (worker.asks or ("",))[0] == "worker":
+    if others and (worker.command.arguments or ("",))[0] == "worker":
         return f"the probes use port {others[0]}, but the HTTP server listens on {port}."
     return ""
 
 
-@for_each_worker
-def job(worker: Workload) -> Iterator[Finding]:
+@for_each_worker()
+def job(worker: Workload, _: Settings) -> Iterator[Finding]:
     if worker.kind not in ("Job", "CronJob"):
         return
-    if worker.knows_75:
+    if worker.ignores_75:
         yield ok("exit code 75, interrupted, is not counted as a failure.")
     else:
         yield warning(
