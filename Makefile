@@ -31,6 +31,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python scripts/prose.py
+	$(BIN)/python scripts/reference.py --check
 
 types: $(STAMP)
 	$(BIN)/mypy
