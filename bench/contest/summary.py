@@ -20,8 +20,8 @@ COLUMNS = {
 }
 ROWS = {
     "fits": "SIGTERM; jobs fit in the grace period",
-    "long": "SIGTERM; jobs are longer, their steps are not",
-    "single": "SIGTERM; one step is longer",
+    "long": "SIGTERM; jobs do not fit, but each step does",
+    "single": "SIGTERM; one step does not fit",
     "killed": "`kill -9`, OOM kill",
     "silent": "frozen, then resumed",
 }

@@ -102,6 +102,8 @@ def test_signal_releases_the_run_with_a_hint(tmp_path, outlast, number, code, wo
         _, waiting, end = child.error_lines
     name = signal.Signals(number).name
     assert re.match(rf"outlast: {name}: 1 run in flight; steps have \d+ s to finish\.", waiting)
+    again = "again" if name == "SIGINT" else "twice"
+    assert waiting.rstrip().endswith(f"Press Ctrl-C {again} to exit at once.")
     assert end == f"outlast: {word}. To continue: `outlast run agent.py:blocked --id r1`"
     assert "No worker executes it now" in outlast("show", "r1").out
 

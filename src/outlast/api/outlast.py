@@ -862,7 +862,8 @@ def _say_waiting(engine: Engine) -> None:
         )
         _say(
             f"{shutdown.reason}: {steps} in flight; steps have "
-            f"{shutdown.step_seconds_left:.0f} s to finish. A second Ctrl-C exits at once."
+            f"{shutdown.step_seconds_left:.0f} s to finish. Press Ctrl-C "
+            f"{'again' if shutdown.reason == 'SIGINT' else 'twice'} to exit at once."
         )
 
 

@@ -37,8 +37,8 @@ TEXT_MAX = 200
 
 
 HINT = (
-    "Take time, chance and ids from now(), random() and uuid() of outlast, and do everything "
-    "else in a step. "
+    "Take the time, random numbers and new ids from now(), random() and uuid() of outlast, and do "
+    "everything else in a step. "
     "@pytest.mark.outlast_no_replay skips this check."
 )
 
