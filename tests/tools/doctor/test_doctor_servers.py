@@ -98,6 +98,30 @@ def test_what_a_postgres_can_lose_and_how_it_is_reached():
             assert (found.level, "transaction pooler" in found.what) == (Level.NOTE, True)
 
 
+@pytest.mark.parametrize(
+    ("start", "missing"),
+    [(servers.postgres_server, "redis"), (servers.redis_server, "psycopg")],
+    ids=["postgres without redis", "redis without psycopg"],
+)
+def test_a_server_is_checked_without_the_package_of_the_other(start, missing):
+    with start(None) as server:
+        store = store_at(server.url)
+        store.open()
+        store.close()
+        code = (
+            f"import sys; sys.modules[{missing!r}] = None; import outlast.cli; outlast.cli.main()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, "doctor", "--store", server.url],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            check=False,
+        )
+    assert "Traceback" not in done.stderr
+    assert "it can be opened and read" in done.stdout
+
+
 def test_what_it_says_to_do_can_be_done():
     import psycopg
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, StoreUnavailable
 
 
 def server_facts(scheme: str, address: str) -> dict[str, Any]:
@@ -19,11 +19,9 @@ def server_facts(scheme: str, address: str) -> dict[str, Any]:
     asks = {"postgresql": _postgres, "redis": _redis}.get(scheme)
     if asks is None:
         return {}
-    from outlast.store.redis.connection import Lost
-
     try:
         return {"server": asks(address)}
-    except (OutlastError, Lost) as error:
+    except OutlastError as error:
         return {"server_error": str(error)}
 
 
@@ -76,12 +74,12 @@ def _postgres(address: str) -> Mapping[str, Any]:
 
 def _redis(address: str) -> Mapping[str, Any]:
     from outlast.store.redis.address import parse
-    from outlast.store.redis.connection import RedisConnection
+    from outlast.store.redis.connection import Lost, RedisConnection
     from outlast.store.redis.server_warnings import dangers, info, setting
 
     line = RedisConnection(parse(address))
-    line.connect()
     try:
+        line.connect()
         asked = time.time()
         seconds, micros = line.call("TIME")
         answered = time.time()
@@ -92,5 +90,7 @@ def _redis(address: str) -> Mapping[str, Any]:
             "skew": int(seconds) + int(micros) / 1e6 - (asked + answered) / 2,
             "trip": answered - asked,
         }
+    except Lost as error:
+        raise StoreUnavailable(str(error)) from error
     finally:
         line.drop()
