@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from outlast.store.rows import Entry, RunRow
 from outlast.tools.chaos.journal_audit import JournalAudit
 
@@ -166,6 +168,14 @@ def test_recovery_is_not_timed_where_the_run_may_have_waited_for_something_else(
     assert told(failed, death, step(3, "a#1", 2, at=4000)).times.recoveries == [], (
         "its next attempt had a time of its own"
     )
+
+
+@pytest.mark.parametrize("kind", ["retry", "resume", "decision"])
+def test_recovery_is_not_timed_where_the_run_waited_for_a_person(kind):
+    death = by_store(2, "death", at=20, seen=12.0)
+    later = step(4, "b#1", 2, at=4001, seconds=1.0)
+    times = told(step(1, at=10), death, by_store(3, kind, at=3999), later).times
+    assert (times.recoveries, times.untimed) == ([], 1)
 
 
 def test_what_cannot_be_read_is_damage_and_no_exception():

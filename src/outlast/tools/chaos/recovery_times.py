@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from outlast.execution.effects_from_journal import ENDS_OF_LIVES, EffectLog
 from outlast.store.rows import Entry
 
-VOIDING = ENDS_OF_LIVES | {"failure", "undoing", "retry", "resume", "decision"}
+BY_A_PERSON = frozenset({"retry", "resume", "decision"})
+"""Entries of a request that a parked or ended run waited for."""
+VOIDING = ENDS_OF_LIVES | BY_A_PERSON | {"failure", "undoing"}
 """Entries that the store writes by itself. The entry's fence is void from then on."""
 TIMED = frozenset({"step", "attempt", "inner", "intent", "session"})
 """Kinds that tell when an execution began to work, if its first entry is one of them."""
@@ -58,7 +60,7 @@ class RecoveryTimes:
             return
         if entry.kind == "attempt":
             self._delayed.add(entry.key)
-        if self._waiting is None or entry.kind in VOIDING:
+        if self._waiting is None or entry.kind in VOIDING - BY_A_PERSON:
             return
         end = self._waiting
         self._waiting = None
@@ -66,7 +68,7 @@ class RecoveryTimes:
         waits = (effect is not None and effect.open) or (
             entry.key in self._delayed and entry.kind != "intent"
         )
-        # The execution may have waited for a timer, a message, or an effect still in flight.
+        # The run may have waited for a timer, a message, a person, or an effect still in flight.
         if entry.kind not in TIMED or waits:
             self.untimed += 1
             return
