@@ -50,6 +50,14 @@ def test_help_documents_every_exit_code(outlast):
             assert re.search(rf"^\s+{number}  {re.escape(meaning)}$", answer.out, re.MULTILINE)
 
 
+def test_help_describes_each_command_in_one_whole_line(outlast, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, _, commands = outlast("--help").out.partition("Commands:\n")
+    lines = commands.partition("\n\n")[0].splitlines()
+    assert len(lines) > 20
+    assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_a_shell_can_be_taught_completion(outlast):
     assert "--install-completion" in outlast("--help").out
     _, out, _ = finished(

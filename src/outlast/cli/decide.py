@@ -67,7 +67,7 @@ def decide(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide the outcome of an effect of a parked run, so that the run continues.
+    """Decide the unknown outcome of an effect. Its run then continues.
 
     Give one of --happened, --did-not and --compensate.
     """

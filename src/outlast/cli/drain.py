@@ -113,7 +113,7 @@ def drain(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a worker of this host to drain: it claims nothing more, releases its runs and exits.
+    """Drain a worker of this host. It releases its runs and exits.
 
     Its running steps may end first, and it exits with 0. A worker that drains already is not asked
     again; --wait waits for it too.

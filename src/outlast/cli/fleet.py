@@ -41,7 +41,7 @@ def workers(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List every process that has the store open, with its queues and what it holds."""
+    """List the processes that use the store, and what they hold."""
     with answering(as_json):
         shown(
             store,
@@ -63,7 +63,7 @@ def queues(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the queues: depth, age, throughput, and runs that no worker claims."""
+    """List the queues: depth, age, throughput, unclaimed runs."""
     with answering(as_json):
         shown(
             store,

@@ -210,7 +210,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the history of a run or an item: its effects, waits and cost."""
+    """Show the history, effects, waits and cost of a run or an item."""
     name = f"run {id!r}"
 
     def look(opened: Store) -> RunFound:

@@ -38,7 +38,7 @@ def cancel(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel runs: no new step starts, and their effects are compensated.
+    """Cancel runs. No new step starts, and their effects are compensated.
 
     Each run gets the reason, and its `finally` blocks execute. A run that cannot be replayed
     because its code changed ends too: its effects are compensated from its journal. A dead letter,
@@ -142,7 +142,7 @@ def prune(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete runs that ended longer ago than this, and expired sessions.
+    """Delete runs that ended long ago, and expired sessions.
 
     Journals and messages go with their runs. Dead letters stay: `outlast cancel` compensates them,
     `outlast retry` tries again, and `--dead` deletes them.

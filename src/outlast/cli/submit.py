@@ -64,7 +64,7 @@ def submit(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Queue a run for the workers, and print its id once it is durable.
+    """Queue a run for the workers. Print its id once it is durable.
 
     An Outlast object named `app` in the module brings its store and its settings, as it does for a
     worker. Repeating the same --id is harmless; with other arguments it is an error, unless --join

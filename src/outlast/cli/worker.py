@@ -61,7 +61,7 @@ def worker(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Claim runs from queues and execute them, until SIGTERM or SIGINT.
+    """Claim and execute runs until SIGTERM or SIGINT.
 
     It exits with 0 after SIGTERM and with 130 after SIGINT; a second SIGINT ends it at once.
     Running steps then have OUTLAST_GRACE seconds to end, no new step starts, and another worker

@@ -67,7 +67,7 @@ def drained(**changes) -> DrainReport:
 STALL = Stall("w1", "fetch", 3, 12.0, NOW - 60, "flows.py:12")
 CASES = [
     (fleet.workers, {}, {"store": replace(STORE, stalls=(STALL,))}, "warning", "fetch blocked the event loop of a worker for 12.0 s, 60 s ago, at flows.py:12"),
-    (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 5})}, "warning", "can never end in the 24.7 s"),
+    (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 5})}, "warning", "never end in the 24.7 s"),
     (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 4})}, "note", "no step has 5 recorded durations yet"),
     (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5, ("f", "slow"): [100.0] * 4})}, {"store": replace(STORE, durations={("f", "slow"): [1.0, 1.0, 100.0, 100.0, 100.0]})}, "note", "usually"),
     (grace.lease, {}, {"settings": {"stall_max": 40.0}}, "warning", "stall_max=40"),
@@ -147,7 +147,7 @@ def test_it_fires_and_does_not(check, fine, wrong, level, says):
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(returned=1, returned_since=NOW - 100),))}, "1 interrupted run waits, the longest for 100 s."),
         (fleet.workers, {"store": replace(STORE, dead=frozenset({"w1"}))}, "1 worker seems dead, and not swept yet: w1."),
         (fleet.drains, {"store": replace(STORE, drains=(drained(),))}, "1 drain in the last week, none cut short."),
-        (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5})}, "1 step with recorded durations ends in the 24.7 s that a drain has."),
+        (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5})}, "1 step with recorded durations ends in the 24.7 s that a drain gives them."),
     ],
 )  # fmt: skip
 def test_one_is_counted_as_people_do(check, given, says):

@@ -77,7 +77,7 @@ class _Trial(TyperCommand):
 chaos = typer.Typer(
     cls=_Group,
     rich_markup_mode=None,
-    help="Kill workers by a plan and check the outcome; `outlast chaos verify` checks a store in "
+    help="Kill workers by a plan and check the outcome. `outlast chaos verify` checks a store in "
     "use.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -48,7 +48,7 @@ def demo(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a research agent that survives a stopped and a killed worker.
+    """Watch a research agent survive a SIGTERM and a `kill -9`.
 
     It runs on two workers. One gets SIGTERM in the middle of a tool call, the other SIGKILL in the
     middle of a streamed answer, and a third carries on. This takes about a minute, needs nothing
