@@ -20,6 +20,7 @@ from outlast.cli.output import say, where_explained
 from outlast.cli.text import one_line, parse_json, safe
 from outlast.codec.codecs import describe_invalid
 from outlast.errors import OutlastError
+from outlast.errors.sentences import stopped
 
 
 def load(target: str) -> Workflow[..., Any]:
@@ -52,11 +53,12 @@ def call_of(workflow: Workflow[..., Any], args: Sequence[str], kwargs: str | Non
         bound = workflow.signature.bind(tuple(_values(workflow, args)), named)
         return recorded_call(workflow, json.dumps(bound))
     except (OutlastError, TypeError, ValueError) as error:
-        if isinstance(error, TypeError):
-            raise refusal(one_line(f"{error}."), "ARG") from None
+        if not isinstance(error, OutlastError) and isinstance(error, TypeError):
+            raise refusal(stopped(one_line(str(error))), "ARG") from None
         why = error.__cause__ if isinstance(error, OutlastError) and error.__cause__ else error
         raise refusal(
-            f"the arguments do not fit {workflow.name}: {one_line(describe_invalid(why))}.", "ARG"
+            f"the arguments do not fit {workflow.name}: {stopped(one_line(describe_invalid(why)))}",
+            "ARG",
         ) from None
 
 
