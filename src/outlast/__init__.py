@@ -22,6 +22,7 @@ from outlast.api.item import Item
 from outlast.api.outlast import Outlast, run
 from outlast.api.queue import Queue
 from outlast.api.run import Run
+from outlast.api.scope import scope
 from outlast.api.session import Session, SessionInfo
 from outlast.api.session_in_workflow import checkpoint, session
 from outlast.api.step import Step, SyncStep, step
@@ -81,5 +82,5 @@ __all__ = [
     "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict",
     "WorkerInfo", "Workflow", "WrongStatus", "__version__", "checkpoint", "compensate_with",
     "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream",
-    "run", "session", "sleep", "step", "unit", "uuid", "workflow",
+    "run", "scope", "session", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

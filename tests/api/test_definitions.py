@@ -25,8 +25,8 @@ async def other() -> str:
     return await work("other")
 
 
-@pytest.mark.parametrize("name", ["a/b", "a#1", "", "a\x00b", "a\nb", "\ud800"])
-def test_name_with_a_key_separator_is_refused_at_definition(name):
+@pytest.mark.parametrize("name", ["", "a\x00b", "a\nb", "\ud800"])
+def test_name_that_cannot_be_stored_is_refused_at_definition(name):
     with pytest.raises(BadName):
         step(name=name)(lambda: None)
     with pytest.raises(BadName):

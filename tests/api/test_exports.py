@@ -84,6 +84,7 @@ NAMES = [
     "receive",
     "resume_stream",
     "run",
+    "scope",
     "session",
     "sleep",
     "step",

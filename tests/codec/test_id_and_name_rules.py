@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast import BadName, LimitExceeded
-from outlast.codec.identifiers import check_id, check_name, new_ids
+from outlast.codec.identifiers import (
+    check_id,
+    check_name,
+    check_queue_name,
+    escape_name,
+    new_ids,
+    unescape_name,
+)
 
 printable = st.text(
     st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=50
@@ -17,16 +24,24 @@ def test_any_printable_text_is_an_id(text):
     assert check_id(text, 50) == text
 
 
-@given(printable.filter(lambda text: "/" not in text and "#" not in text))
-def test_a_name_is_an_id_without_the_dividers_of_a_key(text):
+@given(printable)
+def test_any_printable_text_is_a_name(text):
     assert check_name(text, 50) == text
 
 
 @given(printable, st.sampled_from(["/", "#"]), printable)
-def test_a_divider_anywhere_makes_a_bad_name(before, divider, after):
-    with pytest.raises(BadName, match="divide"):
-        check_name(before + divider + after, 200)
+def test_queue_name_may_not_contain_a_separator(before, divider, after):
+    with pytest.raises(BadName, match="contains '/' or '#'"):
+        check_queue_name(before + divider + after, 200)
     assert check_id(before + divider + after, 200)
+
+
+@given(st.text(), st.text())
+def test_escaped_names_contain_no_separators_and_stay_different(one, other):
+    escaped = escape_name(one)
+    assert not set("/#[]") & set(escaped)
+    assert unescape_name(escaped) == one
+    assert (escaped == escape_name(other)) == (one == other)
 
 
 @given(

@@ -232,7 +232,7 @@ def test_a_message_that_cannot_be_recorded_or_named_or_is_too_long_is_not_sent(w
         await app.submit(listens(1), id="run")
         with pytest.raises(Unrecordable):
             await app.send("run", "word", object())
-        for name in ("", "a/b", "a\x00"):
+        for name in ("", "a\x00"):
             with pytest.raises(BadName):
                 await app.send("run", name, 1)
         with pytest.raises(BadName):

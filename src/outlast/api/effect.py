@@ -170,7 +170,9 @@ class EffectBase(StepBase[P, R], EffectDefinition):
         self.compensation = _make(fn, **{**defaults, **options, "undo": None})
         return self.compensation
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
+    def _call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None = None
+    ) -> Coroutine[Any, Any, R]:
         loop = asyncio._get_running_loop()
         if type(loop) is not RunLoop:
             if BODY.get() is not None:
@@ -182,7 +184,7 @@ class EffectBase(StepBase[P, R], EffectDefinition):
                 f"its plain function: {self.name}.fn(...{own_key})."
             )
         self.signature.returns()
-        return effect_launch.call(loop.execution, EffectCall(self, args, kwargs))
+        return effect_launch.call(loop.execution, EffectCall(self, args, kwargs), key)
 
     def _within(
         self,

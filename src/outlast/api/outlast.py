@@ -33,7 +33,7 @@ from outlast.api.until_drain import until_drain
 from outlast.api.workflow import Call, Workflow
 from outlast.codec import plain
 from outlast.codec.codecs import encode_message
-from outlast.codec.identifiers import check_id, check_name, new_ids
+from outlast.codec.identifiers import check_id, check_name, check_queue_name, new_ids
 from outlast.engine.decisions import NOT_SAID, decide, effect_log_of
 from outlast.engine.engine import Engine
 from outlast.engine.execution_mode import ExecutionMode
@@ -432,7 +432,7 @@ class Outlast:
         names = new_ids(len(calls)) if ids is None else [self._id(id) for id in ids]
         if len(names) != len(calls):
             raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
-        check_name(queue, self.settings.name_length_max, "queue name")
+        check_queue_name(queue, self.settings.name_length_max)
         commands = [
             engine.submissions.for_call(call, id, queue=queue, priority=priority, delay=delay)
             for call, id in zip(calls, names, strict=True)
@@ -458,9 +458,7 @@ class Outlast:
 
     def queue(self, name: str) -> Queue:
         """Return the queue of plain work items with this name."""
-        return Queue(
-            lambda: self._open, check_name(name, self.settings.name_length_max, "queue name")
-        )
+        return Queue(lambda: self._open, check_queue_name(name, self.settings.name_length_max))
 
     async def queues(self) -> list[QueueInfo]:
         """Return every queue with its contents and limits."""
@@ -889,7 +887,7 @@ def _queue_names(queues: str | Iterable[str]) -> tuple[str, ...]:
     names = queues.split(",") if isinstance(queues, str) else queues
     if not isinstance(names, Iterable):
         raise SettingsError(f"queues={queues!r} must be names, as a list or by commas.")
-    cleaned = tuple(check_name(name, 200, "queue name").strip() for name in names)
+    cleaned = tuple(check_queue_name(name, 200).strip() for name in names)
     if any("," in name for name in cleaned) or not all(cleaned):
         raise SettingsError(
             f"queues={queues!r}: commas separate names, so a name must not contain one or be empty."

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
-from outlast.api.definition_checks import check_known_options, checked_name
+from outlast.api.definition_checks import NAME_LENGTH_MAX, check_known_options, checked_name
+from outlast.codec.identifiers import check_name
 from outlast.errors import NotInRun
 from outlast.execution import step_runner
 from outlast.execution.calls import make_awaitable
@@ -55,14 +56,19 @@ class StepBase(StepDefinition, Generic[P, R]):
         name = checked_name(fn, name, self.kind, options)
         StepDefinition.__init__(self, fn, name, retry_on=retry_on, **options)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
-        """Reserve the step's call site now and return an awaitable that executes the step."""
+    def _call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None = None
+    ) -> Coroutine[Any, Any, R]:
+        """Reserve the step's call site now and return an awaitable that executes the step.
+
+        The call site has the explicit `key` if there is one.
+        """
         loop = asyncio._get_running_loop()
         if type(loop) is RunLoop:
             execution = loop.execution
             self.signature.returns()
             call_site = execution.calls.reserve(
-                "step", self.name, self.signature.fingerprint(args, kwargs)
+                "step", self.key_part, self.signature.fingerprint(args, kwargs), key=key
             )
             call_site.codec = self.signature.returns
             if call_site.key not in execution.journal.placed:
@@ -128,6 +134,16 @@ class Step(StepBase[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
         return self._call(args, kwargs)
 
+    def keyed(self, key: str) -> Callable[P, Awaits[R]]:
+        """Return the step under an explicit key: `await call_tool.keyed(call_id)(args)`.
+
+        The call is recorded under the step's name and this key, whichever task makes it, and in
+        whichever order. Calls with an equal key in one scope are numbered. In a step's body the key
+        has no effect.
+        """
+        check_name(key, NAME_LENGTH_MAX, "key")
+        return lambda *args, **kwargs: self._call(args, kwargs, key)
+
     @overload
     def __get__(self, instance: None, owner: type[Any]) -> Step[P, R]: ...
     @overload
@@ -145,6 +161,10 @@ class SyncStep(StepBase[P, R]):
     """
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check_sync()
+        return self._call_sync(args, kwargs)
+
+    def _check_sync(self) -> None:
         if asyncio._get_running_loop() is not None:
             raise refused(
                 NotInRun(
@@ -152,9 +172,13 @@ class SyncStep(StepBase[P, R]):
                     f"`await {self.name}.aio(...)`."
                 )
             )
+
+    def _call_sync(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None = None
+    ) -> R:
         thread = THREAD.get()
         if BODY.get() is None and thread is not None:
-            return cast("R", thread.call(lambda: self._call(args, kwargs)))
+            return cast("R", thread.call(lambda: self._call(args, kwargs, key)))
         body = BODY.get()
         if body is not None:
             inner = self._within(body, args, kwargs)
@@ -166,6 +190,14 @@ class SyncStep(StepBase[P, R]):
         """Call the step in an async run."""
         return self._call(args, kwargs)
 
+    def keyed(self, key: str) -> KeyedSyncStep[P, R]:
+        """Return the step under an explicit key: `fetch.keyed(call_id)(url)`.
+
+        See `Step.keyed`. In an async run, use `await fetch.keyed(call_id).aio(url)`.
+        """
+        check_name(key, NAME_LENGTH_MAX, "key")
+        return KeyedSyncStep(self, key)
+
     @overload
     def __get__(self, instance: None, owner: type[Any]) -> SyncStep[P, R]: ...
     @overload
@@ -174,6 +206,20 @@ class SyncStep(StepBase[P, R]):
     ) -> BoundSyncStep[Q, R]: ...
     def __get__(self, instance: Any, owner: type[Any]) -> Any:
         return self if instance is None else BoundSyncStep(self, instance)
+
+
+class KeyedSyncStep(Generic[P, R]):
+    """A sync step under an explicit key."""
+
+    def __init__(self, step: SyncStep[P, R], key: str) -> None:
+        self._step, self._key = step, key
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._step._check_sync()
+        return self._step._call_sync(args, kwargs, self._key)
+
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Awaits[R]:
+        return self._step._call(args, kwargs, self._key)
 
 
 class BoundStep(Generic[P, R]):

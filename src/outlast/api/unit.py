@@ -66,7 +66,7 @@ class Unit:
             raise Draining(f"this process is shutting down: unit {self.name!r} is not begun.")
         if workflow is not None:
             workflow.check()
-            self._on_the_run_loop(workflow, self._enter_run)
+            workflow.on_run_loop(self._enter_run)
         else:
             self._token = services.scopes.enter("unit", self.name)
             self.holds = True
@@ -110,7 +110,7 @@ class Unit:
 
     def _leave(self, execution: RunExecution) -> None:
         if execution.end_reason is None:
-            self._on_the_run_loop(execution, self._leave_run)
+            execution.on_run_loop(self._leave_run)
 
     async def __aenter__(self) -> Self:
         self._is_async = True
@@ -222,20 +222,6 @@ class Unit:
             self.holds = False
             self._execution.steps.leave_unit()
         self._unset()
-
-    def _on_the_run_loop(self, execution: RunExecution, action: Callable[[], None]) -> None:
-        """Execute an action in the context of the run's main task.
-
-        That task calls the steps of a sync workflow, so it must be in the unit too.
-        """
-        if execution.sync_thread is None:
-            action()
-            return
-
-        async def act() -> None:
-            action()
-
-        execution.sync_thread.call(act)
 
     def __repr__(self) -> str:
         return f"<unit {self.name!r}>"

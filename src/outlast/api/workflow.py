@@ -61,7 +61,7 @@ class Call(WorkflowCall, Coroutine[Any, Any, R_co]):
         if isinstance(loop, RunLoop):
             workflow.signature.returns()
             call_site = loop.execution.calls.reserve(
-                "child", workflow.name, workflow.signature.fingerprint(args, kwargs)
+                "child", workflow.key_part, workflow.signature.fingerprint(args, kwargs)
             )
             call_site.codec = workflow.signature.returns
             self._call_site = call_site

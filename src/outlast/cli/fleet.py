@@ -14,7 +14,7 @@ from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.text import iso
 from outlast.cli.watch import View, shown
-from outlast.codec.identifiers import check_name
+from outlast.codec.identifiers import check_queue_name
 from outlast.settings import Settings
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
@@ -134,7 +134,7 @@ def limit(
         return (row.depth_max, row.concurrency_max) if row else (None, None)
 
     with answering(as_json):
-        check_name(queue, Settings.load({}).name_length_max, "queue name")
+        check_queue_name(queue, Settings.load({}).name_length_max)
         depth_max, concurrency_max = acting(store, action)
         if as_json:
             document({"queue": queue, "depth": depth_max, "concurrency": concurrency_max})

@@ -30,7 +30,7 @@ from outlast.cli.stores import doing, shared
 from outlast.cli.target import call_of, load
 from outlast.cli.text import safe
 from outlast.cli.worker_target import app_beside
-from outlast.codec.identifiers import check_id, check_name, new_ids
+from outlast.codec.identifiers import check_id, check_queue_name, new_ids
 from outlast.engine.submission import PRIORITY_MAX
 from outlast.errors import StoreUnavailable
 from outlast.settings import Settings
@@ -75,7 +75,7 @@ def submit(
     with answering(as_json):
         settings = Settings.load({})
         chosen = new_ids(1)[0] if id is None else check_id(id, settings.id_length_max, "run id")
-        check_name(queue, settings.name_length_max, "queue name")
+        check_queue_name(queue, settings.name_length_max)
         # Importing the program may print something.
         with redirect_stdout(sys.stderr):
             call = call_of(load(target), tuple(args or ()), kwargs)

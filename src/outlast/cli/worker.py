@@ -16,7 +16,7 @@ from outlast.cli.output import answering, tell
 from outlast.cli.self_kill import schedule_self_kill
 from outlast.cli.stores import shared
 from outlast.cli.worker_target import WorkerTarget, worker_target
-from outlast.codec.identifiers import check_name
+from outlast.codec.identifiers import check_queue_name
 from outlast.errors import OutlastError, StoreBroken
 from outlast.settings import Settings
 from outlast.settings.redaction import masked
@@ -70,7 +70,7 @@ def worker(
     """
     with answering(as_json=False):
         settings = Settings.load({"store": store})
-        queues = [check_name(name, settings.name_length_max, "queue name") for name in queue or ()]
+        queues = [check_queue_name(name, settings.name_length_max) for name in queue or ()]
         place = worker_target(modules)
         configure(form)
         app = _app(place, queues, concurrency, store)

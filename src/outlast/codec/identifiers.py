@@ -8,6 +8,8 @@ import time
 
 from outlast.errors import BadName, LimitExceeded
 
+_separators = re.compile(r"[%/#\[\]]")
+_escaped = re.compile("%(25|2F|23|5B|5D)")
 _unprintable = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -30,13 +32,31 @@ def check_id(id: str, length_max: int, what: str = "id") -> str:
 
 
 def check_name(name: str, length_max: int, what: str = "name") -> str:
-    """Check a name. It may not contain `/` or `#`, which separate the parts of a step's key."""
-    _check(name, length_max, what, "name_length_max")
+    """Check the name of a step, workflow, message, unit or scope. It may be any printable text."""
+    return _check(name, length_max, what, "name_length_max")
+
+
+def check_queue_name(name: str, length_max: int) -> str:
+    """Check the name of a queue. `/` and `#` are reserved."""
+    _check(name, length_max, "queue name", "name_length_max")
     if "/" in name or "#" in name:
-        raise BadName(
-            f"{what} {name!r} contains '/' or '#', which divide the parts of a step's key."
-        )
+        raise BadName(f"queue name {name!r} contains '/' or '#'. Use another character.")
     return name
+
+
+def escape_name(name: str) -> str:
+    """Replace the characters that separate the parts of a call's key.
+
+    Different names stay different.
+    """
+    if _separators.search(name) is None:
+        return name
+    return _separators.sub(lambda found: f"%{ord(found[0]):02X}", name)
+
+
+def unescape_name(name: str) -> str:
+    """Return the name that `escape_name` was given."""
+    return _escaped.sub(lambda found: chr(int(found[1], 16)), name)
 
 
 def check_field(name: str, length_max: int) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any, Protocol
 
+from outlast.codec.identifiers import escape_name
 from outlast.errors import Diverged, LimitExceeded
 from outlast.execution.call_site import CallSite
 from outlast.execution.journal import Journal
-from outlast.execution.run_loop import Scope
+from outlast.execution.run_loop import RunLoop
 from outlast.execution.source_lines import calling_line
 
 
@@ -31,8 +32,8 @@ class CallTable:
         "_diverge",
         "_journal",
         "_limit",
+        "_loop",
         "_run_id",
-        "_scope",
         "calls_made",
         "deferred",
         "has_children",
@@ -44,18 +45,18 @@ class CallTable:
         run_id: str,
         journal: Journal,
         limit: int,
-        scope: Callable[[], Scope],
+        loop: RunLoop,
         check: Check,
         diverge: Callable[[str, str], Diverged],
     ) -> None:
         """Create an empty table.
 
-        `limit` is the setting `journal_entries_max`. `scope` returns the scope of the current task.
+        `limit` is the setting `journal_entries_max`. `loop` knows the scope of the current code.
         """
         self._run_id = run_id
         self._journal = journal
         self._limit = limit
-        self._scope = scope
+        self._loop = loop
         self._check = check
         self._diverge = diverge
         self.sites: dict[str, CallSite] = {}
@@ -70,15 +71,27 @@ class CallTable:
         """True if the run has called children."""
 
     def reserve(
-        self, kind: str, name: str, args: str | None, *, while_cancelling: bool = False
+        self,
+        kind: str,
+        name: str,
+        args: str | None,
+        *,
+        key: str | None = None,
+        while_cancelling: bool = False,
     ) -> CallSite:
-        """Reserve the next call site of this name.
+        """Reserve the next call site of this name, which is escaped.
 
+        With an explicit `key`, the tasks around the call do not matter, only its explicit scope.
         Raise Diverged if the journal has another call there. Only a function that the user's code
         calls may call this: `calling_line` skips its frame.
         """
         self._check(while_cancelling=while_cancelling)
-        site = self._add(kind, self._scope().key(name), args)
+        if key is None:
+            full_key = self._loop.scope().key(name)
+        else:
+            scope = self._loop.explicit_scope() or self._loop.root
+            full_key = scope.key(f"{name}[{escape_name(key)}]")
+        site = self._add(kind, full_key, args)
         site.line = calling_line()
         return site
 

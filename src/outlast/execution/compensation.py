@@ -49,7 +49,10 @@ def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any,
     execution.services.check_size(json.dumps(said), f"the arguments of {effect.name}")
     units = units_around(effect, needs_compensation=False)
     call_site = execution.calls.reserve(
-        "compensation", f"compensate:{effect.name}", effect_call.fingerprint, while_cancelling=True
+        "compensation",
+        f"compensate:{effect.key_part}",
+        effect_call.fingerprint,
+        while_cancelling=True,
     )
     names = join(units, call_site)
     call_site.effect = EffectSite(effect_call, names)

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from outlast.codec.identifiers import escape_name
 from outlast.codec.signature import Signature
 
 RetryOn = type[BaseException] | tuple[type[BaseException], ...]
@@ -35,6 +36,8 @@ class StepDefinition:
     ) -> None:
         self.fn = fn
         self.name = name
+        self.key_part = escape_name(name)
+        """The name as a part of a call's key."""
         self.retries = int(retries)
         self.backoff = backoff
         self.backoff_max = backoff_max
@@ -107,6 +110,8 @@ class WorkflowDefinition:
     ) -> None:
         self.fn = fn
         self.name = name
+        self.key_part = escape_name(name)
+        """The name as a part of a call's key."""
         self.timeout = timeout
         self.abandon_after = abandon_after
         self.is_async = inspect.iscoroutinefunction(fn)

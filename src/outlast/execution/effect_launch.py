@@ -29,17 +29,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.replay")
 
 
-def call(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any, Any, Any]:
+def call(
+    execution: RunExecution, effect_call: EffectCall, key: str | None = None
+) -> Coroutine[Any, Any, Any]:
     """Return a coroutine that executes the effect when awaited.
 
-    The effect's call site is reserved now. Raise DuplicateName or LimitExceeded if the effect
+    The effect's call site is reserved now, under the explicit `key` if there is one. Raise DuplicateName or LimitExceeded if the effect
     cannot be called.
     """
     effect = effect_call.effect
     check_known(effect)
     execution.services.check_size(effect_call.arguments, f"the arguments of effect {effect.name}")
     units = units_around(effect)
-    call_site = execution.calls.reserve("step", effect.name, effect_call.fingerprint)
+    call_site = execution.calls.reserve("step", effect.key_part, effect_call.fingerprint, key=key)
     return attend(execution, call_site, effect_call, join(units, call_site))
 
 

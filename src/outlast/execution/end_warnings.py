@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from outlast.codec.identifiers import unescape_name
 from outlast.execution.source_lines import is_of_program, shown
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def warn_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
     saying = (
         "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
     )
-    name = call_site.key.rpartition("/")[2].partition("#")[0]
+    name = unescape_name(call_site.key.rpartition("/")[2].partition("#")[0].partition("[")[0])
     log.log(
         level,
         saying,

@@ -124,7 +124,7 @@ class RunExecution:
             row.id,
             self.journal,
             services.settings.journal_entries_max,
-            self.loop.scope,
+            self.loop,
             self.check,
             self.diverge,
         )
@@ -299,6 +299,20 @@ class RunExecution:
         self.advance()
 
     # -- what calls ask
+
+    def on_run_loop(self, action: Callable[[], None]) -> None:
+        """Execute an action in the context of the task that makes the workflow's calls.
+
+        A sync workflow's thread calls this too. Its calls are made by the run's main task.
+        """
+        if self.sync_thread is None:
+            action()
+            return
+
+        async def act() -> None:
+            action()
+
+        self.sync_thread.call(act)
 
     def check(self, *, while_cancelling: bool = False) -> None:
         """Raise if this execution stops or the run is being cancelled.

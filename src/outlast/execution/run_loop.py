@@ -14,7 +14,7 @@ import operator
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextvars import Context
+from contextvars import Context, ContextVar
 from threading import Thread
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,6 +25,8 @@ from outlast.errors import NotInRun, NotInStep
 from outlast.execution.source_lines import Line, creating_line
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from outlast.execution.run_execution import RunExecution
 
 log = logging.getLogger("outlast.replay")
@@ -43,7 +45,7 @@ Journals may depend on both numbers, so they must not change.
 
 
 class Scope:
-    """Number the calls that one task makes."""
+    """Number the calls that one task makes, or all calls inside an explicit `scope(...)`."""
 
     __slots__ = ("_counts", "path")
 
@@ -55,6 +57,25 @@ class Scope:
         """Return the next key for this name: the path, the name and a running number."""
         count = self._counts[name] = self._counts.get(name, 0) + 1
         return f"{self.path}{name}#{count}"
+
+
+class ExplicitScope(Scope):
+    """The scope of a `with scope(...)` block.
+
+    It numbers the calls of every task that was created in the block.
+    """
+
+    __slots__ = ("inline", "loop")
+
+    def __init__(self, path: str, loop: RunLoop, *, inline: bool) -> None:
+        super().__init__(path)
+        self.loop = loop
+        self.inline = inline
+        """Whether functions for an executor are executed on the run loop."""
+
+
+EXPLICIT_SCOPE: ContextVar[ExplicitScope | None] = ContextVar("outlast_scope", default=None)
+"""The innermost `scope(...)` around the current code. A step's body inherits its workflow's."""
 
 
 class RunTask(asyncio.Task[Any]):
@@ -201,8 +222,18 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.ordered += 1
 
     def scope(self) -> Scope:
+        """Return the scope that numbers the calls of the current code."""
+        explicit = self.explicit_scope()
+        if explicit is not None:
+            return explicit
         task = asyncio.current_task(self)
         return task.scope if isinstance(task, RunTask) else self.root
+
+    def explicit_scope(self) -> ExplicitScope | None:
+        """Return the innermost `scope(...)` of this run around the current code, or None."""
+        explicit = EXPLICIT_SCOPE.get()
+        # A run that a step's body starts inherits the scope of the step's run.
+        return explicit if explicit is not None and explicit.loop is self else None
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         if self.open:
@@ -279,8 +310,9 @@ class RunLoop(asyncio.AbstractEventLoop):
             return Scope(f"{place}/")
         parent = self.scope()
         maker = _made_by()
-        if maker == "anyio":
-            # anyio's wrappers differ between versions. All share one numbering.
+        if maker == "anyio" or (maker == "" and isinstance(parent, ExplicitScope)):
+            # anyio's wrappers differ between versions. All share one numbering. In an explicit
+            # scope the path only orders the task: its calls are numbered in the scope.
             return Scope(f"{parent.key('(task)')}/")
         if maker == "as_completed":
             coro.close()
@@ -295,6 +327,25 @@ class RunLoop(asyncio.AbstractEventLoop):
             # Python 3.11 creates a task here, later versions do not. Both share one numbering.
             return parent
         return Scope(f"{parent.key(place)}/")
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Execute a function on the run loop, inside `scope(..., inline=True)`.
+
+        Elsewhere the call is refused: the end of a thread has no place in the journal.
+        """
+        explicit = self.explicit_scope()
+        if explicit is None or not explicit.inline or executor is not None:
+            _refuse(self, "loop.run_in_executor was called")
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            future.set_exception(error)
+        return future
 
     def get_task_factory(self) -> None:
         return None

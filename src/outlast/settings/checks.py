@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from outlast.codec.identifiers import check_name
+from outlast.codec.identifiers import check_queue_name
 from outlast.errors import BadName, LimitExceeded, SettingsError
 from outlast.settings.redaction import SECRET, shown
 
@@ -127,7 +127,7 @@ def _check_one(name: str, kind: str, value: Any) -> None:
 def _check_texts(settings: Settings) -> None:
     for name in settings.queues.split(","):
         try:
-            check_name(name.strip(), settings.name_length_max, "queue name")
+            check_queue_name(name.strip(), settings.name_length_max)
         except (BadName, LimitExceeded) as error:
             raise InvalidSettings(
                 f"queues={settings.queues!r}: {error} Separate the names by commas: default,mail.",

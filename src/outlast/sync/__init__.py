@@ -17,6 +17,7 @@ Everything that does not wait is the same object as in `outlast`. Inside a sync 
 
 from outlast.api.context import Current, current, now, progress, random, uuid
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, effect
+from outlast.api.scope import scope
 from outlast.api.session import SessionInfo
 from outlast.api.step import Step, SyncStep, step
 from outlast.api.unit import unit
@@ -80,5 +81,5 @@ __all__ = [
     "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict",
     "WorkerInfo", "Workflow", "WrongStatus", "__version__", "checkpoint", "compensate_with",
     "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream",
-    "run", "session", "sleep", "step", "unit", "uuid", "workflow",
+    "run", "scope", "session", "sleep", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from outlast.api.options import AppOptions
 from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
 from outlast.api.workflow import Call
+from outlast.codec.identifiers import unescape_name
 from outlast.engine.in_flight_registry import InFlight
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.store.protocol import Store
@@ -155,7 +156,8 @@ class App(Outlast):
             self.clock._follow(None)
 
     def _observe(self, run: str, key: str) -> None:  # noqa: ARG002 - which run does not matter here
-        self.executed[key.rpartition("/")[2].rpartition("#")[0]] += 1
+        name = key.rpartition("/")[2].rpartition("#")[0].partition("[")[0]
+        self.executed[unescape_name(name)] += 1
 
     def run(self, call: Call[R], *, id: str | None = None) -> R:
         """Execute a workflow to its end on the virtual clock, and return its result."""
