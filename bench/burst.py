@@ -149,7 +149,8 @@ While slots are still opening, a new run may find none free. The longest waits i
 
 `ramp` helps if it is longer than the calls that would otherwise start together. For calls of five seconds or more, use ten or more:
 
-    python -m bench.burst --workers 10 --returned 1000 --limit 700 --new-rate 2 --call-seconds 5 --work-seconds 7.5 --ramp 10
+    python -m bench.burst --workers 10 --returned 1000 --limit 700 --new-rate 2 \\
+      --call-seconds 5 --work-seconds 7.5 --ramp 10
 
 `returned_rate` makes no difference here, because no worker frees slots that fast. It matters when returned runs have little left to do, and a worker would otherwise read and replay more than that many per second.
 

@@ -86,12 +86,15 @@ def unknown(named: str) -> str:
 
 
 def lines(page: Path) -> list[str]:
-    """Of a session only what is typed in it; what it prints may begin with our name too."""
+    """Of a session only what is typed in it; what it prints may begin with our name too.
+
+    A command that continues on the next line is one line.
+    """
     blocks = [block.text for block in fences(page)]
     for at, block in enumerate(fences(page)):
         if block.language in {"console", "markdown"}:
             blocks[at] = "".join(re.findall(r"^\$ .*\n", block.text, re.MULTILINE))
-    text = "\n".join([prose(page), *blocks])
+    text = re.sub(r"\\\n\s*", "", "\n".join([prose(page), *blocks]))
     return [found["command"] for found in LINE.finditer(text)]
 
 

@@ -49,7 +49,7 @@ def test_a_run_takes_about_the_room_that_the_formula_gives(tmp_path) -> None:
     asyncio.run(fill(f"sqlite:///{tmp_path}/many.db", 210))
     taken = ((tmp_path / "many.db").stat().st_size - (tmp_path / "few.db").stat().st_size) / 200
     [(head, entry)] = re.findall(
-        r"\((\d+) \+ steps x \( (\d+) \+ bytes of a result\)\) +SQLite", PAGE
+        r"SQLite: .* x \((\d+) \+ steps x \((\d+) \+ bytes of a result\)\)", PAGE
     )
     said = int(head) + 20 * (int(entry) + 100)
     assert said / 1.4 < taken < said * 1.4

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import yaml
-from markdown_pages import DOCS, MODULES, PAGES, ROOT, headings, name, prose, slug
+from markdown_pages import DOCS, MODULES, PAGES, ROOT, fences, headings, name, prose, slug
 
 DOCSTRING_LENGTH_MIN = 30
 
@@ -55,6 +55,20 @@ def test_what_belongs_to_an_item_of_a_list_is_indented_by_four(page) -> None:
     text = prose(page)
     assert re.findall(r"^ {1,3}(?:[-*+]|\d+\.) .*", text, re.MULTILINE) == []
     assert re.findall(r"(?<=\n\n) {1,3}\S.*", text) == []
+
+
+CODE_WIDTH_MAX = 90
+"""Columns that the site shows beside its two sidebars in a window of 1280 pixels."""
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=name(page)) for page in DOCS.rglob("*.md")])
+def test_code_fits_beside_the_sidebars(page) -> None:
+    in_fences = [line for block in fences(page) for line in block.text.splitlines()]
+    indented = re.findall(r"(?<=\n\n)(?: {4}.*\n)+", prose(page))
+    lines = [*in_fences, *(line for block in indented for line in block.splitlines())]
+    is_list = re.compile(r" +(?:[-*+]|\d+\.) ")
+    wide = [line for line in lines if len(line) > CODE_WIDTH_MAX and not is_list.match(line)]
+    assert wide == []
 
 
 PICTURES = [path for path in sorted(DOCS.glob("*.svg")) if path.name != "demo.svg"]

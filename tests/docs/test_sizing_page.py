@@ -38,11 +38,12 @@ def test_what_is_called_a_default_is_one() -> None:
         assert f"`{name}` ({shown})" in PAGE
         assert getattr(settings, name) == float(shown.removesuffix(" s"))
     assert (settings.grace, settings.lease, settings.new_share) == (30, 30, 0.2)
-    assert f"OUTLAST_GRACE + {MARGIN_MIN:g} " in PAGE
+    assert f"grace + {MARGIN_MIN:g} s |" in PAGE
 
 
 def test_the_command_of_the_example_gives_the_number_that_the_sum_gives(tmp_path, capsys) -> None:
-    manifest, doctor = re.findall(r"^    outlast (.*)$", section("A worked example"), re.MULTILINE)
+    example = re.sub(r"\\\n\s*", "", section("A worked example"))
+    manifest, doctor = re.findall(r"^    outlast (.*)$", example, re.MULTILINE)
     command, _, file = manifest.partition(" > ")
     printed = outlast(command, tmp_path, capsys)
     (tmp_path / file).write_text(printed)
