@@ -202,7 +202,7 @@ def test_hints_name_the_store_that_was_given(outlast):
         (["agent.py:report", "--kwargs", '{"nope": 1}'], "missing a required argument"),
         (["agent.py:dated", '{"name": "x"}'], "the arguments do not fit dated: "),
         (["agent.py:dated", '{"name": "x"}'], "Field required."),
-        (["agent.py:typed", "tides", "ten"], "the arguments do not fit typed: "),
+        (["agent.py:waits", "maybe"], "the arguments do not fit waits: 'maybe' is not bool."),
         (["agent.py:echo", "--id", ""], "run id must be a non-empty string"),
         (["agent.py:echo", "--id", "a\x1bb"], "has a character that cannot be stored"),
         (["agent.py:echo", "--store", "mysql://x"], "is not the address of a store"),
