@@ -227,7 +227,7 @@ def test_effect_in_a_step_and_step_in_an_effect_are_refused(world):
 
     told = world.run(trying())
     assert [one.partition(":")[0] for one in told] == ["NotInRun"] * 3
-    assert "Call the effect from the workflow itself" in told[0]
+    assert "Call the effect in the workflow's code" in told[0]
     assert "effect" in told[1]
     assert bank.acts == []
 
