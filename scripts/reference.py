@@ -32,6 +32,8 @@ UNINFORMATIVE = {"Any", inspect.formatannotation(inspect.Signature.empty)}
 
 
 def main() -> None:
+    if missing := unlisted():
+        sys.exit(f"Add to a page in scripts/reference_pages.py: {', '.join(missing)}.")
     if "--check" in sys.argv[1:]:
         stale = [path(name).name for name in PAGES if path(name).read_text() != render(name)]
         if stale:
@@ -39,6 +41,26 @@ def main() -> None:
         return
     for name in PAGES:
         path(name).write_text(render(name))
+
+
+def unlisted() -> list[str]:
+    """Return the public names of the modules that have a page but are on none."""
+    listed = {name for _, name in _names()}
+    return sorted(
+        f"{module.__name__}.{name}"
+        for module in {module for module, _ in _names()}
+        for name in getattr(module, "__all__", ())
+        if name not in listed
+    )
+
+
+def _names() -> list[tuple[Any, str]]:
+    return [
+        named(page.module, name)
+        for page in PAGES.values()
+        for section in page.sections
+        for name in section.names
+    ]
 
 
 def path(name: str) -> Path:
@@ -118,12 +140,7 @@ def _class(name: str, cls: type) -> Iterator[str]:
 
 @functools.cache
 def _public() -> set[type]:
-    things = [
-        getattr(*named(page.module, name))
-        for page in PAGES.values()
-        for section in page.sections
-        for name in section.names
-    ]
+    things = [getattr(module, name) for module, name in _names()]
     return {thing for thing in things if inspect.isclass(thing)}
 
 

@@ -39,7 +39,7 @@ PAGES = {
             _section("Execute", "run Outlast Run Call Queue Item"),
             _section(
                 "In a workflow",
-                "current now random uuid sleep receive each map unit compensate_with session "
+                "current now random uuid sleep receive each map unit scope compensate_with session "
                 "checkpoint",
             ),
             _section("In a step", "progress Progress resume_stream"),

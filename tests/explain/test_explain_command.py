@@ -11,6 +11,7 @@ from uncertain import UNCERTAIN
 
 from outlast.cli import main
 from outlast.cli.explain import WIDTH_MIN
+from outlast.explain.pages import PAGES
 from outlast.explain.texts import entries
 from support.cli import Answer, answer_of
 from support.waiting import WAIT_SECONDS
@@ -132,7 +133,7 @@ def test_programs_get_the_parts(outlast):
         "runbook.md#outlastdeadletters",
     )
     assert list(alert["parts"]) == ["Urgent?", "Look", "Decide", "Afterwards", "Silence"]
-    assert outlast("explain", "75", "--json").json["page"] == "errors.md#exit-code-75"
+    assert outlast("explain", "75", "--json").json["page"] == "exit-codes.md#exit-code-75"
     assert outlast("explain", "unknown", "--json").json["page"] == "errors.md#parked-unknown"
     assert [one["name"] for one in outlast("explain", "--json").json] == [
         one.name for one in entries()
@@ -148,10 +149,10 @@ def test_pages_are_written_over_what_is_there(outlast, tmp_path):
     Path("pages").mkdir()
     Path("pages/errors.md").write_text("old")
     assert outlast("explain", "--write", "pages").code == 0
-    assert {file.name for file in Path("pages").iterdir()} == {"errors.md", "runbook.md"}
+    assert {file.name for file in Path("pages").iterdir()} == set(PAGES)
     assert "### Backpressure" in Path("pages/errors.md").read_text()
     assert outlast("explain", "--write", "new", "--json").json == {
-        "written": ["new/errors.md", "new/runbook.md"]
+        "written": [f"new/{page}" for page in PAGES]
     }
     assert outlast("explain", "Backpressure", "--write", "pages").code == 2
 

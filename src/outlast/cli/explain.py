@@ -48,7 +48,7 @@ def explain(
         typer.Option(
             "--write",
             metavar="FOLDER",
-            help="Write errors.md and runbook.md into this folder instead.",
+            help="Write the pages of the documentation into this folder instead.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -102,7 +102,7 @@ def _document(entry: Entry) -> dict[str, object]:
         "kind": entry.kind,
         "summary": entry.summary,
         "parts": entry.parts,
-        "page": f"{'runbook' if entry.kind == 'alert' else 'errors'}.md#{entry.anchor}",
+        "page": entry.page,
     }
 
 

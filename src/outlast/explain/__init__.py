@@ -2,7 +2,7 @@
 
 That is errors, the reasons of parked runs, alerts, exit codes and the checks of the doctor. The
 Markdown files beside this module are the only source: `outlast explain NAME` prints them, and
-`outlast explain --write docs` writes docs/errors.md and docs/runbook.md from them. People read
-these texts at three in the morning, so they are short and contain the commands. `import outlast`
-reads none of them.
+`outlast explain --write docs` writes the pages in `pages.py` from them. People read these texts at
+three in the morning, so they are short and contain the commands. `import outlast` reads none of
+them.
 """

@@ -1,4 +1,4 @@
-"""Render docs/errors.md and docs/runbook.md from the texts of this package."""
+"""Render the pages of docs/ that consist of the texts of this package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MADE = "<!-- Made by: outlast explain --write docs. The texts are in src/outlas
 _ERRORS = f"""\
 {_MADE}
 
-# Errors, exit codes and checks
+# Errors
 
 Every error of Outlast carries a note with the command that explains it, such as \
 `outlast explain Backpressure`. The command line and `outlast show` print it too. The command \
@@ -19,7 +19,26 @@ lists all names.
 `str(error)` does not contain the note, and the journal does not record it. pytest's `match=` does \
 see notes, so a pattern that ends with `$` must allow for it.
 
-Alerts are in the [runbook](runbook.md).
+Other pages explain [exit codes](exit-codes.md), [checks of the doctor](doctor-checks.md) and \
+[alerts](runbook.md).
+"""
+
+_EXIT_CODES = f"""\
+{_MADE}
+
+# Exit codes
+
+These are the exit codes of the commands, and of `run(...)` in your program. A code from 63 on \
+belongs to a process that was killed. `outlast explain 75` prints the same text.
+"""
+
+_CHECKS = f"""\
+{_MADE}
+
+# Checks of the doctor
+
+`outlast doctor` makes these checks. [Doctor](doctor.md) shows how to run it. \
+`outlast explain NAME` prints the same text.
 """
 
 _RUNBOOK = f"""\
@@ -29,8 +48,8 @@ _RUNBOOK = f"""\
 
 What to do when an [alert](deployment.md#alerts) fires, most urgent first. \
 `outlast explain NAME` prints the same section, also inside a pod; the `runbook` annotation of \
-each alert contains the command. [Errors](errors.md) explains the errors, reasons and exit codes \
-named here.
+each alert contains the command. [Errors](errors.md) explains the errors and reasons named here, \
+and [exit codes](exit-codes.md) the codes.
 
 Pass `--store ADDRESS` to the commands if `OUTLAST_STORE` is not set. Commands that only read \
 change nothing, not even the schema of an older store. Only `outlast migrate`, a worker or a \
@@ -43,36 +62,37 @@ Three things always hold:
 - Looking first makes nothing worse.
 """
 
-_SECTIONS = {
-    "error": ("Errors", "What a program may catch, and what commands exit with."),
-    "parked": (
-        "Reasons of parked runs",
-        "What `outlast show` prints after `Parked:`. The fourth reason is [Diverged](#diverged).",
-    ),
-    "exit code": (
-        "Exit codes",
-        "Of the commands, and of `run(...)` in your program. From 63 on: of a killed process.",
-    ),
-    "check": (
-        "Checks of the doctor",
-        "The checks of `outlast doctor`. [Doctor](doctor.md) says when each one reports a problem.",
-    ),
-}
+_RAISED = "## Raised errors\n\nA program may catch these, and commands exit with them."
+
+_PARKED = """\
+## Reasons of parked runs
+
+`outlast show` prints these after `Parked:`. The fourth reason is [Diverged](#diverged)."""
 
 
 def errors_page() -> str:
-    sections = [
-        f"## {title}\n\n{words}\n\n{_rendered(kind, '###')}"
-        for kind, (title, words) in _SECTIONS.items()
-    ]
-    return "\n".join([_ERRORS, *sections])
+    raised, parked = _rendered("error", "###"), _rendered("parked", "###")
+    return f"{_ERRORS}\n{_RAISED}\n\n{raised}\n{_PARKED}\n\n{parked}"
+
+
+def exit_codes_page() -> str:
+    return f"{_EXIT_CODES}\n{_rendered('exit code', '##')}"
+
+
+def checks_page() -> str:
+    return f"{_CHECKS}\n{_rendered('check', '##')}"
 
 
 def runbook_page() -> str:
     return f"{_RUNBOOK}\n{_rendered('alert', '##')}"
 
 
-PAGES = {"errors.md": errors_page, "runbook.md": runbook_page}
+PAGES = {
+    "errors.md": errors_page,
+    "exit-codes.md": exit_codes_page,
+    "doctor-checks.md": checks_page,
+    "runbook.md": runbook_page,
+}
 
 
 def _rendered(kind: str, mark: str) -> str:

@@ -17,6 +17,15 @@ FILES = {
 }
 """The file that holds the entries of each kind."""
 
+PAGES = {
+    "error": "errors.md",
+    "parked": "errors.md",
+    "alert": "runbook.md",
+    "exit code": "exit-codes.md",
+    "check": "doctor-checks.md",
+}
+"""The page of docs/ that shows the entries of each kind."""
+
 PARTS = {
     "alert": ("Urgent?", "Look.", "Decide.", "Afterwards.", "Silence."),
     **dict.fromkeys(
@@ -58,6 +67,11 @@ class Entry(NamedTuple):
     def anchor(self) -> str:
         """Return the anchor of that heading, as GitHub and the site generate it."""
         return re.sub(r"[^\w\- ]", "", self.title.lower()).replace(" ", "-")
+
+    @property
+    def page(self) -> str:
+        """Return the page of docs/ that shows the entry, with its anchor."""
+        return f"{PAGES[self.kind]}#{self.anchor}"
 
 
 @cache
