@@ -1,4 +1,4 @@
-"""The programs of docs/quickstart.md, killed at the moments that the page names.
+"""The programs of the quickstart pages, killed at the moments that the page names.
 
 Their pauses are shorter, and so is the time-out of the effect, which its next life waits for.
 """
@@ -14,7 +14,8 @@ import pytest
 from support.hurried import hurried
 from support.processes import STOPPING, Program, clean_environment
 
-PAGE = (Path(__file__).parents[2] / "docs/quickstart.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "\n".join((DOCS / name).read_text() for name in ("quickstart.md", "quickstart-agent.md"))
 FILES = dict(
     re.findall(r"^```python title=\"([^\"]+)\"\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 )

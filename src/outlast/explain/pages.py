@@ -53,7 +53,7 @@ and [exit codes](exit-codes.md) the codes.
 
 Pass `--store ADDRESS` to the commands if `OUTLAST_STORE` is not set. Commands that only read \
 change nothing, not even the schema of an older store. Only `outlast migrate`, a worker or a \
-program [migrates it](upgrading.md#a-new-release-of-outlast).
+program [migrates it](upgrading-outlast.md).
 
 Three things always hold:
 
