@@ -13,7 +13,7 @@ ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \|", re.MULTILINE)
 
 
 def test_every_setting_is_on_the_page_with_its_default() -> None:
-    table = dict(ROW.findall(PAGE.partition("## All of them")[2]))
+    table = dict(ROW.findall(PAGE.partition("## All settings")[2]))
     defaults = {field.name: field.default for field in fields(Settings)}
     assert list(table) == list(defaults)
     for name, said in table.items():
@@ -29,7 +29,7 @@ def test_every_setting_is_on_the_page_with_its_default() -> None:
 
 
 def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
-    refused = PAGE.partition("## What is refused")[2].partition("\n## ")[0]
+    refused = PAGE.partition("## Validation")[2].partition("\n## ")[0]
     assert f"`grace` below {GRACE_MIN:g} s" in refused
     assert f"{EXIT_SECONDS} s together" in refused
     assert f"`heartbeat` or `poll` below {LOOK_SECONDS_MIN} s" in refused
