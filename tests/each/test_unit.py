@@ -104,9 +104,9 @@ def test_it_is_entered_once():
         App().do(main)
 
 
-def test_its_name_is_one():
+def test_its_name_must_be_printable():
     with pytest.raises(BadName):
-        Unit("a/b")
+        Unit("a\nb")
 
 
 def test_outside_a_run_the_module_level_one_says_so():

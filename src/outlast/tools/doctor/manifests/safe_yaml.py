@@ -12,13 +12,17 @@ NODES_MAX = 1_000_000
 
 def load(text: str) -> list[Any]:
     """Return all documents. Raise ValueError if the text is not YAML, or expands to too much."""
+    documents = []
     try:
-        return list(yaml.load_all(text, _Loader))
+        loader: Any = _Loader(text)
+        while loader.check_data():
+            documents.append(loader.get_data())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f"line {mark.line + 1}: "
         problem = getattr(error, "problem", None) or "it cannot be read"
         raise ValueError(f"{line}{problem}") from None
+    return documents
 
 
 class _Loader(yaml.SafeLoader):
