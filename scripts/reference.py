@@ -15,6 +15,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, get_overloads
 
@@ -149,12 +150,12 @@ def _is_public(cls: type) -> bool:
 
 
 def _own_bases(cls: type) -> list[type]:
-    """Return the class and its private bases in Outlast, whose members appear with it."""
-    return [
-        base
-        for base in cls.__mro__
-        if base is cls or (base.__module__.startswith("outlast") and not _is_public(base))
-    ]
+    """Return the class and its private bases in Outlast, whose members appear with it.
+
+    The members of a public base, and of what that is based on, appear there.
+    """
+    bases = takewhile(lambda base: base is cls or not _is_public(base), cls.__mro__)
+    return [base for base in bases if base is cls or base.__module__.startswith("outlast")]
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -19,9 +19,10 @@ from outlast.api.checkpoint import Checkpoint
 from outlast.api.context import Current, current, now, progress, random, receive, sleep, uuid
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, compensate_with, effect
 from outlast.api.item import Item
-from outlast.api.outlast import Outlast, run
+from outlast.api.outlast import Outlast
 from outlast.api.queue import Queue
 from outlast.api.run import Run
+from outlast.api.run_once import run
 from outlast.api.scope import scope
 from outlast.api.session import Session, SessionInfo
 from outlast.api.session_in_workflow import checkpoint, session

@@ -105,7 +105,7 @@ def test_unknown_workflows_wait_and_are_reported(caplog):
     async def main(app):
         await app.submit(job("known"))
         # Submitted by a program with newer code.
-        newer = Outlast(app._store)
+        newer = Outlast(app._config.store)
         newer._mode = INLINE
         async with newer:
             await newer.submit(strange("x"), id="strange")

@@ -1,95 +1,59 @@
-"""Define `Outlast`, the app a program opens, and `run`, which executes one workflow in one call."""
+"""Define `Outlast`, the app a program opens: its options, its lifecycle and its parts."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-import secrets
-import sys
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
-)
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
-from uuid import uuid4
 
+from outlast.api import run_actions
+from outlast.api.app_config import AppConfig
 from outlast.api.checkpoint import Checkpoint
 from outlast.api.each import Each
 from outlast.api.map import MapJob
 from outlast.api.queue import Queue
 from outlast.api.run import Run, conclude
+from outlast.api.run_actions import accepted, row_of
 from outlast.api.session import Session, SessionInfo, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
 from outlast.api.workflow import Call, Workflow
 from outlast.codec import plain
-from outlast.codec.codecs import encode_message
-from outlast.codec.identifiers import check_id, check_name, check_queue_name, new_ids
+from outlast.codec.identifiers import check_id, check_queue_name, new_ids
 from outlast.engine.decisions import NOT_SAID, decide, effect_log_of
 from outlast.engine.engine import Engine
 from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.hooks import Hook
 from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.retry import retry
-from outlast.engine.sessions import prune_sessions
-from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, joins
-from outlast.errors import (
-    Draining,
-    LimitExceeded,
-    NotInRun,
-    NotInStep,
-    OutlastError,
-    SettingsError,
-    UnknownRun,
-    WrongStatus,
-)
+from outlast.engine.submission import OnConflict, check_on_conflict
+from outlast.errors import NotInStep, OutlastError, SettingsError
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.state import RunOutcome
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD, Executor
 from outlast.settings import Settings
-from outlast.settings.load import load
 from outlast.settings.options import SettingsOptions
-from outlast.settings.origin import Kind
 from outlast.shutdown.cleanup import CleanupRunner
 from outlast.shutdown.cleanup import Hook as CleanupHook
 from outlast.shutdown.coordinator import AppCallbacks, ShutdownCoordinator
 from outlast.shutdown.phases import AppPhase
-from outlast.shutdown.process import INTERRUPTED, TRY_AGAIN, ProcessRole, check_not_ending
+from outlast.shutdown.process import ProcessRole, check_not_ending
 from outlast.shutdown.report import DrainReport
-from outlast.store.address import check_address, store_at
-from outlast.store.commands import DEPTH, UNKNOWN, Prune, Refused, Resume, Send, Submit, Submitted
 from outlast.store.protocol import Store, whole_journal
-from outlast.store.rows import Entry, RunQuery, RunRow
+from outlast.store.rows import Entry, RunQuery
 
 if TYPE_CHECKING:
     from outlast.http import Server
     from outlast.http.status import AppStatus
 
-log = logging.getLogger("outlast")
-
 R = TypeVar("R")
 T = TypeVar("T")
-
-_ALLOWED = {
-    "be cancelled": "Only runs that have not ended, and dead letters, can be cancelled.",
-    "be resumed": "Only parked runs can be resumed.",
-    "be retried": "Only failed, cancelled and dead runs, and runs whose compensation is stuck, can "
-    "be retried.",
-    "receive messages": "Only runs that have not ended can receive messages.",
-}
-"""Which runs allow an action, for the message of a run that does not."""
 
 
 class Outlast:
@@ -111,9 +75,6 @@ class Outlast:
     and releases its runs. They continue when they are started again.
     """
 
-    # Over 15 attributes: the options, which `configure` may change until the app opens, and what
-    # one opening adds: the engine, the shutdown coordinator and the status.
-
     def __init__(
         self,
         store: str | Store | None = None,
@@ -126,8 +87,8 @@ class Outlast:
         on_dead: Hook | None = None,
         **settings: Unpack[SettingsOptions],
     ) -> None:
-        self._given: dict[str, Any] = {}
-        self._store: Store | None = None
+        self._config = AppConfig(store, worker, queues, workflows, settings)
+        self.settings: Settings = self._config.settings
         self._lifespan = lifespan
         self._cleanup = CleanupRunner()
         self._role = ProcessRole.SHARED
@@ -146,9 +107,6 @@ class Outlast:
         """The reason that runs released at close are given."""
         self._say_waiting: Callable[[str], None] | None = None
         """Reports that a command waits for its store. None: the engine logs it."""
-        self._worker = False
-        self._workflows: tuple[Workflow[..., Any], ...] = ()
-        self.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
 
     def configure(
         self,
@@ -165,36 +123,15 @@ class Outlast:
         """
         if self._engine is not None:
             raise OutlastError("this Outlast is open: it can be configured only before that.")
-        if isinstance(store, str):
-            self._given["store"], self._store = store, None
-        elif store is not None:
-            self._store = store
-        if queues is not None:
-            self._given["queues"] = ",".join(_queue_names(queues))
-        self._given |= {name: value for name, value in settings.items() if value is not None}
-        self._loaded = load(self._given)
-        self.settings: Settings = self._loaded.settings
-        if self._store is None and self._loaded.origins["store"].kind is not Kind.FOREIGN:
-            check_address(self.settings.store)
-        self._worker = self._worker if worker is None else worker
-        self._workflows = (*self._workflows, *workflows)
-        for workflow in self._workflows:
-            if not isinstance(workflow, Workflow):
-                raise TypeError(
-                    f"workflows= takes functions decorated with @workflow, not {workflow!r}."
-                )
+        self._config.update(store, worker, queues, workflows, settings)
+        self.settings = self._config.settings
 
     async def __aenter__(self) -> Self:
         if self._engine is not None:
             raise OutlastError("this Outlast is open already; make another one.")
-        if self._worker and not self._workflows:
-            raise SettingsError(
-                "a worker needs the workflows it may execute: "
-                "Outlast(worker=True, workflows=[...])."
-            )
+        self._config.check_worker()
         check_not_ending(self._role)
-        queues = _queue_names(self.settings.queues)
-        engine = self._build_engine(queues)
+        engine = self._build_engine()
         server = self._http_server()
         lifespan = AsyncExitStack()
         callbacks = AppCallbacks(
@@ -223,22 +160,22 @@ class Outlast:
         except BaseException:
             await self.__aexit__()
             raise
-        if self._worker:
-            engine.claim_from(queues, self.settings.concurrency)
+        if self._config.worker:
+            engine.claim_from(self._config.queues, self.settings.concurrency)
         coordinator.opened()
         return self
 
-    def _build_engine(self, queues: tuple[str, ...]) -> Engine:
+    def _build_engine(self) -> Engine:
         """Build the engine of one opening, with its store, its workflows and its queues."""
-        settings, loop = self.settings, asyncio.get_running_loop()
-        store = self._store or store_at(self._loaded.address(), heartbeat=settings.heartbeat)
+        settings, loop, config = self.settings, asyncio.get_running_loop(), self._config
         shutdown = ShutdownState(settings, loop, None if self._mode.threads else loop.time)
-        engine = Engine(store, settings, loop, shutdown, mode=self._mode, hooks=self._hooks)
-        for workflow in self._workflows:
+        engine = Engine(
+            config.make_store(), settings, loop, shutdown, mode=self._mode, hooks=self._hooks
+        )
+        for workflow in config.workflows:
             engine.workflows.register(workflow)
-        if self._worker:
-            _warn_of_patterns(queues)
-            engine.worker.queues = queues
+        if config.worker:
+            engine.worker.queues = config.queues
             engine.worker.workflows = tuple(engine.workflows)
             engine.worker.concurrency = settings.concurrency
         return engine
@@ -285,6 +222,9 @@ class Outlast:
         """
         self._role = role
         self._leave_block = leave_block or self._leave_block
+
+    def _checked_id(self, id: str) -> str:
+        return check_id(id, self.settings.id_length_max, "run id")
 
     @property
     def _open(self) -> Engine:
@@ -381,7 +321,8 @@ class Outlast:
         its arguments, and keeps them. An id that belongs to another workflow always raises
         Conflict.
         """
-        engine, id = self._open, self._id(id)
+        engine = self._open
+        id = new_ids(1)[0] if id is None else self._checked_id(id)
         check_on_conflict(on_conflict)
         await engine.runs.start(call, id, on_conflict=on_conflict)
         return Run(engine, id, call.workflow)
@@ -427,32 +368,170 @@ class Outlast:
         on_conflict: OnConflict = "raise",
     ) -> list[Run[R]]:
         """Queue several runs in one commit, all or none. The options are those of `submit`."""
-        engine, calls = self._open, list(calls)
-        check_on_conflict(on_conflict)
-        names = new_ids(len(calls)) if ids is None else [self._id(id) for id in ids]
-        if len(names) != len(calls):
-            raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
-        check_queue_name(queue, self.settings.name_length_max)
-        commands = [
-            engine.submissions.for_call(call, id, queue=queue, priority=priority, delay=delay)
-            for call, id in zip(calls, names, strict=True)
-        ]
-        with engine.services.spans.starting(
-            "submit", commands[0].workflow if commands else "nothing"
-        ) as link:
-            of = {command.token: call for command, call in zip(commands, calls, strict=True)}
-            outcomes = await engine.submissions.enqueue(
-                commands,
-                wait,
-                lambda workflow, args, command: joins(
-                    workflow, args, of[command.token], on_conflict
-                ),
-            )
-            link(_seeds(commands, outcomes))
-        for call, outcome in zip(calls, outcomes, strict=True):
-            if outcome.row is not None:
-                check_joins(outcome.row, call, on_conflict)
-        return [Run(engine, id, call.workflow) for call, id in zip(calls, names, strict=True)]
+        return await run_actions.submit_all(
+            self._open,
+            list(calls),
+            ids,
+            queue=queue,
+            priority=priority,
+            delay=delay,
+            wait=wait,
+            on_conflict=on_conflict,
+        )
+
+    # -- finding
+
+    def get(self, workflow: Workflow[..., R], id: str) -> Run[R]:
+        """Return the run with this id. The workflow gives its result a type."""
+        engine = self._open
+        engine.workflows.register(workflow)
+        return Run(engine, self._checked_id(id), workflow)
+
+    async def result(self, id: str, timeout: float | None = None) -> Any:
+        """Wait for a run to end and return its result as plain JSON, or raise how it ended.
+
+        Raise UnknownRun if there is no such run, and TimeoutError after `timeout` seconds.
+        """
+        engine = self._open
+        await row_of(engine, id)
+        async with asyncio.timeout(timeout):
+            end = await engine.runs.wait_until_ended(id)
+        return conclude(id, end, plain)
+
+    async def runs(
+        self,
+        *,
+        status: str | Iterable[str] = (),
+        workflow: str | None = None,
+        queue: str | None = None,
+        prefix: str | None = None,
+        parent: str | None = None,
+        waiting_for: str | None = None,
+        items: bool | None = False,
+        undoing: bool | None = None,
+        older_than: timedelta | float | None = None,
+        newer_than: timedelta | float | None = None,
+        limit: int = 100,
+    ) -> list[RunInfo]:
+        """Return runs, newest first.
+
+        `status` may include `delayed`: queued runs that are not due yet, which `queued` also
+        includes. `prefix` is what the id starts with. Ages are seconds or timedeltas since
+        creation. `items=True` returns plain work items instead of runs, and None returns both.
+        `undoing=True` returns only runs that are being compensated.
+        """
+        engine = self._open
+        now = engine.store.now()
+        query = RunQuery(
+            statuses=(status,) if isinstance(status, str) else tuple(status),
+            workflow=workflow,
+            queue=queue,
+            prefix=prefix,
+            parent=parent,
+            waiting_for=waiting_for,
+            items=items,
+            undoing=undoing,
+            created_before=None if older_than is None else now - _seconds(older_than),
+            created_after=None if newer_than is None else now - _seconds(newer_than),
+            limit=limit,
+        )
+        return [RunInfo.of(row) for row in await engine.client.read(engine.store.runs, query)]
+
+    async def journal(self, id: str) -> list[Entry]:
+        """Return every journal entry of a run, in order."""
+        engine = self._open
+        row = await row_of(engine, id)
+        return await engine.client.read(whole_journal, engine.store, row.pk)
+
+    # -- acting on runs
+
+    async def send(
+        self, id: str, name: str, value: Any = None, *, message_id: str | None = None
+    ) -> None:
+        """Send a message to a run. It is durable when this returns.
+
+        A `receive(name)` of the run takes it, now or later. Sending the same message_id again is
+        harmless. Raise UnknownRun, WrongStatus if the run has ended or the id is a queue item, or
+        LimitExceeded for more than `messages_max` messages or one longer than `message_size_max`.
+        """
+        await run_actions.send(self._open, id, name, value, message_id)
+
+    async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
+        """Ask a run to end and return its status afterwards.
+
+        The run receives the reason, its `finally` blocks execute, and no new step starts.
+        """
+        return await run_actions.cancel(self._open, id, why)
+
+    async def retry(self, id: str) -> None:
+        """Queue a failed, cancelled or dead run again, from the step that ended it.
+
+        A parent retries its children. A child can be retried on its own only while its parent waits
+        for it, or to continue its compensation. Otherwise this raises WrongStatus, which names the
+        run to retry.
+        """
+        engine = self._open
+        accepted(id, await retry(engine, await row_of(engine, id)), "be retried")
+
+    async def resume(self, id: str) -> None:
+        """Queue a parked run again."""
+        await run_actions.resume(self._open, id)
+
+    async def decide(
+        self,
+        id: str,
+        effect: str,
+        *,
+        happened: Any = NOT_SAID,
+        did_not: bool = False,
+        compensate: bool = False,
+        result: Any = None,
+        intent: int | None = None,
+    ) -> None:
+        """Decide an effect whose outcome is unknown, so that its parked run continues.
+
+        `effect` is its call site, as `show` and the run's `reason` name it, or its name if only one
+        effect has that name. Pass exactly one of:
+
+        - `happened=RESULT`: it happened, with that result.
+        - `did_not=True`: it did not happen, and is executed again.
+        - `compensate=True`: the run is compensated, and this effect with it, as if it had happened
+          with `result`.
+
+        `intent` is the number of the intent (`EffectInfo.intent`). It is required where there were
+        several. Raise UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is
+        written.
+        """
+        engine = self._open
+        await decide(
+            engine,
+            await row_of(engine, id),
+            effect,
+            happened=happened,
+            did_not=did_not,
+            compensate=compensate,
+            result=result,
+            intent=intent,
+        )
+
+    async def effects(self, id: str) -> list[EffectInfo]:
+        """Return the effects that a run performed or intended to perform, oldest first."""
+        engine = self._open
+        row = await row_of(engine, id)
+        effect_log, _ = await engine.client.read(effect_log_of, engine, row)
+        return EffectInfo.of(effect_log)
+
+    async def prune(
+        self, older_than: timedelta | float, *, batch: int = 500, dead: bool = False
+    ) -> int:
+        """Delete runs that ended longer ago than `older_than`, with their journals, in batches.
+
+        Return how many runs were deleted. Expired sessions are deleted too, and not counted. Dead
+        letters stay, with their ancestors and descendants, because their effects are compensated
+        only when they are cancelled. With `dead` they are deleted too and their effects stand,
+        except for a run whose compensation has begun: it stays until it is compensated.
+        """
+        return await run_actions.prune(self._open, _seconds(older_than), batch, dead=dead)
 
     # -- queues and workers
 
@@ -573,336 +652,6 @@ class Outlast:
             )
         return self._open
 
-    # -- finding
-
-    def get(self, workflow: Workflow[..., R], id: str) -> Run[R]:
-        """Return the run with this id. The workflow gives its result a type."""
-        engine = self._open
-        engine.workflows.register(workflow)
-        return Run(engine, self._id(id), workflow)
-
-    async def result(self, id: str, timeout: float | None = None) -> Any:
-        """Wait for a run to end and return its result as plain JSON, or raise how it ended.
-
-        Raise UnknownRun if there is no such run, and TimeoutError after `timeout` seconds.
-        """
-        engine = self._open
-        await self._row(id)
-        async with asyncio.timeout(timeout):
-            end = await engine.runs.wait_until_ended(id)
-        return conclude(id, end, plain)
-
-    async def runs(
-        self,
-        *,
-        status: str | Iterable[str] = (),
-        workflow: str | None = None,
-        queue: str | None = None,
-        prefix: str | None = None,
-        parent: str | None = None,
-        waiting_for: str | None = None,
-        items: bool | None = False,
-        undoing: bool | None = None,
-        older_than: timedelta | float | None = None,
-        newer_than: timedelta | float | None = None,
-        limit: int = 100,
-    ) -> list[RunInfo]:
-        """Return runs, newest first.
-
-        `status` may include `delayed`: queued runs that are not due yet, which `queued` also
-        includes. `prefix` is what the id starts with. Ages are seconds or timedeltas since
-        creation. `items=True` returns plain work items instead of runs, and None returns both.
-        `undoing=True` returns only runs that are being compensated.
-        """
-        engine = self._open
-        now = engine.store.now()
-        query = RunQuery(
-            statuses=(status,) if isinstance(status, str) else tuple(status),
-            workflow=workflow,
-            queue=queue,
-            prefix=prefix,
-            parent=parent,
-            waiting_for=waiting_for,
-            items=items,
-            undoing=undoing,
-            created_before=None if older_than is None else now - _seconds(older_than),
-            created_after=None if newer_than is None else now - _seconds(newer_than),
-            limit=limit,
-        )
-        return [RunInfo.of(row) for row in await engine.client.read(engine.store.runs, query)]
-
-    async def journal(self, id: str) -> list[Entry]:
-        """Return every journal entry of a run, in order."""
-        engine, row = self._open, await self._row(id)
-        return await engine.client.read(whole_journal, engine.store, row.pk)
-
-    # -- acting on runs
-
-    async def send(
-        self, id: str, name: str, value: Any = None, *, message_id: str | None = None
-    ) -> None:
-        """Send a message to a run. It is durable when this returns.
-
-        A `receive(name)` of the run takes it, now or later. Sending the same message_id again is
-        harmless. Raise UnknownRun, WrongStatus if the run has ended or the id is a queue item, or
-        LimitExceeded for more than `messages_max` messages or one longer than `message_size_max`.
-        """
-        check_name(name, self.settings.name_length_max, "message name")
-        message = check_id(message_id or uuid4().hex, self.settings.id_length_max, "message id")
-        self._id(id)
-        text = encode_message(value)
-        size_max = min(self.settings.message_size_max, self.settings.value_size_max)
-        if len(text) > size_max:
-            limit = (
-                "message_size_max"
-                if size_max == self.settings.message_size_max
-                else "value_size_max"
-            )
-            raise LimitExceeded(limit, size_max, len(text), f"message {name!r}")
-        allowed = self.settings.messages_max
-        outcome = await self._open.writer.execute(Send(id, name, message, text, allowed))
-        if isinstance(outcome, Refused) and outcome.why == DEPTH:
-            raise LimitExceeded(
-                "messages_max", allowed, int(outcome.detail) + 1, f"messages to run {id!r}"
-            )
-        self._done(id, outcome, "receive messages")
-
-    async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
-        """Ask a run to end and return its status afterwards.
-
-        The run receives the reason, its `finally` blocks execute, and no new step starts.
-        """
-        self._id(id)
-        why = why.encode(errors="backslashreplace").decode()[: self.settings.error_text_max]
-        status: str = self._done(id, await self._open.runs.cancel(id, why), "be cancelled")
-        return status
-
-    async def retry(self, id: str) -> None:
-        """Queue a failed, cancelled or dead run again, from the step that ended it.
-
-        A parent retries its children. A child can be retried on its own only while its parent waits
-        for it, or to continue its compensation. Otherwise this raises WrongStatus, which names the
-        run to retry.
-        """
-        self._done(id, await retry(self._open, await self._row(id)), "be retried")
-
-    async def resume(self, id: str) -> None:
-        """Queue a parked run again."""
-        self._id(id)
-        outcome = await self._open.writer.execute(Resume(id, secrets.token_hex(8)))
-        self._done(id, outcome, "be resumed")
-
-    async def decide(
-        self,
-        id: str,
-        effect: str,
-        *,
-        happened: Any = NOT_SAID,
-        did_not: bool = False,
-        compensate: bool = False,
-        result: Any = None,
-        intent: int | None = None,
-    ) -> None:
-        """Decide an effect whose outcome is unknown, so that its parked run continues.
-
-        `effect` is its call site, as `show` and the run's `reason` name it, or its name if only one
-        effect has that name. Pass exactly one of:
-
-        - `happened=RESULT`: it happened, with that result.
-        - `did_not=True`: it did not happen, and is executed again.
-        - `compensate=True`: the run is compensated, and this effect with it, as if it had happened
-          with `result`.
-
-        `intent` is the number of the intent (`EffectInfo.intent`). It is required where there were
-        several. Raise UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is
-        written.
-        """
-        row = await self._row(id)
-        await decide(
-            self._open,
-            row,
-            effect,
-            happened=happened,
-            did_not=did_not,
-            compensate=compensate,
-            result=result,
-            intent=intent,
-        )
-
-    async def effects(self, id: str) -> list[EffectInfo]:
-        """Return the effects that a run performed or intended to perform, oldest first."""
-        engine, row = self._open, await self._row(id)
-        effect_log, _ = await engine.client.read(effect_log_of, engine, row)
-        return EffectInfo.of(effect_log)
-
-    async def prune(
-        self, older_than: timedelta | float, *, batch: int = 500, dead: bool = False
-    ) -> int:
-        """Delete runs that ended longer ago than `older_than`, with their journals, in batches.
-
-        Return how many runs were deleted. Expired sessions are deleted too, and not counted. Dead
-        letters stay, with their ancestors and descendants, because their effects are compensated
-        only when they are cancelled. With `dead` they are deleted too and their effects stand,
-        except for a run whose compensation has begun: it stays until it is compensated.
-        """
-        engine, deleted = self._open, 0
-        if batch < 1:
-            raise SettingsError(f"batch={batch} must be at least 1.")
-        before = engine.store.now() - _seconds(older_than)
-        while True:
-            count: int = await engine.writer.execute(Prune(before, batch, dead=dead))
-            deleted += count
-            # A batch smaller than asked for may be all that there was time for. Only 0 means done.
-            if not count:
-                break
-        await prune_sessions(engine.store, engine.writer, batch)
-        return deleted
-
-    # -- helpers
-
-    async def _or_exit(self, coro: Coroutine[Any, Any, R]) -> R:
-        """Return the coroutine's result, or raise SystemExit if a drain interrupted it.
-
-        Only for a process that Outlast owns.
-        """
-        engine, process = self._open, self._shutdown.process
-        task = engine.loop.create_task(coro)
-        engine.shutdown.announced.add_done_callback(lambda _: _say_waiting(engine))
-        either: list[asyncio.Future[Any]] = [task, engine.shutdown.finished]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if task.done() and not (engine.shutdown.begun and isinstance(task.exception(), Draining)):
-            return task.result()
-        await asyncio.wait([engine.shutdown.finished])
-        task.cancel()
-        raise SystemExit(process.exit_code)
-
-    def _id(self, id: str | None) -> str:
-        return new_ids(1)[0] if id is None else check_id(id, self.settings.id_length_max, "run id")
-
-    async def _row(self, id: str) -> RunRow:
-        engine = self._open
-        row = await engine.client.read(engine.store.run, self._id(id))
-        if row is None:
-            raise UnknownRun(id)
-        return row
-
-    def _done(self, id: str, outcome: Any, action: str) -> Any:
-        if isinstance(outcome, Refused):
-            if outcome.why == UNKNOWN:
-                raise UnknownRun(id)
-            if outcome.detail == "item":
-                raise WrongStatus(f"{id!r} is an item of a queue, not a run: it cannot {action}.")
-            status = "being compensated" if outcome.detail == "undoing" else outcome.detail
-            raise WrongStatus(f"run {id!r} is {status}: it cannot {action}. {_ALLOWED[action]}")
-        return outcome
-
-
-def run(
-    call: Call[R],
-    *,
-    id: str | None = None,
-    store: str | None = None,
-    on_conflict: OnConflict = "raise",
-    **settings: Unpack[SettingsOptions],
-) -> R:
-    """Execute a workflow in this process and return its result.
-
-    After a crash, the same call with the same id continues from the last recorded step.
-    `on_conflict` works as in `Outlast.start`.
-    """
-    if not isinstance(call, Call):
-        raise TypeError(
-            f"run() takes a call of a workflow, like run(report('tides')), not {call!r}."
-        )
-    if asyncio._get_running_loop() is not None or (THREAD.get() is not None and BODY.get() is None):
-        raise refused(
-            NotInRun(
-                "run() is for programs without an event loop of their own. In a coroutine: "
-                "`async with Outlast() as app: await (await app.start(call)).result()`. "
-                "In a workflow: `await call`, or `outlast.sync.run(call)` in a sync one."
-            )
-        )
-
-    async def main() -> tuple[str, RunOutcome]:
-        app = Outlast(store, **settings)
-        app._set_process(ProcessRole.COMMAND)
-        async with app:
-            return await app._or_exit(ended(app))
-
-    async def ended(app: Outlast) -> tuple[str, RunOutcome]:
-        run = await app.start(call, id=id, on_conflict=on_conflict)
-        return run.id, await app._open.runs.wait_until_ended(run.id)
-
-    try:
-        run_id, end = asyncio.run(main())
-    except SystemExit as left:
-        if left.code in (TRY_AGAIN, INTERRUPTED):
-            if id is not None:
-                named = f"run {id!r} was interrupted"
-                call_again = "The same call resumes it"
-            else:
-                named = "the run was interrupted"
-                call_again = "The same call with its id, which `outlast runs` shows, resumes it"
-            _say(f"{named}. {call_again} from its last recorded step.")
-        raise
-    # Conclude here, not in the coroutine: the traceback of a failed or parked run then does not
-    # show Outlast's internals.
-    result: R = conclude(run_id, end, call.workflow.signature.returns())
-    return result
-
-
-def _say_waiting(engine: Engine) -> None:
-    """Tell a person at the terminal or reading the pod's log what the process waits for."""
-    shutdown = engine.shutdown
-    if engine.in_flight.executions:
-        steps = f"{len(engine.in_flight.executions)} run" + (
-            "s" if len(engine.in_flight.executions) > 1 else ""
-        )
-        _say(
-            f"{shutdown.reason}: {steps} in flight; steps have "
-            f"{shutdown.step_seconds_left:.0f} s to finish. Press Ctrl-C "
-            f"{'again' if shutdown.reason == 'SIGINT' else 'twice'} to exit at once."
-        )
-
-
-def _say(words: str) -> None:
-    # stderr may be closed.
-    with suppress(OSError, ValueError):
-        sys.stderr.write(f"outlast: {words}\n")
-        sys.stderr.flush()
-
-
-def _warn_of_patterns(queues: Iterable[str]) -> None:
-    """Log a warning for queue names that look like patterns: they match only literally."""
-    for name in queues:
-        if any(mark in name for mark in "*?["):
-            log.warning(
-                "queue %r is taken literally: patterns are not supported. "
-                "Name each queue: --queue a --queue b, or queues=a,b.",
-                name,
-            )
-
-
-def _queue_names(queues: str | Iterable[str]) -> tuple[str, ...]:
-    names = queues.split(",") if isinstance(queues, str) else queues
-    if not isinstance(names, Iterable):
-        raise SettingsError(f"queues={queues!r} must be names, as a list or by commas.")
-    cleaned = tuple(check_queue_name(name, 200).strip() for name in names)
-    if any("," in name for name in cleaned) or not all(cleaned):
-        raise SettingsError(
-            f"queues={queues!r}: commas separate names, so a name must not contain one or be empty."
-        )
-    return cleaned
-
 
 def _seconds(age: timedelta | float) -> float:
     return age.total_seconds() if isinstance(age, timedelta) else float(age)
-
-
-__all__ = ["Outlast", "Run", "RunInfo", "run"]
-
-
-def _seeds(commands: Iterable[Submit], outcomes: Iterable[Submitted]) -> Iterator[str]:
-    """Yield the seeds of the runs that were submitted or existed already."""
-    for command, outcome in zip(commands, outcomes, strict=True):
-        yield command.seed if outcome.row is None else outcome.row.seed

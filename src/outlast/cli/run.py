@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from outlast.api.outlast import Outlast
+from outlast.api.run_once import or_exit
 from outlast.api.workflow import Call, Workflow
 from outlast.cli.documents import explained, outcome_document, value_of, waits_of
 from outlast.cli.exit_codes import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
@@ -125,7 +126,7 @@ async def _execution(workflow: Workflow[..., Any], order: Order, store: Store) -
     app = Outlast(store)
     app._set_process(ProcessRole.COMMAND)
     async with app:
-        return await app._or_exit(_until_ended(app, store, workflow, order))
+        return await or_exit(app, _until_ended(app, store, workflow, order))
 
 
 async def _until_ended(

@@ -133,7 +133,7 @@ def doing(
     of `OUTLAST_HTTP` belongs to the worker.
     """
     given = (
-        {name: value for name, value in like._given.items() if name != "store"}
+        {name: value for name, value in like._config.given.items() if name != "store"}
         if like is not None
         else {}
     )

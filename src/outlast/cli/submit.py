@@ -80,7 +80,7 @@ def submit(
         with redirect_stdout(sys.stderr):
             call = call_of(load(target), tuple(args or ()), kwargs)
             theirs = app_beside(target)
-        opened = shared(store or (theirs._loaded.address() if theirs is not None else None))
+        opened = shared(store or (theirs._config.address() if theirs is not None else None))
 
         async def action(app: Outlast, opened: Store) -> RunRow | None:
             await app.submit(

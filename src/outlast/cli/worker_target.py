@@ -39,7 +39,7 @@ def worker_target(targets: Sequence[str]) -> WorkerTarget:
             _add(workflows, workflow)
     app = _only(apps)
     if app is not None:
-        for workflow in app._workflows:
+        for workflow in app._config.workflows:
             _add(workflows, workflow)
     if not workflows and (app is None or app._lifespan is None):
         where = ", ".join(safe(target) for target in targets)
@@ -59,7 +59,7 @@ def app_beside(target: str) -> Outlast | None:
     Return None if there is none, or if it was given a store object instead of an address.
     """
     found = getattr(imported(target.rpartition(":")[0]), APP, None)
-    return found if isinstance(found, Outlast) and found._store is None else None
+    return found if isinstance(found, Outlast) and found._config.store is None else None
 
 
 def _parts(target: str) -> tuple[str, str | None]:

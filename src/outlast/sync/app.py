@@ -19,6 +19,7 @@ from typing import (
 )
 
 from outlast.api import outlast as core
+from outlast.api.run import Run as AsyncRun
 from outlast.api.unit import Unit
 from outlast.api.workflow import Workflow
 from outlast.engine.hooks import Hook
@@ -48,7 +49,7 @@ class Run(Generic[R]):
     `run.result()` returns its workflow's result, or raises how it ended.
     """
 
-    def __init__(self, portal: Portal, run: core.Run[R]) -> None:
+    def __init__(self, portal: Portal, run: AsyncRun[R]) -> None:
         self._portal, self._run = portal, run
 
     @property
@@ -88,10 +89,10 @@ def blocking(method: Method[P, R]) -> Callable[Concatenate[Outlast, P], R]:
 
 
 @overload
-def giving_runs(method: Method[P, core.Run[R]]) -> Callable[Concatenate[Outlast, P], Run[R]]: ...
+def giving_runs(method: Method[P, AsyncRun[R]]) -> Callable[Concatenate[Outlast, P], Run[R]]: ...
 @overload
 def giving_runs(
-    method: Method[P, list[core.Run[R]]],
+    method: Method[P, list[AsyncRun[R]]],
 ) -> Callable[Concatenate[Outlast, P], list[Run[R]]]: ...
 def giving_runs(method: Method[P, Any]) -> Callable[Concatenate[Outlast, P], Any]:
     """Return the blocking version of a method, with sync runs in place of async ones."""
@@ -107,7 +108,7 @@ def giving_runs(method: Method[P, Any]) -> Callable[Concatenate[Outlast, P], Any
     return call
 
 
-async def get(app: core.Outlast, workflow: Workflow[..., R], id: str) -> core.Run[R]:
+async def get(app: core.Outlast, workflow: Workflow[..., R], id: str) -> AsyncRun[R]:
     """Return the run with this id. The workflow gives its result a type."""
     return app.get(workflow, id)
 

@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
-from outlast.api import context
+from outlast.api import context, run_once
 from outlast.api import effect as core_effect
-from outlast.api import outlast as core
 from outlast.api.effect import SyncEffect
 from outlast.api.workflow import Call
 from outlast.engine.submission import OnConflict
@@ -43,7 +42,7 @@ def run(
     """
     thread = _thread()
     if thread is None or not isinstance(call, Call):
-        return core.run(call, id=id, store=store, on_conflict=on_conflict, **settings)
+        return run_once.run(call, id=id, store=store, on_conflict=on_conflict, **settings)
     if id is not None or store is not None or on_conflict != "raise" or settings:
         raise SettingsError(
             "a child run has its id and its store from its parent: inside a run, give run() only "

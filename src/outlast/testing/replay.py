@@ -135,7 +135,7 @@ def differences(app: App, workflows: Mapping[str, WorkflowDefinition]) -> list[D
     clock = VirtualClock(app.clock() + 1)
     copy = open_image(image_of(app.store), clock=clock)
     settings = {
-        name: value for name, value in app._given.items() if name not in ("store", "queues")
+        name: value for name, value in app._config.given.items() if name not in ("store", "queues")
     }
     again = App(copy, clock=clock, **settings)
     again._is_replay = True
