@@ -169,7 +169,8 @@ def test_what_came_back_and_what_is_being_undone_have_a_line(outlast):
     outlast.commit(Settle(held.pk, held.fence, "parked", reason="its effect is open"))
     lines = outlast("queues").out.splitlines()[2:]
     assert re.fullmatch(
-        r"default: 2 queued after an interruption; the longest wait is \d.* m?s\.", lines[0]
+        r"default: 2 queued again after an interruption or a death; the longest wait is \d.* m?s\.",
+        lines[0],
     )
     assert lines[1:3] == ["default: 1 being compensated.", "default: 1 parked during compensation."]
     [queue] = outlast("queues", "--json").json["queues"]
@@ -185,15 +186,39 @@ def test_a_workflow_that_no_living_worker_knows_has_a_line(outlast):
     outlast.submitted("r1")
     outlast.submitted("r2", workflow="echo", args="{}", queue="mail")
     outlast.submitted("r3", workflow="waits", args="{}", queue="mail", delay=3600.0)
-    unknown = "{}: runs of {} are ready, and no live worker of this queue knows the workflow."
-    assert lines() == [unknown.format("default", "report"), unknown.format("mail", "echo")]
+    unclaimed = "{}: runs of {} are ready, and no live worker claims from this queue."
+    assert lines() == [unclaimed.format("default", "report"), unclaimed.format("mail", "echo")]
     outlast.enlisted(workflows=("report", "echo"))
-    assert lines() == [unknown.format("mail", "echo")], "it does not claim from mail"
+    assert lines() == [unclaimed.format("mail", "echo")], "it does not claim from mail"
+    outlast.enlisted("w2", queues=("mail",), workflows=())
+    unknown = "mail: runs of echo are ready, and no live worker of this queue knows the workflow."
+    assert lines() == [unknown]
     outlast.enlisted("w2", queues=("mail",), workflows=("report", "echo"))
     assert lines() == []
     outlast.commit(Renew("w2", 1e6, draining=True))
     outlast.enlisted("w1", lease=0.0)
-    assert lines() == [unknown.format("default", "report"), unknown.format("mail", "echo")]
+    assert lines() == [unclaimed.format("default", "report"), unclaimed.format("mail", "echo")]
+
+
+def test_queue_that_is_paused_or_limited_has_a_line(outlast):
+    def lines():
+        return outlast("queues").out.splitlines()[2:]
+
+    outlast.enlisted()
+    outlast.submitted("r1", worker="w1")
+    for id in ("r2", "r3"):
+        outlast.submitted(id)
+    assert lines() == []
+    outlast("limit", "default", "--concurrency", "2")
+    assert lines() == []
+    outlast("limit", "default", "--concurrency", "1")
+    assert lines() == ["default: 2 held back by its concurrency limit of 1."]
+    outlast("limit", "default", "--concurrency", "0")
+    resume = "outlast limit default --no-concurrency"
+    assert lines() == [f"default: paused. To resume: `{resume}`."]
+    assert (
+        f"`{resume} --store {outlast.address}`" in outlast("queues", "--store", outlast.address).out
+    )
 
 
 def test_items_need_no_worker_that_knows_them(outlast):
@@ -249,66 +274,6 @@ def test_on_a_terminal_each_look_is_drawn_over_the_last_and_fits_it(
         assert lines[-1] == ""
         assert lines[-2] == "… and 33 more lines"
         assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 60 for line in lines)
-
-
-# -- limit
-
-
-def test_a_queue_gets_limits_of_its_own(outlast):
-    outlast.commit()
-    answer = outlast("limit", "mail", "--depth", "100", "--concurrency", "2")
-    assert (answer.code, answer.out) == (0, "")
-    assert answer.err == "outlast: queue mail: depth 100 at most, concurrency 2 at most.\n"
-    assert outlast("limit", "mail", "--json").json == {
-        "queue": "mail",
-        "depth": 100,
-        "concurrency": 2,
-    }
-
-
-def test_what_is_not_named_stays_as_it_is(outlast):
-    outlast.commit(SetQueueLimits("mail", 100, 2))
-    assert outlast("limit", "mail", "--depth", "7", "--json").json == {
-        "queue": "mail",
-        "depth": 7,
-        "concurrency": 2,
-    }
-    assert outlast("limit", "mail", "--no-concurrency", "--json").json == {
-        "queue": "mail",
-        "depth": 7,
-        "concurrency": None,
-    }
-    answer = outlast("limit", "mail", "--no-depth")
-    assert "depth without a limit of its own, concurrency without a limit of its own" in answer.err
-    outlast("limit", "mail", "--concurrency", "1")
-    [queue] = outlast("queues", "--json").json["queues"]
-    assert (queue["depth_max"], queue["concurrency_max"]) == (None, 1)
-
-
-def test_limits_are_only_shown_where_nothing_is_to_change(outlast):
-    outlast.commit()
-    assert outlast("limit", "mail", "--json").json == {
-        "queue": "mail",
-        "depth": None,
-        "concurrency": None,
-    }
-    assert outlast("queues", "--json").json == {"queues": []}
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        [], ["mail", "--depth", "-1"], ["mail", "--depth", "0"], ["mail", "--concurrency", "0"], ["mail", "--depth", "many"], ["mail", "--depth", "1", "--no-depth"],
-        ["mail", "--concurrency", "1", "--no-concurrency"], ["a/b", "--depth", "1"], ["", "--depth", "1"],
-        ["a\x1bb", "--depth", "1"], ["mail", "--depth", "99999999999999999999"],
-    ],
-)  # fmt: skip
-def test_an_impossible_limit_is_a_usage_error(outlast, words):
-    outlast.commit()
-    answer = outlast("limit", *words)
-    assert answer.code == 2
-    assert "\x1b" not in answer.err
-    assert outlast("queues", "--json").json == {"queues": []}
 
 
 # -- names of others

@@ -227,9 +227,15 @@ def test_queue_limits_can_be_changed_and_removed():
         await queue.limit(concurrency=None)
         (info,) = await app.queues()
         assert (info.depth_max, info.concurrency_max) == (7, None)
+        await queue.limit(concurrency=0)
+        (info,) = await app.queues()
+        assert (info.depth_max, info.concurrency_max) == (7, 0)
         for bad in (0, -1, 1.5):
-            with pytest.raises(ValueError, match="depth"):
+            with pytest.raises(ValueError, match=r"depth.* from 1,"):
                 await queue.limit(depth=bad)
+        for bad in (-1, 1.5, True):
+            with pytest.raises(ValueError, match=r"concurrency.* from 0,"):
+                await queue.limit(concurrency=bad)
 
     App().do(main)
 

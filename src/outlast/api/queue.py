@@ -124,17 +124,19 @@ class Queue:
     ) -> None:
         """Set the queue's own limits, across all processes.
 
-        `depth` limits how many may be queued, `concurrency` how many may execute at once. None
-        removes a limit. A limit that is not named stays.
+        `depth` limits how many may be queued, `concurrency` how many may execute at once.
+        `concurrency=0` pauses the queue: nothing more is claimed from it. None removes a limit. A
+        limit that is not named stays.
         """
         engine = self._open()
         given = {"depth": depth, "concurrency": concurrency}
         kept = [what for what, limit in given.items() if limit is UNCHANGED]
         given |= dict.fromkeys(kept)
-        for what, limit in given.items():
-            if limit is not None and (type(limit) is not int or limit < 1):
+        for what, least in (("depth", 1), ("concurrency", 0)):
+            limit = given[what]
+            if limit is not None and (type(limit) is not int or limit < least):
                 raise ValueError(
-                    f"{what}={limit!r} must be a whole number from 1, or None for no limit."
+                    f"{what}={limit!r} must be a whole number from {least}, or None for no limit."
                 )
         keeps = ("depth" in kept, "concurrency" in kept)
         await engine.writer.execute(

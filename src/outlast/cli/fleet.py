@@ -9,6 +9,7 @@ import typer
 
 from outlast.api.outlast import Outlast
 from outlast.cli.documents import queue_document, worker_document
+from outlast.cli.hints import command
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
@@ -30,7 +31,9 @@ LIMIT_MAX = 1_000_000_000
 class Queues(NamedTuple):
     rows: list[QueueRow]
     unknown: dict[str, tuple[str, ...]]
-    """Workflows with ready runs that no living worker of the queue knows, by queue."""
+    """Workflows with ready runs that no live worker of the queue knows, by queue."""
+    unclaimed: frozenset[str]
+    """Queues from which no live worker claims."""
     now: float
 
 
@@ -69,7 +72,7 @@ def queues(
             store,
             View(
                 _look_at_queues,
-                partial(_queue_lines, wide=wide),
+                partial(_queue_lines, store=store, wide=wide),
                 _queues_document,
                 "no queues.",
             ),
@@ -84,34 +87,37 @@ def limit(
     depth: Annotated[
         int | None,
         typer.Option(
-            "--depth", min=1, max=LIMIT_MAX, help="Refuse a submission when this many are queued."
+            "--depth", min=1, max=LIMIT_MAX, help="Reject submissions when this many are queued."
         ),
     ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option(
             "--concurrency",
-            min=1,
+            min=0,
             max=LIMIT_MAX,
-            help="Execute at most this many at a time, over all workers.",
+            help="Execute at most this many at a time, over all workers. 0 pauses the queue.",
         ),
     ] = None,
     no_depth: Annotated[
         bool,
         typer.Option(
-            "--no-depth", help="Remove the queue's own limit; that of the settings applies."
+            "--no-depth",
+            help="Remove the queue's own depth limit; OUTLAST_QUEUE_DEPTH_MAX applies.",
         ),
     ] = False,
     no_concurrency: Annotated[
         bool,
-        typer.Option("--no-concurrency", help="Remove the limit: as many as workers have slots."),
+        typer.Option("--no-concurrency", help="Remove the limit: workers fill their slots."),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set a queue's own limits for all further claims and submissions.
+    """Limit a queue across all workers, or pause it.
 
-    Limits without an option stay as they are. Without any option, show the limits.
+    A limit applies to further claims and submissions. `--concurrency 0` pauses the queue: runs that
+    execute continue, and nothing more is claimed. Limits that you do not name stay as they are.
+    Without an option, the command shows the limits.
     """
     for name, given, none in (
         ("depth", depth, no_depth),
@@ -127,33 +133,45 @@ def limit(
     if concurrency is not None or no_concurrency:
         changes["concurrency"] = concurrency
 
-    async def action(app: Outlast, opened: Store) -> tuple[int | None, int | None]:
+    async def action(app: Outlast, opened: Store) -> QueueRow | None:
         if changes:
             await app.queue(queue).limit(**changes)
-        row = next((row for row in opened.queues() if row.name == queue), None)
-        return (row.depth_max, row.concurrency_max) if row else (None, None)
+        return next((row for row in opened.queues() if row.name == queue), None)
 
     with answering(as_json):
         check_queue_name(queue, Settings.load({}).name_length_max)
-        depth_max, concurrency_max = acting(store, action)
+        row = acting(store, action)
         if as_json:
-            document({"queue": queue, "depth": depth_max, "concurrency": concurrency_max})
+            limits = (row.depth_max, row.concurrency_max) if row else (None, None)
+            document({"queue": queue, "depth": limits[0], "concurrency": limits[1]})
+        elif row is None:
+            say(f"queue {queue} has no limits and has never been used.")
         else:
-            say(
-                f"queue {queue}: depth {_or_none(depth_max)}, concurrency "
-                f"{_or_none(concurrency_max)}."
-            )
+            say(f"queue {queue}: {_limits(row)}.")
+            if row.concurrency_max == 0:
+                resume = command("limit", queue, "--no-concurrency", store=store)
+                say(f"Nothing more is claimed from it. To resume: {resume}.")
 
 
-def _or_none(limit: int | None) -> str:
-    return "without a limit of its own" if limit is None else f"{limit:,} at most"
+def _limits(row: QueueRow) -> str:
+    depth, concurrency = row.depth_max, row.concurrency_max
+    most = "no depth limit of its own" if depth is None else f"at most {depth:,} queued"
+    if concurrency is None:
+        return f"{most}, no concurrency limit"
+    return f"{most}, " + (f"at most {concurrency:,} executing" if concurrency else "paused")
 
 
 def _look_at_queues(store: Store) -> Queues:
     fleet = Fleet.of(store)
     rows = store.queues()
-    unknown = {row.name: store.peek((row.name,), fleet.known(row.name)).unknown for row in rows}
-    return Queues(rows, {queue: names for queue, names in unknown.items() if names}, fleet.now)
+    known = {row.name: fleet.known(row.name) for row in rows}
+    unknown = {queue: store.peek((queue,), names).unknown for queue, names in known.items()}
+    return Queues(
+        rows,
+        {queue: names for queue, names in unknown.items() if names},
+        frozenset(row.name for row in rows if not fleet.claims_from(row.name)),
+        fleet.now,
+    )
 
 
 def _workers_document(fleet: Fleet) -> dict[str, object]:
@@ -183,7 +201,9 @@ def _worker_lines(fleet: Fleet, *, wide: bool) -> list[Text]:
     return worker_lines(fleet, wide=wide)
 
 
-def _queue_lines(found: Queues, *, wide: bool) -> list[Text]:
+def _queue_lines(found: Queues, *, store: str | None, wide: bool) -> list[Text]:
     from outlast.cli.fleet_tables import queue_lines
 
-    return queue_lines(found.rows, found.unknown, found.now, wide=wide)
+    return queue_lines(
+        found.rows, found.unknown, found.unclaimed, found.now, store=store, wide=wide
+    )

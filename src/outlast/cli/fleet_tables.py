@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.text import Text
 
 from outlast.cli.grid import Cell, Column, table, unreadable
+from outlast.cli.hints import command
 from outlast.cli.text import safe, span
 from outlast.store.fleet import Fleet, Stall, names_of
 from outlast.store.rows import QueueRow, WorkerRow
@@ -108,7 +109,13 @@ def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
 
 
 def queue_lines(
-    rows: Sequence[QueueRow], unknown: Mapping[str, Sequence[str]], now: float, *, wide: bool
+    rows: Sequence[QueueRow],
+    unknown: Mapping[str, Sequence[str]],
+    unclaimed: Collection[str],
+    now: float,
+    *,
+    store: str | None,
+    wide: bool,
 ) -> list[Text]:
     cells = each_shown(
         rows, lambda row: _queue(row, now), lambda row, why: unreadable(QUEUES, str(row.name), why)
@@ -116,24 +123,41 @@ def queue_lines(
     lines = table(QUEUES, cells, wide=wide)
     lines += [
         line
-        for apart in each_shown(rows, lambda row: _apart(row, now), lambda *_: [])
+        for apart in each_shown(rows, lambda row: _apart(row, now, store), lambda *_: [])
         for line in apart
     ]
-    lines += [
-        Text(
-            f"{safe(queue)}: runs of {safe(name)} are ready, and no live worker of this queue "
-            "knows the workflow.",
-            BAD,
-        )
-        for queue, names in unknown.items()
-        for name in names
-    ]
+    for queue, names in unknown.items():
+        lines += [
+            Text(f"{safe(queue)}: {text}", BAD) for text in _waiting(names, queue in unclaimed)
+        ]
     return lines
 
 
-def _apart(row: QueueRow, now: float) -> list[Text]:
+def _waiting(workflows: Sequence[str], unclaimed: bool) -> list[str]:
+    """Say why runs of these workflows wait."""
+    if unclaimed:
+        names = ", ".join(map(safe, workflows))
+        return [f"runs of {names} are ready, and no live worker claims from this queue."]
+    return [
+        f"runs of {safe(name)} are ready, and no live worker of this queue knows the workflow."
+        for name in workflows
+    ]
+
+
+def _apart(row: QueueRow, now: float, store: str | None) -> list[Text]:
     """Return lines for counts that are usually 0 and so have no column."""
     lines = []
+    if row.concurrency_max == 0:
+        resume = command("limit", row.name, "--no-concurrency", store=store)
+        lines.append(Text(f"{safe(row.name)}: paused. To resume: {resume}.", "yellow"))
+    elif row.concurrency_max is not None and row.ready and row.running >= row.concurrency_max:
+        lines.append(
+            Text(
+                f"{safe(row.name)}: {row.ready:,} held back by its concurrency limit of "
+                f"{row.concurrency_max:,}.",
+                "yellow",
+            )
+        )
     if row.returned:
         since = (
             ""
@@ -142,7 +166,8 @@ def _apart(row: QueueRow, now: float) -> list[Text]:
         )
         lines.append(
             Text(
-                f"{safe(row.name)}: {row.returned} queued after an interruption{since}.",
+                f"{safe(row.name)}: {row.returned} queued again after an interruption or a "
+                f"death{since}.",
                 "yellow",
             )
         )

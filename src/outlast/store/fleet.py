@@ -85,6 +85,10 @@ class Fleet(NamedTuple):
             )
         )
 
+    def claims_from(self, queue: str) -> bool:
+        """Return whether a live worker claims from a queue."""
+        return bool(self._claiming(queue))
+
     def takes(self, row: RunRow) -> bool:
         """Return whether a live worker takes the run once it is ready.
 

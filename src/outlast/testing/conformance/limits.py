@@ -312,6 +312,18 @@ class LimitContract(Contract):
         driver.settle(rows[1])
         assert [row.id for row in driver.claim()] == ["c"]
 
+    def test_a_limit_of_zero_pauses_a_queue(self, driver: StoreDriver) -> None:
+        held = driver.held("held")
+        driver.one(SetQueueLimits("default", None, 0))
+        driver.submit("waits")
+        assert driver.claim() == []
+        driver.settle(held)
+        assert driver.claim() == []
+        (queue,) = driver.store.queues()
+        assert (queue.queued, queue.concurrency_max) == (1, 0)
+        driver.one(SetQueueLimits("default", None, None))
+        assert [row.id for row in driver.claim()] == ["waits"]
+
     def test_a_full_queue_does_not_hide_the_others(self, driver: StoreDriver) -> None:
         driver.one(SetQueueLimits("full", None, 1))
         for number in range(5):
