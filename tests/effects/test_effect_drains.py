@@ -11,7 +11,7 @@ from outlast import (
     workflow,
 )
 from outlast.api.unit import unit
-from outlast.execution.run_execution import RunExecution
+from outlast.execution import recording
 
 
 @pytest.fixture(autouse=True)
@@ -129,10 +129,10 @@ def test_drain_does_not_wait_for_an_effect_that_does_not_fit(world, grace):
 
 def test_effect_does_not_start_if_a_drain_began_during_its_intent(world, monkeypatch):
     """The drain may begin while the intent is written. Cut in its act, only a person could say whether it happened."""
-    record = RunExecution.record_and_wait
+    record = recording.record_and_wait
 
-    async def recorded(self, kind, key, **fields) -> None:
-        await record(self, kind, key, **fields)
+    async def recorded(execution, kind, key, **fields) -> None:
+        await record(execution, kind, key, **fields)
         if not world.app.draining:
             world.app._shutdown.begin("test", grace=20)
             await asyncio.sleep(0.05)
@@ -152,7 +152,7 @@ def test_effect_does_not_start_if_a_drain_began_during_its_intent(world, monkeyp
         return (await app.drain()).left
 
     with monkeypatch.context() as slowly:
-        slowly.setattr(RunExecution, "record_and_wait", recorded)
+        slowly.setattr(recording, "record_and_wait", recorded)
         assert world.do(main) == []
     assert (outside.log, world.status(), world.kinds()) == (
         [],

@@ -23,7 +23,7 @@ from outlast.engine.known_workflows import KnownWorkflows
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
 from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
-from outlast.execution import release
+from outlast.execution import recording, release
 from outlast.execution.call_site import CallSite, child_id
 from outlast.execution.definitions import WorkflowCall
 from outlast.execution.run_execution import RunExecution
@@ -105,7 +105,7 @@ class Children:
             return
         except Exception as error:
             text = encode_error(error, text_max)
-            if execution.record("child", site.key, args=site.args, error=text):
+            if recording.record(execution, "child", site.key, args=site.args, error=text):
                 self._count(execution, call, "failed")
             return
         error_text = outcome.error
@@ -114,8 +114,8 @@ class Children:
             error_text = CANCELLED if site.cancelled else cancelled
         elif outcome.kind is OutcomeKind.DEAD:
             error_text = encode_error(RunDead(id, outcome.reason or ""), text_max)
-        if execution.record(
-            "child", site.key, site.args, outcome.value, error_text, asked=site.cancelled
+        if recording.record(
+            execution, "child", site.key, site.args, outcome.value, error_text, asked=site.cancelled
         ):
             is_plain = outcome.kind in (OutcomeKind.DONE, OutcomeKind.CANCELLED)
             self._count(execution, call, outcome.kind.value if is_plain else "failed")
@@ -209,7 +209,7 @@ class Children:
             why = f"something is wrong with its children: {error!r}."
             release.mark_unknown(execution, site.key, why)
             await execution.host.create_future()
-        execution.record("child", site.key, site.args, value="null")
+        recording.record(execution, "child", site.key, site.args, value="null")
 
     async def _end_all(self, execution: RunExecution, site: CallSite) -> None:
         known = {self._id(execution, one.place) for one in execution.journal.effect_log}

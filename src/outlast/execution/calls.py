@@ -8,6 +8,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import CANCELLED
+from outlast.execution import recording
 from outlast.execution.call_site import CallSite, EffectSite
 from outlast.execution.definitions import WorkflowCall
 from outlast.execution.state import ExecutionState
@@ -84,7 +85,8 @@ def start(execution: RunExecution, site: CallSite) -> None:
     saved = execution.journal.salvage.pop(site.key, None)
     if saved is not None and saved.args == site.args and saved.kind == site.kind:
         execution.services.metrics.replayed(execution.workflow.name)
-        execution.record(
+        recording.record(
+            execution,
             site.kind,
             site.key,
             args=site.args,
@@ -99,7 +101,9 @@ def start(execution: RunExecution, site: CallSite) -> None:
     ):
         # The call was cancelled before it could start in this execution.
         site.asked = True
-        execution.record(site.kind, site.key, args=site.args, error=CANCELLED, asked=True)
+        recording.record(
+            execution, site.kind, site.key, args=site.args, error=CANCELLED, asked=True
+        )
     else:
         assert site.launch is not None
         launch, site.launch = site.launch, None

@@ -10,6 +10,7 @@ import json
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from outlast.execution import recording
 from outlast.execution.clock import WAIT_SECONDS_MAX
 from outlast.store.commands import Record
 from outlast.store.rows import Entry
@@ -88,7 +89,7 @@ def _request(execution: RunExecution, request: dict[str, Any]) -> None:
     Deferred steps wait for it, since it may cancel them.
     """
     if execution.cancellation.begin():
-        seq = execution.record("cancel", "", value=json.dumps(request))
+        seq = recording.record(execution, "cancel", "", value=json.dumps(request))
         if execution.calls.deferred:
             execution.calls.block_until(seq)
 

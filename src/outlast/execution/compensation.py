@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.errors import Unrecordable
 from outlast.errors.sentences import stopped
-from outlast.execution import effect_launch, release
+from outlast.execution import effect_launch, recording, release
 from outlast.execution.call_site import EffectSite
 from outlast.execution.calls import make_awaitable, until_delivered, wait_for_outcome
 from outlast.execution.effect_call import EffectCall, check_known, find
@@ -62,7 +62,7 @@ def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any,
 
 
 def _record(execution: RunExecution, call_site: CallSite, value: str) -> None:
-    if execution.record("compensation", call_site.key, args=call_site.args, value=value):
+    if recording.record(execution, "compensation", call_site.key, args=call_site.args, value=value):
         execution.services.metrics.compensation("registered")
 
 

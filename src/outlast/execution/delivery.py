@@ -10,8 +10,8 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from outlast.codec.exceptions import SEQ, decode_error
-from outlast.errors import Unrecordable, VersionConflict
-from outlast.errors.reasons import STUCK
+from outlast.errors import Diverged, Unrecordable, VersionConflict
+from outlast.errors.reasons import NO_JOURNAL, STUCK
 from outlast.execution import calls, cancellation
 from outlast.execution.call_table import describe
 from outlast.execution.journal import PLACED
@@ -31,6 +31,18 @@ AFTER_STOP = frozenset({"retry", "resume", "decision"})
 """Kinds of entries that restart a run. Its time does not count the seconds before them."""
 SLICE = 200
 """The number of entries to replay before the host loop gets its turn."""
+
+
+class UnreadableEntry(Diverged):
+    """A journal that cannot be read.
+
+    The code did not diverge, so the message points to the journal.
+    """
+
+    explained_as = "Diverged"
+
+    def __str__(self) -> str:
+        return f"{NO_JOURNAL}: {self.recorded}"
 
 
 def deliver_pending(execution: RunExecution) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import encode_error
 from outlast.errors import Diverged, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
-from outlast.execution import effect_resolution, release
+from outlast.execution import effect_resolution, recording, release
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, EffectCall, Outcome
 from outlast.execution.effects_from_journal import UNDO, EffectRecord
 from outlast.execution.state import EndReason
@@ -219,10 +219,14 @@ class EffectExecutor:
             self.acted_at = execution.host.time()
             began = self.acted_at
             store_began = execution.clock.now()
-            await execution.record_and_wait(
-                "intent", self.call_site.key, args=self.call_site.args, value=json.dumps(said),
+            await recording.record_and_wait(
+                execution,
+                "intent",
+                self.call_site.key,
+                args=self.call_site.args,
+                value=json.dumps(said),
                 attempt=self.body.attempt,
-            )  # fmt: skip
+            )
             if (
                 max(execution.host.time() - began, execution.clock.now() - store_began) <= slow
                 or execution.end_reason is not None
@@ -367,11 +371,18 @@ class EffectExecutor:
             )
             body.error_text = error
         due = execution.clock.now() + delay
-        execution.record(
-            "attempt", self.call_site.key, args=DID_NOT if did_not else None, value=str(due),
-            error=error, seconds=execution.host.time() - body.since,
-            attempt=body.attempt - (error is None), cost=body.take_cost(), late=True,
-        )  # fmt: skip
+        recording.record(
+            execution,
+            "attempt",
+            self.call_site.key,
+            args=DID_NOT if did_not else None,
+            value=str(due),
+            error=error,
+            seconds=execution.host.time() - body.since,
+            attempt=body.attempt - (error is None),
+            cost=body.take_cost(),
+            late=True,
+        )
 
     # -- waiting
 

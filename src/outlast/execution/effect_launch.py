@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import CANCELLED
 from outlast.errors import Diverged, Evicted
+from outlast.execution import recording
 from outlast.execution.call_site import EffectSite
 from outlast.execution.calls import make_awaitable
 from outlast.execution.effect_call import EffectCall, Outcome, check_known
@@ -20,7 +21,6 @@ from outlast.execution.state import EndReason
 from outlast.execution.step_execution import BODY, EffectState, StepExecution, StepState
 from outlast.execution.step_runner import log_call
 from outlast.execution.unit_scope import join, units_around
-from outlast.telemetry.error_text import format_recorded
 
 if TYPE_CHECKING:
     from outlast.execution.call_site import CallSite
@@ -34,8 +34,8 @@ def call(
 ) -> Coroutine[Any, Any, Any]:
     """Return a coroutine that executes the effect when awaited.
 
-    The effect's call site is reserved now, under the explicit `key` if there is one. Raise DuplicateName or LimitExceeded if the effect
-    cannot be called.
+    The effect's call site is reserved now, under the explicit `key` if there is one. Raise
+    DuplicateName or LimitExceeded if the effect cannot be called.
     """
     effect = effect_call.effect
     check_known(effect)
@@ -110,13 +110,13 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
     call_site.value = outcome.value
     if execution.services.log_values:
         log_call(body, call_site.args or "", outcome.text, outcome.error)
-    recorded = execution.record(
-        "step", call_site.key, call_site.args, outcome.text, outcome.error,
+    recorded = recording.record(
+        execution, "step", call_site.key, call_site.args, outcome.text, outcome.error,
         perf_counter() - body.started, body.attempt, call_site.cancelled or None,
         cost=body.take_cost(), late=True,
     )  # fmt: skip
     if not recorded:
-        log_lost_outcome(execution, call_site.key, outcome.error)
+        recording.log_lost_outcome(execution, call_site.key, outcome.error)
         return
     if outcome.error is not None:
         body.ended("cancelled" if outcome.error == CANCELLED else "failed", error=outcome.error)
@@ -132,16 +132,3 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
             execution.services.metrics.compensation("done")
         elif effect_call.effect.compensation is not None:
             execution.services.metrics.compensation("registered")
-
-
-def log_lost_outcome(execution: RunExecution, key: str, error: str | None) -> None:
-    """Log that an effect's outcome could not be recorded because this worker lost the run."""
-    came = (
-        "returned"
-        if error is None
-        else f"raised {format_recorded(error, execution.services.log_values)}"
-    )
-    saying = (
-        "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
-    )
-    log.error(saying, key, execution.id, came, extra=execution.log_fields(key))

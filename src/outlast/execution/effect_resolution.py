@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.codec.exceptions import describe_error, encode_error
 from outlast.errors import Unrecordable
 from outlast.errors.sentences import stopped
+from outlast.execution import recording
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, NOT_KNOWN, Happened, Outcome
 from outlast.execution.effects_from_journal import Decision, EffectRecord
 from outlast.execution.step_execution import StepState
@@ -159,7 +160,9 @@ async def _verify(executor: EffectExecutor, effect_record: EffectRecord) -> Outc
             if executor.is_compensation:
                 return await executor.unknown(failures(effect_record))
             return Outcome(error=effect_record.error)
-        await executor.execution.record_and_wait("verify", executor.call_site.key, args=DID_NOT)
+        await recording.record_and_wait(
+            executor.execution, "verify", executor.call_site.key, args=DID_NOT
+        )
         return None
 
 
@@ -210,8 +213,13 @@ async def _record_doubt(
     pause = min(BACKOFF_MAX, BACKOFF * 2.0 ** (asked - 1))
     text = encode_error(error, executor.services.settings.error_text_max)
     executor.body.error_text = executor.body.error_text or text
-    await execution.record_and_wait(
-        "verify", key, value=str(execution.clock.now() + pause), error=text, attempt=asked
+    await recording.record_and_wait(
+        execution,
+        "verify",
+        key,
+        value=str(execution.clock.now() + pause),
+        error=text,
+        attempt=asked,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from outlast.codec.codecs import Codec
 from outlast.errors import Evicted, LimitExceeded, NotInRun, StoreError, Unrecordable
+from outlast.execution import recording
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.step_execution import BODY, StepExecution
@@ -181,7 +182,8 @@ class Progress(Generic[T]):
         self._writing = True
         self._written_at = self._loop.time()
         self._remember(text)
-        self._execution.save(
+        recording.save(
+            self._execution,
             SaveProgress(
                 self._execution.pk, self._execution.fence, self._key, self._attempt, str(text)
             ),

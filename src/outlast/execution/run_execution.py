@@ -9,38 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.errors import Diverged, NotInRun
-from outlast.errors.reasons import NO_JOURNAL
 from outlast.execution import (
     compensation,
     delivery,
-    effect_launch,
     ending,
+    recording,
     release,
-    session_calls,
 )
 from outlast.execution.call_table import CallTable
 from outlast.execution.cancellation import Cancellation
 from outlast.execution.clock import RunClock
-from outlast.execution.effects_from_journal import KINDS as EFFECT_KINDS
 from outlast.execution.ending import Ending
-from outlast.execution.journal import DELIVERED, Journal
+from outlast.execution.journal import Journal
 from outlast.execution.mailbox import Mailbox
 from outlast.execution.run_loop import RunLoop, RunTask
 from outlast.execution.run_trace import RunTrace
 from outlast.execution.running_steps import RunningSteps
 from outlast.execution.services import ExecutionServices, log_fields
-from outlast.execution.source_lines import users_line
-from outlast.execution.state import EndKind, EndReason, ExecutionState, RunOutcome
+from outlast.execution.source_lines import calling_tasks, users_line
+from outlast.execution.state import EndReason, ExecutionState, RunOutcome
 from outlast.execution.threads import SyncWorkflowThread
 from outlast.execution.unit_scope import UNIT, UnitScope
 from outlast.execution.writes_in_flight import WritesInFlight
-from outlast.store.commands import Command, Record, SaveProgress, Settle
+from outlast.store.commands import Settle
 from outlast.store.rows import Entry, Message, RunRow
 
 if TYPE_CHECKING:
@@ -48,9 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outlast.replay")
 E = TypeVar("E", bound=NotInRun)
-
-PROGRESS = frozenset({"step", "attempt", "inner", "child", "session"})
-"""Kinds of entries that count as progress of a run in this execution."""
 
 
 class RunExecution:
@@ -195,7 +189,7 @@ class RunExecution:
 
         Nothing more is recorded, even if the workflow's code catches it.
         """
-        line = users_line(self.workflow.fn.__module__, self._callers())
+        line = self._users_line()
         return self._diverge(Diverged(recorded, asked, run=self.id, line=line))
 
     def _diverge(self, diverged: Diverged) -> Diverged:
@@ -212,7 +206,7 @@ class RunExecution:
         The run fails even if the workflow's code catches the error. Return the error with the
         user's line added to its message. Safe to call from any thread.
         """
-        line = users_line(self.workflow.fn.__module__, self._callers())
+        line = self._users_line()
         if line is not None:
             error.args = (f"{error} The call is at {line}.",)
         if self.end_reason is None:
@@ -222,15 +216,9 @@ class RunExecution:
                 self.host.call_soon_threadsafe(self.advance)
         return error
 
-    def _callers(self) -> Iterator[asyncio.Task[Any]]:
-        """Yield the workflow's current task, its chain of creators, and the main task."""
-        task = asyncio.current_task(self.loop)
-        while task is not None:
-            yield task
-            creator = getattr(task, "creator", None)
-            task = None if creator is None else creator()
-        if self.main is not None:
-            yield self.main
+    def _users_line(self) -> str | None:
+        """Return the line of the user's code that makes the current call, as file:line."""
+        return users_line(self.workflow.fn.__module__, calling_tasks(self.loop, self.main))
 
     def begin_ending(self) -> bool:
         """Stop timers, deliveries and waiters. Return False if that has happened before."""
@@ -336,110 +324,13 @@ class RunExecution:
         """
         return self.services.shutdown.may_start(unit, self.steps.open_units)
 
-    # -- recording, on the host loop and from calls on the run loop
-
-    def record(
-        self,
-        kind: str,
-        key: str,
-        args: str | None = None,
-        value: str | None = None,
-        error: str | None = None,
-        seconds: float | None = None,
-        attempt: int | None = None,
-        asked: bool | None = None,
-        at_least: float = 0.0,
-        cost: str | None = None,
-        late: bool = False,
-        within: Callable[[Record], Command] | None = None,
-    ) -> int:
-        """Submit an entry and return its number. The entry is delivered once it is durable.
-
-        Return 0 and write nothing if this execution stops. `late` still writes an effect's outcome
-        as long as this execution can release the run. `within` builds the command that contains
-        the entry.
-        """
-        if self.end_reason is not None and not (late and self._may_record_late()):
-            return 0
-        writes = self.writes
-        effect_log = self.journal.effect_log
-        record = writes.next_record(
-            kind, key, args, value, error, seconds, attempt, asked, cost, at_least
-        )
-        if kind in EFFECT_KINDS or effect_log.records:
-            effect_log.add(record)
-        if within is None:
-            alone = kind == "step" and not self.steps.tasks and len(self.services.running) == 1
-            writes.submit(record, self._recorded, alone=alone)
-        else:
-            writes.submit(within(record), self._session_changed)
-        return record.seq
-
-    def _may_record_late(self) -> bool:
-        assert self.end_reason is not None
-        return self.state < ExecutionState.ENDED and self.end_reason.kind is not EndKind.LOST
-
-    async def record_and_wait(self, kind: str, key: str, **fields: Any) -> None:
-        """Record an entry that is not delivered, and wait until it is durable. For step bodies."""
-        seq = self.record(kind, key, **fields)
-        self.check_active()
-        await self.writes.until_durable(seq)
+    # -- timers and messages
 
     def _record_fired(self, key: str, due: float) -> None:
-        self.record("fired", key, at_least=due)
-
-    def save(self, command: SaveProgress, done: Callable[[Any], None]) -> None:
-        """Submit a step's progress, and pass the store's answer to `done`."""
-
-        def saved(_: Any, outcome: Any) -> None:
-            self.writes.answered()
-            done(outcome)
-            if self.end_reason is None and outcome is not None:
-                self.stop(EndReason.write_failed(outcome))
-                return
-            self._note_progress()
-            self.settled()
-
-        self.writes.submit(command, saved)
-
-    def _session_changed(self, command: Any, outcome: Any) -> None:
-        """Complete the entry of a session change with the store's answer."""
-        said = session_calls.entry_text(outcome)
-        self._recorded(command.record._replace(value=said), outcome if said is None else None)
-
-    def _recorded(self, command: Any, outcome: Any) -> None:
-        writes = self.writes
-        writes.answered()
-        if outcome is None:
-            if command.cost is not None or self.trace.cost is not None:
-                self.trace.add_cost(command)
-        elif command.kind == "step" and self.journal.effect_log.get(command.key) is not None:
-            effect_launch.log_lost_outcome(self, command.key, command.error)
-        if self.end_reason is not None:
-            return
-        if outcome is not None:
-            self.stop(EndReason.write_failed(outcome))
-            return
-        if command.kind in PROGRESS:
-            self._note_progress()
-        waited_for = writes.wake(command.seq)
-        if command.kind in DELIVERED:
-            writes.pending.append(command)
-            self.advance()
-        elif not waited_for or self.journal.effect_log.unknown:
-            # A failed attempt: its step waits for the next one, which another execution may make.
-            # With an unknown effect, this may have been the last pending write.
-            self.settled()
-
-    def _note_progress(self) -> None:
-        if self.writes.take_first_progress():
-            # The worker may claim other runs again.
-            self.services.observer.made_progress(self)
-
-    # -- messages
+        recording.record(self, "fired", key, at_least=due)
 
     def _record_message(self, name: str, number: str) -> None:
-        self.record("message", name, value=number)
+        recording.record(self, "message", name, value=number)
 
     def poll_messages(self) -> None:
         """Look for messages that the run waits for. Replay gets its messages from the journal."""
@@ -472,7 +363,7 @@ class RunExecution:
                 exc_info=self.services.redact(error),
                 extra=self.log_fields(),
             )
-            self._diverge(_Unreadable(repr(error), "the next entry"))
+            self._diverge(delivery.UnreadableEntry(repr(error), "the next entry"))
         finally:
             self._advancing = False
         if self.end_reason is not None:
@@ -517,15 +408,3 @@ class RunExecution:
     def log_fields(self, step: str | None = None, attempt: int | None = None) -> dict[str, Any]:
         """Return the structured fields for a log line about this run."""
         return log_fields(self.row, step, attempt)
-
-
-class _Unreadable(Diverged):
-    """A journal that cannot be read.
-
-    The code did not diverge, so the message points to the journal.
-    """
-
-    explained_as = "Diverged"
-
-    def __str__(self) -> str:
-        return f"{NO_JOURNAL}: {self.recorded}"

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from outlast.codec.exceptions import encode_error
 from outlast.codec.signature import canonical, shortened
 from outlast.errors import LimitExceeded, StoreError, VersionConflict
+from outlast.execution import recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.calls import make_awaitable
+from outlast.execution.recording import Enclosing
 from outlast.execution.state import EndReason
 from outlast.store.commands import (
     VERSION,
@@ -258,7 +260,7 @@ async def _follow(
         execution.stop(EndReason.write_failed(error))
     except Exception as error:
         text = encode_error(error, execution.services.settings.error_text_max)
-        execution.record("session", call_site.key, call_site.args, error=text)
+        recording.record(execution, "session", call_site.key, call_site.args, error=text)
 
 
 async def _look(execution: RunExecution, call_site: CallSite, asked: Look[Any]) -> None:
@@ -268,12 +270,18 @@ async def _look(execution: RunExecution, call_site: CallSite, asked: Look[Any]) 
     asked.decode(text)
     if asked.touches:
         touch(services, asked.at, row)
-    execution.record("session", call_site.key, call_site.args, value=text)
+    recording.record(execution, "session", call_site.key, call_site.args, value=text)
 
 
 async def _change(execution: RunExecution, call_site: CallSite, wanted: Change) -> None:
     await _check(execution.services, wanted)
-    execution.record("session", call_site.key, call_site.args, within=wanted.command)
+    recording.record(
+        execution,
+        "session",
+        call_site.key,
+        call_site.args,
+        within=Enclosing(wanted.command, entry_text),
+    )
 
 
 def entry_text(outcome: Any) -> str | None:

@@ -86,6 +86,19 @@ def users_line(module: str, waiting: Iterable[asyncio.Task[Any]]) -> str | None:
     return None
 
 
+def calling_tasks(
+    loop: asyncio.AbstractEventLoop, main: asyncio.Task[Any] | None
+) -> Iterator[asyncio.Task[Any]]:
+    """Yield a workflow's current task, its chain of creators, and the main task."""
+    task = asyncio.current_task(loop)
+    while task is not None:
+        yield task
+        creator = getattr(task, "creator", None)
+        task = None if creator is None else creator()
+    if main is not None:
+        yield main
+
+
 def _stack() -> Iterator[FrameType]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.cost import NAMES_MAX, Cost
 from outlast.codec.exceptions import encode_error
+from outlast.execution import recording
 from outlast.execution.effects_from_journal import UNDO
 from outlast.telemetry.error_text import format_error
 
@@ -325,7 +326,8 @@ class StepExecution:
         self.attempt_failed(format_error(error, execution.services.log_values), delay)
         if self.task is not None:
             self.error_text = encode_error(error, execution.services.settings.error_text_max)
-            execution.record(
+            recording.record(
+                execution,
                 "attempt",
                 self.key,
                 value=str(execution.clock.now() + delay),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import CANCELLED, encode_error
 from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
+from outlast.execution import recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.state import EndReason
 from outlast.execution.step_execution import BODY, StepExecution, StepState
@@ -55,8 +56,8 @@ def _stop(body: StepExecution, call_site: CallSite) -> None:
         if body.state is StepState.SCHEDULED:
             body.execution.steps.discard(task)
             body.task = None
-            body.execution.record(
-                "step", call_site.key, call_site.args, error=CANCELLED, asked=True
+            recording.record(
+                body.execution, "step", call_site.key, call_site.args, error=CANCELLED, asked=True
             )
             body.ended("cancelled")
 
@@ -130,7 +131,8 @@ def _record(
         log_call(body, call_site.args or "", text, error)
     seconds = perf_counter() - body.started
     cost = None if body.cost is None else body.take_cost()
-    recorded = execution.record(
+    recorded = recording.record(
+        execution,
         "step",
         call_site.key,
         call_site.args,
@@ -345,10 +347,16 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
                 within, partial(attempt, within, step, args, kwargs)
             )
         seconds = perf_counter() - within.started
-        await execution.record_and_wait(
-            "inner", key, args=fingerprint, value=text, seconds=seconds, attempt=within.attempt,
+        await recording.record_and_wait(
+            execution,
+            "inner",
+            key,
+            args=fingerprint,
+            value=text,
+            seconds=seconds,
+            attempt=within.attempt,
             cost=within.take_cost(),
-        )  # fmt: skip
+        )
         body.results[key] = text
         within.ended("done", execution.host.time() - within.since)
     except Exception as error:
