@@ -1,7 +1,7 @@
-"""Links that leave docs/: GitHub follows them, a site cannot.
+"""Rewrite links that leave docs/: GitHub follows them, a site cannot.
 
-With a `repo_url` they become addresses in the repository, without one plain words that say the path when pointed at. The tests see to
-it that each leads to a file that is there.
+With a `repo_url` they become addresses in the repository. Without one they become plain text, with
+the path as a tooltip. Tests check that each link leads to a file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 FENCE = r"^(?P<ticks>```+|~~~+).*?^(?P=ticks)$"
-LINK = r"(?<!!)\[(?P<words>[^\]]*)\]\((?P<target>\.\./[^)\s#]*)(?P<anchor>#[^)\s]*)?(?: \"(?P<title>[^\"]*)\")?\)"
+LINK = (
+    r"(?<!!)\[(?P<words>[^\]]*)\]"
+    r"\((?P<target>\.\./[^)\s#]*)(?P<anchor>#[^)\s]*)?(?: \"(?P<title>[^\"]*)\")?\)"
+)
 CODE = r"(?P<quote>`+).+?(?P=quote)"
 PARTS = re.compile(f"{FENCE}|{LINK}|{CODE}", re.MULTILINE | re.DOTALL)
 """Whatever begins first: what is in code is no link, a link may have code in its words."""

@@ -1,18 +1,18 @@
 """Measure how many small faults in the core the tests notice.
 
     make coverage                                   # records which test executes which line
-    python scripts/mutants.py --count 300 --seed 1  # samples mutants and runs the tests that reach them
+    python scripts/mutants.py --count 300 --seed 1  # samples mutants and runs tests on them
 
-A mutant is one small change in a function: a comparison, a constant, a condition, a call left out. The
-script collects the tests once. For each mutant it forks, replaces the code of the function in memory, and
-runs tests that execute the changed line until one fails. It runs at most TESTS_MAX of them. Half are those
-that also execute the rarest lines nearby, since few tests enter an unusual branch. A mutant
-that fails no test survives: either nothing checks that line, or the change makes no difference. A mutant
-whose tests do not end in time counts as killed. A mutant that could not be put in place is an error and
-counts as neither.
+A mutant is one small change in a function: a comparison, a constant, a condition, a call left out.
+The script collects the tests once. For each mutant it forks, replaces the code of the function in
+memory, and runs tests that execute the changed line until one fails. It runs at most TESTS_MAX of
+them. Half are those that also execute the rarest lines nearby, since few tests enter an unusual
+branch. A mutant that fails no test survives: either nothing checks that line, or the change makes
+no difference. A mutant whose tests do not end in time counts as killed. A mutant that could not be
+put in place is an error and counts as neither.
 
-Processes that a test starts execute the unchanged code. A mutant that only they would notice counts as
-survived.
+Processes that a test starts execute the unchanged code. A mutant that only they would notice counts
+as survived.
 """
 
 import argparse
@@ -44,7 +44,7 @@ MUTANT_SECONDS = 120.0
 
 PASSED, FAILED, BROKEN = 0, 1, 2
 OUTCOMES = {PASSED: "survived", FAILED: "killed"}
-"""What the exit code of a child means. Any other code, or a signal, is an error of the measurement."""
+"""What the exit code of a child means. Any other code, or a signal, is a measurement error."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -118,7 +118,7 @@ class _Replace(ast.NodeTransformer):
 
 
 def nodes_in_functions(tree: ast.Module) -> Iterator[tuple[int, ast.AST]]:
-    """Yield (number, node) for the nodes inside function bodies, without annotations and defaults."""
+    """Yield (number, node) for nodes inside function bodies, except annotations and defaults."""
     inside: set[ast.AST] = set()
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -153,7 +153,7 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
 
 
 def apply(mutant: Mutant) -> int:
-    """Give every function of the module its code from the changed source. Return how many changed."""
+    """Give every function of the module its changed code. Return how many functions changed."""
     path = str(ROOT / mutant.path)
     new = {(code.co_qualname, code.co_firstlineno): code for code in codes_in(mutated_code(mutant))}
     changed = 0

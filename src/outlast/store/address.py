@@ -127,8 +127,8 @@ def _with_scheme(address: str) -> tuple[str, str]:
 
 def _no_store(address: str) -> SettingsError:
     return SettingsError(
-        f"{masked(address)[:80]!r} is not the address of a store. Use sqlite:///outlast.db (relative), "
-        "sqlite:////data/outlast.db, "
+        f"{masked(address)[:80]!r} is not the address of a store. "
+        "Use sqlite:///outlast.db (relative), sqlite:////data/outlast.db, "
         "postgresql://user@host/database, redis://host:6379/0, file:///data/outlast or memory:."
     )
 

@@ -94,7 +94,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 self._clock.elapsed = max(self._clock.elapsed, min(live))
             # Only a foreign thread or a socket can bring anything now.
             elif not ready:
-                self._process_events(self._selector.select(REAL_PATIENCE))  # type: ignore[attr-defined]
+                events = self._selector.select(REAL_PATIENCE)  # type: ignore[attr-defined]
+                self._process_events(events)  # type: ignore[attr-defined]
             if (
                 not ready
                 and (not live or self._clock.elapsed - self._began > PATIENCE)

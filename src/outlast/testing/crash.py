@@ -375,7 +375,11 @@ class _Setting:
         plug = CrashingStore(store, at, point.when if point is not None else "after", lambda: None)
         app = App(plug, clock=surviving.virtual, seed=self.seed, **self.settings)
         executed: list[str] = []
-        app._observe = lambda run, key: executed.append(f"{run} {key}")  # type: ignore[method-assign]
+
+        def observe(run: str, key: str) -> None:
+            executed.append(f"{run} {key}")
+
+        app._observe = observe  # type: ignore[method-assign]
         loop = surviving.loop()
         acts = app._stubs = _Acts(plug, point, loop)
         for step, fn in self.stubs.items():

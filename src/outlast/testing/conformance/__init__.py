@@ -18,6 +18,9 @@ import pytest
 pytest.register_assert_rewrite(__name__)
 
 from outlast.testing.conformance.harness import MakeStore, ManualClock, StoreDriver  # noqa: E402
-from outlast.testing.conformance.suite import DurableStoreConformance, StoreConformance  # noqa: E402
+from outlast.testing.conformance.suite import (  # noqa: E402
+    DurableStoreConformance,
+    StoreConformance,
+)
 
 __all__ = ["DurableStoreConformance", "MakeStore", "ManualClock", "StoreConformance", "StoreDriver"]

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -119,9 +119,11 @@ class CrowdContract(Contract):
         for turn in range(20):
             driver.submit(f"r{turn}")
             commands = [Claim(worker, f"{worker}-{turn}", ids=(f"r{turn}",)) for worker in workers]
-            outcomes = self._together(
-                lambda number, commands=commands: crowd[number].one(commands[number])  # type: ignore[misc]
-            )
+
+            def claim(number: int, commands: list[Claim] = commands) -> Any:
+                return crowd[number].one(commands[number])
+
+            outcomes = self._together(claim)
             assert sorted(len(rows) for rows in outcomes) == [0] * (CROWD - 1) + [1]
 
     def test_one_id_that_many_submit_is_new_for_one(self, crowd: list[StoreDriver]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,8 @@ from outlast.store.rows import RunRow
 from outlast.testing.conformance.harness import WAIT_SECONDS, Contract, StoreDriver
 
 
-def new(id: str, depth_max: int | None = None, **fields: str) -> Submit:
-    return Submit(id, "flow", "[]", f"token-{id}", "seed", depth_max=depth_max, **fields)  # type: ignore[arg-type]
+def new(id: str, depth_max: int | None = None, **fields: Any) -> Submit:
+    return Submit(id, "flow", "[]", f"token-{id}", "seed", depth_max=depth_max, **fields)
 
 
 def settled(driver: StoreDriver, row: RunRow) -> None:

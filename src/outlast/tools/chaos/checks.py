@@ -379,8 +379,8 @@ def _recovery(scope: Scope, found: Findings) -> None:
     }
     if found.untimed and not all_of_them:
         recovery.is_unknown(
-            f"how soon the runs of {found.untimed} lost lives continued: nothing recorded shows when the "
-            "next life began"
+            f"how soon the runs of {found.untimed} lost lives continued: nothing recorded "
+            "shows when the next life began"
         )
     ended = found["ended"]
     ended.facts |= {"statuses": dict(sorted(found.statuses.items()))}
@@ -388,8 +388,8 @@ def _recovery(scope: Scope, found: Findings) -> None:
         ended.facts |= {"waiting_for_a_slot": found.backlog, "suspects_waiting": found.suspects}
         if found.nobody:
             ended.is_unknown(
-                f"{found.nobody} runs have been due for more than {scope.objective:g} s, and no live "
-                "worker claims them (unknown workflow, or no worker)"
+                f"{found.nobody} runs have been due for more than {scope.objective:g} s, "
+                "and no live worker claims them (unknown workflow, or no worker)"
             )
 
 

@@ -234,8 +234,9 @@ class FaultInjector:
             seconds = time.monotonic() - began - (self._stalled - stalled)
             if seconds > self.grace + LATE_SECONDS and not member.gone:
                 self.too_late.append(
-                    f"worker {member.number} (process {member.pid}) was still alive {seconds:.1f} s "
-                    f"after SIGTERM, with a grace of {self.grace:g} s: {member.tail()}"
+                    f"worker {member.number} (process {member.pid}) was still alive "
+                    f"{seconds:.1f} s after SIGTERM, with a grace of {self.grace:g} s: "
+                    f"{member.tail()}"
                 )
                 self.fleet.kill(member)
                 return

@@ -34,10 +34,14 @@ def _rollout(worker: Workload, settings: Settings, budget: float) -> Iterator[Fi
     # A file has one owner: the old pod must be gone before the new one starts.
     has_file = (store_of(worker) or "").startswith(("sqlite:", "file:"))
     if (worker.recreate or unavailable > surge) and not has_file:
-        how = f"maxUnavailable {worker.unavailable} above maxSurge {worker.surge}"
+        how = (
+            "Recreate"
+            if worker.recreate
+            else f"maxUnavailable {worker.unavailable} above maxSurge {worker.surge}"
+        )
         yield warning(
-            f"a roll-out removes more workers than it adds ({'Recreate' if worker.recreate else how}"
-            "): their runs wait for free slots.",
+            f"a roll-out removes more workers than it adds ({how}): "
+            "their runs wait for free slots.",
             "Set maxSurge: 1 and maxUnavailable: 0.",
         )
     together = replicas if worker.recreate else max(1, surge + unavailable)
