@@ -35,19 +35,22 @@ PAGES = {
         "Import these names with `from outlast import …`. [Writing workflows](workflows.md) "
         "explains how to use them.",
         [
-            _section("Define", "workflow step effect KEY Happened Unrecorded"),
+            _section(
+                "Define",
+                "workflow step effect resource KEY Happened Unrecorded Unchecked ErrorCodec",
+            ),
             _section("Execute", "run Outlast Run Call Queue Item"),
             _section(
                 "In a workflow",
                 "current now random uuid sleep receive each map unit scope compensate_with session "
                 "checkpoint",
             ),
-            _section("In a step", "progress Progress resume_stream"),
+            _section("In a step", "progress Progress started_before resume_stream"),
             _section("State", "Session Checkpoint"),
             _section(
                 "Returned objects",
-                "Current Workflow Step SyncStep Effect SyncEffect RunInfo EffectInfo QueueInfo "
-                "WorkerInfo SessionInfo DrainReport outlast.streams.ResumableStream "
+                "Current Workflow Step SyncStep Effect SyncEffect Resource SyncResource RunInfo EffectInfo "
+                "QueueInfo WorkerInfo SessionInfo DrainReport outlast.streams.ResumableStream "
                 "outlast.store.rows.Entry",
             ),
             _section(
@@ -70,7 +73,8 @@ PAGES = {
             _section("Execute", "run Outlast Run Queue Item"),
             _section(
                 "In a workflow or a step",
-                "sleep receive each map compensate_with session checkpoint resume_stream",
+                "sleep receive each map compensate_with session checkpoint started_before "
+                "resume_stream",
             ),
             _section("State", "Session Checkpoint"),
         ],

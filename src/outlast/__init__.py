@@ -16,11 +16,22 @@ A run started again with the same id continues after its last recorded step.
 
 from outlast.api.batch_in_workflow import each, map  # noqa: A004 - the design's word
 from outlast.api.checkpoint import Checkpoint
-from outlast.api.context import Current, current, now, progress, random, receive, sleep, uuid
+from outlast.api.context import (
+    Current,
+    current,
+    now,
+    progress,
+    random,
+    receive,
+    sleep,
+    started_before,
+    uuid,
+)
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, compensate_with, effect
 from outlast.api.item import Item
 from outlast.api.outlast import Outlast
 from outlast.api.queue import Queue
+from outlast.api.resource import Resource, SyncResource, resource
 from outlast.api.run import Run
 from outlast.api.run_once import run
 from outlast.api.scope import scope
@@ -29,7 +40,8 @@ from outlast.api.session_in_workflow import checkpoint, session
 from outlast.api.step import Step, SyncStep, step
 from outlast.api.unit import unit
 from outlast.api.workflow import Call, Workflow, workflow
-from outlast.codec.signature import Unrecorded
+from outlast.codec.error_codec import ErrorCodec
+from outlast.codec.signature import Unchecked, Unrecorded
 from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.errors import (
     Abandoned,
@@ -75,13 +87,14 @@ from outlast.version import __version__
 __all__ = [
     "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint",
     "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect",
-    "EffectInfo", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun",
-    "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo", "Run",
-    "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
-    "Session", "SessionInfo", "SettingsError", "StaleFence", "Step", "StepFailed", "StepTimeout",
-    "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled", "SyncEffect",
-    "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict",
-    "WorkerInfo", "Workflow", "WrongStatus", "__version__", "checkpoint", "compensate_with",
-    "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream",
-    "run", "scope", "session", "sleep", "step", "unit", "uuid", "workflow",
+    "EffectInfo", "ErrorCodec", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded",
+    "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
+    "Resource", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo",
+    "RunParked", "RunTimeout", "Session", "SessionInfo", "SettingsError", "StaleFence", "Step",
+    "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
+    "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect",
+    "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
+    "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect",
+    "map", "now", "progress", "random", "receive", "resource", "resume_stream", "run", "scope",
+    "session", "sleep", "started_before", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

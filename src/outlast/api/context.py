@@ -19,6 +19,7 @@ from outlast.codec.cost import Cost
 from outlast.codec.exceptions import SEQ
 from outlast.codec.identifiers import check_name
 from outlast.errors import NotInRun, Unrecordable
+from outlast.execution import step_start
 from outlast.execution.progress import Progress, body_of
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
@@ -184,6 +185,21 @@ def progress(type: type[Any] = object) -> Progress[Any]:
     is written every `progress_interval`, and at once when a drain stops the step.
     """
     return Progress(body_of("progress"), codec_for(Any if type is object else type))
+
+
+async def started_before() -> bool:
+    """Return whether an earlier attempt or execution of this step has asked this.
+
+        @step(retries=3)
+        async def build(name: str) -> str:
+            if await started_before():
+                await remove_leftovers(name)
+            ...
+
+    The answer comes once it is durable that this attempt has asked. That costs one write. An
+    attempt that died before it counts as not started. Raise NotInRun outside a step's body.
+    """
+    return await step_start.started_before(body_of("started_before"))
 
 
 def now() -> datetime:

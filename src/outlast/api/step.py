@@ -9,8 +9,10 @@ from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from outlast.api.definition_checks import NAME_LENGTH_MAX, check_known_options, checked_name
+from outlast.codec.error_codec import ErrorCodec
 from outlast.codec.identifiers import check_name
-from outlast.errors import NotInRun
+from outlast.codec.signature import NOT_GIVEN, Signature
+from outlast.errors import NotInRun, SettingsError
 from outlast.execution import step_runner
 from outlast.execution.calls import make_awaitable
 from outlast.execution.definitions import RetryOn, StepDefinition
@@ -30,7 +32,9 @@ Awaits = Coroutine[None, None, R]
 With `Coroutine[Any, Any, R]`, mypy infers Any for a `gather` of several types.
 """
 
-OPTIONS = ("name", "retries", "backoff", "backoff_max", "retry_on", "timeout")
+OPTIONS = (
+    "name", "retries", "backoff", "backoff_max", "retry_on", "timeout", "errors", "returns",
+)  # fmt: skip
 
 
 class StepBase(StepDefinition, Generic[P, R]):
@@ -46,6 +50,8 @@ class StepBase(StepDefinition, Generic[P, R]):
         backoff_max: float = 60.0,
         retry_on: RetryOn = Exception,
         timeout: float | None = None,
+        errors: ErrorCodec | None = None,
+        returns: Any = NOT_GIVEN,
     ) -> None:
         options: dict[str, Any] = {
             "retries": retries,
@@ -54,7 +60,11 @@ class StepBase(StepDefinition, Generic[P, R]):
             "timeout": timeout,
         }
         name = checked_name(fn, name, self.kind, options)
-        StepDefinition.__init__(self, fn, name, retry_on=retry_on, **options)
+        _check_error_codec(errors, name)
+        signature = Signature(fn, returns)
+        StepDefinition.__init__(
+            self, fn, name, retry_on=retry_on, errors=errors, signature=signature, **options
+        )
 
     def _call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None = None
@@ -71,6 +81,7 @@ class StepBase(StepDefinition, Generic[P, R]):
                 "step", self.key_part, self.signature.fingerprint(args, kwargs), key=key
             )
             call_site.codec = self.signature.returns
+            call_site.errors = self.errors
             if call_site.key not in execution.journal.placed:
                 # Copy now: the workflow may change its arguments before the body begins.
                 args, kwargs = self.signature.copied(args, kwargs)
@@ -260,6 +271,8 @@ def step(
     backoff_max: float = 60.0,
     retry_on: RetryOn = Exception,
     timeout: float | None = None,
+    errors: ErrorCodec | None = None,
+    returns: Any = ...,
 ) -> _Decorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a step: `@step`, or `@step(retries=3, timeout=30)`.
@@ -269,11 +282,23 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     - `retry_on`: the exceptions that are retried.
     - `timeout`: seconds for one attempt. A longer one raises StepTimeout.
     - `name`: the name that it is recorded under. The default is the function's qualified name.
+    - `errors`: an object with `encode(error)` and `decode(data)`, for errors that do not come back
+      as themselves. See ErrorCodec.
+    - `returns`: the type of the result, if the function has no annotation for it, as a closure.
     """
     if fn is not None:
         return _make(fn)
     check_known_options("step", options, OPTIONS)
     return lambda fn: _make(fn, **options)
+
+
+def _check_error_codec(errors: Any, name: str) -> None:
+    for method in ("encode", "decode"):
+        if errors is not None and not callable(getattr(errors, method, None)):
+            raise SettingsError(
+                f"errors of step {name} must have the methods encode(error) and decode(data), and "
+                f"{errors!r} has no {method}."
+            )
 
 
 def _make(fn: Callable[..., Any], **options: Any) -> Any:

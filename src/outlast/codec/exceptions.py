@@ -24,6 +24,7 @@ from types import GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 
 from outlast.codec import plain
+from outlast.codec.error_codec import ErrorCodec, own_data, rebuild_own
 from outlast.errors import StepFailed, Unrecordable
 from outlast.errors.explained import EXPLAIN
 
@@ -86,8 +87,11 @@ class RecordedTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-def encode_error(error: BaseException, text_max: int) -> str:
-    """Encode an exception as JSON. Messages and tracebacks are cut at `text_max` characters."""
+def encode_error(error: BaseException, text_max: int, codec: ErrorCodec | None = None) -> str:
+    """Encode an exception as JSON. Messages and tracebacks are cut at `text_max` characters.
+
+    If `codec` encodes the error, its data is recorded in addition.
+    """
     if isinstance(error, asyncio.CancelledError):
         return CANCELLED
     if isinstance(error, StepFailed):
@@ -101,11 +105,15 @@ def encode_error(error: BaseException, text_max: int) -> str:
     state = _state(error, text_max)
     if state is not None:
         recorded.update(state)
+    if codec is not None:
+        data = own_data(error, codec, text_max)
+        if data is not None:
+            recorded["data"] = data
     return json.dumps(recorded, separators=(",", ":"))
 
 
-def decode_error(text: str) -> BaseException:
-    """Rebuild a recorded exception.
+def decode_error(text: str, codec: ErrorCodec | None = None) -> BaseException:
+    """Rebuild a recorded exception, with the step's own codec if that has recorded it.
 
     Raise ValueError if the text is not a recorded exception. A replayed run is then parked instead
     of continuing with wrong data.
@@ -113,7 +121,7 @@ def decode_error(text: str) -> BaseException:
     recorded = _read(text)
     if recorded is None:
         raise ValueError(f"a recorded error cannot be read: {text[:SHOWN]}")
-    error = _rebuild(recorded)
+    error = rebuild_own(recorded, codec) or _rebuild(recorded)
     trace = recorded.get("traceback", "")
     if error is None or not _can_speak(error, recorded["message"]):
         error = StepFailed(recorded["type"].replace(":", "."), recorded["message"], trace)

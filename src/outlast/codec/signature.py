@@ -36,14 +36,28 @@ class Unrecorded:
     """
 
 
+class Unchecked:
+    """Mark a parameter that is recorded, but not compared when a run is replayed.
+
+    For values that differ from one execution to the next, such as a history in which a framework
+    sets its own timestamps and ids: `messages: Annotated[list[Message], Unchecked]`.
+    """
+
+
+NOT_GIVEN: Any = object()
+"""The default of an option for which None is a value."""
+
+
 class Signature:
     """The signature of a function, read once.
 
-    Annotations are resolved at the first call, when every name exists.
+    Annotations are resolved at the first call, when every name exists. `returns` replaces the
+    return annotation.
     """
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., Any], returns: Any = NOT_GIVEN) -> None:
         self._fn = fn
+        self._own_returns = returns
         self._signature = inspect.signature(fn)
         self._parameters = list(self._signature.parameters.values())
         kinds = {parameter.kind for parameter in self._parameters}
@@ -53,6 +67,8 @@ class Signature:
         self._required = sum(1 for p in self._parameters if p.default is p.empty)
         self._hints: dict[str, Any] | None = None
         self._unrecorded: frozenset[str] | None = None
+        self._unchecked: frozenset[str] = frozenset()
+        """The parameters that are not part of a call's identity, unrecorded ones included."""
         self._returns: Codec | None = None
 
     def resolve(self) -> dict[str, Any]:
@@ -65,8 +81,12 @@ class Signature:
                 ) from error
             # A method's self is the object it is called on and is not recorded.
             own = {self._names[0]} if self.is_method else set()
-            marked = {name for name, hint in self._hints.items() if _is_unrecorded(hint)}
+            marked = {name for name, hint in self._hints.items() if _is_marked(hint, Unrecorded)}
+            unchecked = {name for name, hint in self._hints.items() if _is_marked(hint, Unchecked)}
+            if self._own_returns is not NOT_GIVEN:
+                self._hints["return"] = self._own_returns
             self._unrecorded = frozenset(own | marked)
+            self._unchecked = self._unrecorded | unchecked
         return self._hints
 
     @property
@@ -100,7 +120,7 @@ class Signature:
         if self._unrecorded is None:
             self.resolve()
         bound = self.bind(args, kwargs)
-        for name in self._unrecorded or ():
+        for name in self._unchecked:
             bound.pop(name, None)
         if not bound:
             return ""
@@ -253,7 +273,8 @@ class Signature:
 
     def _decoded(self, text: str) -> dict[str, Any]:
         args, kwargs = self.decode(text)
-        return dict(self._signature.bind(*args, **kwargs).arguments)
+        bound = self._signature.bind(*args, **kwargs).arguments
+        return {name: value for name, value in bound.items() if name not in self._unchecked}
 
     @property
     def is_method(self) -> bool:
@@ -277,11 +298,8 @@ def _codec(parameter: inspect.Parameter, hints: dict[str, Any]) -> Codec:
     return codec_for(hint)
 
 
-def _is_unrecorded(hint: Any) -> bool:
-    return any(
-        mark is Unrecorded or isinstance(mark, Unrecorded)
-        for mark in getattr(hint, "__metadata__", ())
-    )
+def _is_marked(hint: Any, mark: type) -> bool:
+    return any(one is mark or isinstance(one, mark) for one in getattr(hint, "__metadata__", ()))
 
 
 def _canonical(value: Any) -> Any:

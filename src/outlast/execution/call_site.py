@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.execution.source_lines import Line
 
 if TYPE_CHECKING:
+    from outlast.codec.error_codec import ErrorCodec
     from outlast.execution.effect_call import EffectCall
 
 
@@ -36,7 +37,7 @@ class CallSite:
     The plain call reserves it, before any await, so that the order follows the text of the code.
     """
 
-    # 17 attributes: the call, the coroutine that waits for it, its cancellation and its answer.
+    # 18 attributes: the call, the coroutine that waits for it, its cancellation and its answer.
     # They are one object because every step has one, and more objects would cost every step.
     __slots__ = (
         "args",
@@ -48,6 +49,7 @@ class CallSite:
         "delivered",
         "effect",
         "error",
+        "errors",
         "future",
         "key",
         "kind",
@@ -65,6 +67,8 @@ class CallSite:
         self.line: Line | None = None
         """The line of the workflow that made the call."""
         self.codec: Any = None
+        self.errors: ErrorCodec | None = None
+        """Rebuilds the errors of a step that has a codec of its own."""
         self.effect: EffectSite | None = None
         """The effect to execute here. None for other calls."""
         self.coro: Coroutine[Any, Any, Any] | None = None

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from outlast.codec.error_codec import ErrorCodec
 from outlast.codec.identifiers import escape_name
 from outlast.codec.signature import Signature
 
@@ -33,6 +34,8 @@ class StepDefinition:
         backoff_max: float,
         timeout: float | None,
         retry_on: RetryOn = Exception,
+        errors: ErrorCodec | None = None,
+        signature: Signature | None = None,
     ) -> None:
         self.fn = fn
         self.name = name
@@ -44,7 +47,8 @@ class StepDefinition:
         self.timeout = timeout
         self.retry_on = retry_on
         self.is_async = inspect.iscoroutinefunction(fn)
-        self.signature = Signature(fn)
+        self.errors = errors
+        self.signature = signature or Signature(fn)
         self.is_measured = True
         """Whether its durations are recorded, for drains."""
         self.watched = WATCHED_CALLS

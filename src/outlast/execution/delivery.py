@@ -138,7 +138,7 @@ def _answer(execution: RunExecution, entry: Entry | Record) -> None:
         call_site.error = call_site.cancelled_error()
     elif call_site.value is None and call_site.error is None:
         if entry.error is not None:
-            call_site.error = decode_error(entry.error)
+            call_site.error = decode_error(entry.error, call_site.errors)
             call_site.error.__dict__[SEQ] = entry.seq
             execution.trace.call_failed(entry.seq, entry.key)
         elif entry.value is not None and call_site.codec is not None:

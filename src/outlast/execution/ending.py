@@ -106,6 +106,7 @@ async def _conclude(execution: RunExecution) -> None:
     """Settle, park or release the run once its steps have stopped, and report its outcome."""
     try:
         await _stopped(execution)
+        await _close_resources(execution)
         outcome = await _write_outcome(execution)
     except (Exception, asyncio.CancelledError) as error:
         cause = error if isinstance(error, Exception) else None
@@ -184,6 +185,7 @@ async def _finish_late(execution: RunExecution, *, children_left: bool) -> None:
     while going_on := [*execution.steps.tasks, *_threads(execution)]:
         await asyncio.wait(going_on)
         execution.steps.forget_done()
+    await _close_resources(execution)
     try:
         await services.store.execute(last_command(execution, children_left=children_left))
     finally:
@@ -211,6 +213,18 @@ async def _stopped(execution: RunExecution) -> None:
         await asyncio.wait(
             [*going_on, services.shutdown.close_began], return_when=asyncio.FIRST_COMPLETED
         )
+
+
+async def _close_resources(execution: RunExecution) -> None:
+    """Close what the steps have opened, before another worker can get the run.
+
+    A step that still executes keeps its resources.
+    """
+    steps = execution.steps
+    if steps.resources and not (steps.tasks or _threads(execution)):
+        services = execution.services
+        seconds = min(services.settings.close_timeout, services.shutdown.close_seconds)
+        await steps.resources.close_all(seconds)
 
 
 def _threads(execution: RunExecution) -> list[asyncio.Future[Any]]:

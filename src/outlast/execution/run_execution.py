@@ -122,7 +122,7 @@ class RunExecution:
             self.check,
             self.diverge,
         )
-        self.steps = RunningSteps(saved)
+        self.steps = RunningSteps(self.host, saved)
         self.cancellation = Cancellation(row.cancel)
         self.ending = Ending(self.host)
         self.mailbox = Mailbox(

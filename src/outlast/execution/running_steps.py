@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from outlast.execution.resources import Resources
+
 if TYPE_CHECKING:
     from outlast.execution.step_execution import StepExecution
 
@@ -44,11 +46,12 @@ class RunningSteps:
         "nested",
         "open_units",
         "progress",
+        "resources",
         "tasks",
         "threads",
     )
 
-    def __init__(self, saved: Mapping[str, str] | None) -> None:
+    def __init__(self, host: asyncio.AbstractEventLoop, saved: Mapping[str, str] | None) -> None:
         self.tasks: dict[asyncio.Task[Any], StepExecution | None] = {}
         """Tasks of the steps in flight. The value is None for tasks that follow children or
         sessions."""
@@ -64,6 +67,8 @@ class RunningSteps:
         self._orphan_threads: list[asyncio.Future[Any]] = []
         """Threads that effects started and no longer wait for."""
         self.progress = SavedProgress(saved)
+        self.resources = Resources(host)
+        """What the steps have opened and share."""
         self._idle_check_scheduled = False
 
     # -- steps

@@ -104,7 +104,7 @@ async def _perform(
         execution.stop(EndReason.released("its program ended in the middle of a step"))
         raise
     except BaseException as raised:
-        error = encode_error(raised, text_max)
+        error = encode_error(raised, text_max, step.errors)
     finally:
         # Nothing is awaited from here on. A done callback would cost each step a turn of the host
         # loop.

@@ -17,12 +17,14 @@ Everything that does not wait is the same object as in `outlast`. Inside a sync 
 
 from outlast.api.context import Current, current, now, progress, random, uuid
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, effect
+from outlast.api.resource import Resource, SyncResource, resource
 from outlast.api.scope import scope
 from outlast.api.session import SessionInfo
 from outlast.api.step import Step, SyncStep, step
 from outlast.api.unit import unit
 from outlast.api.workflow import Call, Workflow, workflow
-from outlast.codec.signature import Unrecorded
+from outlast.codec.error_codec import ErrorCodec
+from outlast.codec.signature import Unchecked, Unrecorded
 from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.errors import (
     Abandoned,
@@ -64,7 +66,7 @@ from outlast.execution.progress import Progress
 from outlast.shutdown.report import DrainReport
 from outlast.sync.app import Outlast, Run
 from outlast.sync.batch import each, map  # noqa: A004 - the design's word
-from outlast.sync.context import compensate_with, receive, run, sleep
+from outlast.sync.context import compensate_with, receive, run, sleep, started_before
 from outlast.sync.items import Item, Queue
 from outlast.sync.sessions import Checkpoint, Session, checkpoint, session
 from outlast.sync.streams import resume_stream
@@ -73,13 +75,14 @@ from outlast.version import __version__
 __all__ = [
     "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint",
     "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect",
-    "EffectInfo", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun",
-    "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo", "Run",
-    "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
-    "Session", "SessionInfo", "SettingsError", "StaleFence", "Step", "StepFailed", "StepTimeout",
-    "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled", "SyncEffect",
-    "SyncStep", "UnknownEffect", "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict",
-    "WorkerInfo", "Workflow", "WrongStatus", "__version__", "checkpoint", "compensate_with",
-    "current", "each", "effect", "map", "now", "progress", "random", "receive", "resume_stream",
-    "run", "scope", "session", "sleep", "step", "unit", "uuid", "workflow",
+    "EffectInfo", "ErrorCodec", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded",
+    "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
+    "Resource", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo",
+    "RunParked", "RunTimeout", "Session", "SessionInfo", "SettingsError", "StaleFence", "Step",
+    "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
+    "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect",
+    "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
+    "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect",
+    "map", "now", "progress", "random", "receive", "resource", "resume_stream", "run", "scope",
+    "session", "sleep", "started_before", "step", "unit", "uuid", "workflow",
 ]  # fmt: skip

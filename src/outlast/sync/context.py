@@ -15,6 +15,8 @@ from outlast.api.effect import SyncEffect
 from outlast.api.workflow import Call
 from outlast.engine.submission import OnConflict
 from outlast.errors import NotInRun, SettingsError
+from outlast.execution import step_start
+from outlast.execution.progress import body_of
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.step_execution import BODY
@@ -69,6 +71,17 @@ def receive(name: str, type: type[Any] = object, *, timeout: float | None = None
     Raise Unrecordable if it does not fit, and TimeoutError after `timeout` seconds.
     """
     return _on_run_loop("receive", lambda: context.receive(name, type, timeout=timeout))
+
+
+def started_before() -> bool:
+    """Return whether an earlier attempt or execution of this step has asked this.
+
+    Use it in the body of a sync step. The answer comes once it is durable that this attempt has
+    asked. That costs one write.
+    """
+    step = body_of("started_before")
+    asking = step_start.started_before(step)
+    return asyncio.run_coroutine_threadsafe(asking, step.execution.host).result()
 
 
 def compensate_with(effect: SyncEffect[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
