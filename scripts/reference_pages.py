@@ -49,8 +49,8 @@ PAGES = {
             _section("State", "Session Checkpoint"),
             _section(
                 "Returned objects",
-                "Current Workflow Step SyncStep Effect SyncEffect Resource SyncResource RunInfo EffectInfo "
-                "QueueInfo WorkerInfo SessionInfo DrainReport outlast.streams.ResumableStream "
+                "Current Workflow Step SyncStep Effect SyncEffect Resource SyncResource RunInfo "
+                "EffectInfo QueueInfo WorkerInfo SessionInfo DrainReport outlast.streams.ResumableStream "
                 "outlast.store.rows.Entry",
             ),
             _section(
