@@ -50,8 +50,8 @@ PAGES = {
             _section(
                 "Returned objects",
                 "Current Workflow Step SyncStep Effect SyncEffect Resource SyncResource RunInfo "
-                "EffectInfo QueueInfo WorkerInfo SessionInfo DrainReport outlast.streams.ResumableStream "
-                "outlast.store.rows.Entry",
+                "EffectInfo QueueInfo WorkerInfo SessionInfo DrainReport "
+                "outlast.streams.ResumableStream outlast.store.rows.Entry",
             ),
             _section(
                 "Errors",

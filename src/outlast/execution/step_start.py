@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from outlast.execution import recording
 from outlast.store.commands import SaveProgress
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ async def started_before(step: StepExecution) -> bool:
     execution = step.execution
     execution.check_active()
     key = step.key + PART
-    # A step within a step counts its attempts anew in each attempt of the outer step.
+    # A step within a step starts at attempt 1 in each attempt of the outer step.
     attempt = f'"{execution.fence}:{step.outer.attempt}:{step.attempt}"'
     recorded = execution.steps.progress.take(key, step)
     if recorded is not None:
@@ -33,7 +34,8 @@ async def started_before(step: StepExecution) -> bool:
             written.set_result(None)
 
     execution.steps.progress.remember(key, attempt)
-    execution.save(SaveProgress(execution.pk, execution.fence, key, step.attempt, attempt), done)
+    command = SaveProgress(execution.pk, execution.fence, key, step.attempt, attempt)
+    recording.save(execution, command, done)
     await written
     # A refused write has stopped the execution.
     execution.check_active()
