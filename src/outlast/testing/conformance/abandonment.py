@@ -12,7 +12,7 @@ from outlast.errors import Abandoned
 from outlast.store.commands import Cancel, Claim, RegisterWorker, Submit, SubmitMany, Undo
 from outlast.store.rows import RunRow
 from outlast.testing.conformance.harness import LEASE, Contract, StoreDriver
-from outlast.testing.conformance.undoing import VERDICT, counts, dealt
+from outlast.testing.conformance.undo_setups import VERDICT, queue_counts, run_with_effect
 
 
 def register_worker(
@@ -33,7 +33,9 @@ def time_goes_by(driver: StoreDriver, seconds: float, *alive: str) -> None:
 
 def left(driver: StoreDriver, id: str = "r", **fields: Any) -> RunRow:
     """Return a run that has started and is claimable now."""
-    driver.release(dealt(driver, id, worker="starter", **({"abandon_after": 100.0} | fields)))
+    driver.release(
+        run_with_effect(driver, id, worker="starter", **({"abandon_after": 100.0} | fields))
+    )
     return driver.row(id)
 
 
@@ -60,7 +62,7 @@ class AbandonmentContract(Contract):
             None,
         )
         assert claimed.lives == 2
-        assert counts(driver) == (0, 1)
+        assert queue_counts(driver) == (0, 1)
         assert driver.kinds(row) == ["intent", "interruption", "undoing"]
         assert driver.store.journal(row.pk)[-1].value == claimed.undoing
         # The `undoing` entry carries the void fence, not the claim's.
@@ -103,7 +105,7 @@ class AbandonmentContract(Contract):
 
     def test_what_is_being_undone_already_is_not_abandoned(self, driver: StoreDriver) -> None:
         register_worker(driver, "busy")
-        row = dealt(driver, worker="starter", abandon_after=100.0)
+        row = run_with_effect(driver, worker="starter", abandon_after=100.0)
         driver.one(Undo(row.pk, row.fence, VERDICT))
         time_goes_by(driver, 101, "busy")
         assert [each.undoing for each in driver.claim("w2")] == [VERDICT]
@@ -112,21 +114,21 @@ class AbandonmentContract(Contract):
     def test_a_waiting_run_is_abandoned_from_when_it_was_due(self, driver: StoreDriver) -> None:
         register_worker(driver, "busy")
         for id in ("a", "b"):
-            row = dealt(driver, id, worker="starter", abandon_after=100.0)
+            row = run_with_effect(driver, id, worker="starter", abandon_after=100.0)
             driver.wait(row, due=driver.clock.now + (50.0 if id == "a" else 60.0))
         time_goes_by(driver, 155, "busy")
         assert {each.id: each.undoing is not None for each in driver.claim("w2", limit=5)} == {
             "a": True,
             "b": False,
         }
-        assert counts(driver) == (0, 2)
+        assert queue_counts(driver) == (0, 2)
 
     def test_a_child_is_abandoned_too(self, driver: StoreDriver) -> None:
         register_worker(driver, "busy")
         left(driver, "child", parent="parent")
         time_goes_by(driver, 101, "busy")
         assert [each.undoing is not None for each in driver.claim("w2")] == [True]
-        assert counts(driver) == (0, 0)
+        assert queue_counts(driver) == (0, 0)
 
     def test_a_suspect_is_abandoned_and_is_one_no_longer(self, driver: StoreDriver) -> None:
         driver.suspect(abandon_after=100.0)

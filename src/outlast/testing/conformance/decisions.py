@@ -22,14 +22,14 @@ from outlast.store.commands import (
 from outlast.store.protocol import BadValue
 from outlast.store.rows import RunRow
 from outlast.testing.conformance.harness import WAIT_SECONDS, Contract, StoreDriver
-from outlast.testing.conformance.undoing import VERDICT, counts, dealt, undoing
+from outlast.testing.conformance.undo_setups import VERDICT, queue_counts, run_with_effect, undo
 
 HAPPENED = '{"what":"happened","value":{"id":7},"intent":1}'
 
 
 def parked(driver: StoreDriver, id: str = "r", **fields: Any) -> RunRow:
     """Return a run that waits for a decision, as the row of the life that parked it."""
-    row = dealt(driver, id, **fields)
+    row = run_with_effect(driver, id, **fields)
     driver.settle(row, "parked", reason="unknown")
     return row
 
@@ -48,7 +48,7 @@ class DecisionContract(Contract):
         assert (now.status, now.due, now.ready, now.reason, now.undoing) == (
             "queued", driver.clock.now, 1, None, None
         )  # fmt: skip
-        assert counts(driver) == (1, 0)
+        assert queue_counts(driver) == (1, 0)
         last = driver.store.journal(row.pk)[-1]
         assert (last.seq, last.kind, last.key, last.at) == (
             2,
@@ -61,7 +61,7 @@ class DecisionContract(Contract):
 
     def test_a_decided_run_is_queued_as_a_resumed_one_is(self, driver: StoreDriver) -> None:
         for id in ("decided", "resumed"):
-            driver.release(dealt(driver, id, timeout=50.0))
+            driver.release(run_with_effect(driver, id, timeout=50.0))
             row = driver.take(id)
             driver.one(Cancel(id, "stop"))
             driver.settle(row, "parked", reason="unknown", error='"e"', failed_at=1)
@@ -118,7 +118,7 @@ class DecisionContract(Contract):
 
     @pytest.mark.parametrize("status", ["running", "done", "failed", "cancelled", "dead"])
     def test_only_a_parked_run_is_decided(self, driver: StoreDriver, status: str) -> None:
-        row = dealt(driver, attempts_max=1)
+        row = run_with_effect(driver, attempts_max=1)
         if status == "dead":
             driver.die(row)
         elif status != "running":
@@ -164,7 +164,7 @@ class DecisionContract(Contract):
             None,
             None,
         )
-        assert counts(driver) == (2, 0)
+        assert queue_counts(driver) == (2, 0)
         assert [(e.kind, e.key, e.value == VERDICT) for e in driver.store.journal(row.pk)[1:]] == [
             ("decision", "flow/pay#1", False),
             ("undoing", "", True),
@@ -184,8 +184,8 @@ class DecisionContract(Contract):
         )
 
     def test_a_decision_on_a_stuck_run_goes_on_with_the_undo(self, driver: StoreDriver) -> None:
-        row = dealt(driver, timeout=5.0)
-        undoing(driver, row)
+        row = run_with_effect(driver, timeout=5.0)
+        undo(driver, row)
         driver.settle(driver.take(), "parked", reason="stuck")
         driver.clock.forward(100)
         assert driver.one(decision(seen=2)) is None

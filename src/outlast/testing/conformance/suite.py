@@ -33,6 +33,10 @@ from outlast.testing.conformance.session_records import SessionRecordContract
 from outlast.testing.conformance.sessions import SessionContract
 from outlast.testing.conformance.storms import StormContract
 from outlast.testing.conformance.submissions import SubmissionContract
+from outlast.testing.conformance.suspects import SuspectContract
+from outlast.testing.conformance.undo_cancels import UndoByCancelContract
+from outlast.testing.conformance.undo_children import UndoChildContract
+from outlast.testing.conformance.undo_progress import UndoProgressContract
 from outlast.testing.conformance.undoing import UndoContract
 from outlast.testing.conformance.values import ValueContract
 from outlast.testing.conformance.waits import WaitingContract
@@ -51,11 +55,15 @@ class StoreConformance(
     WaitingContract,
     RequestContract,
     UndoContract,
+    UndoProgressContract,
+    UndoByCancelContract,
+    UndoChildContract,
     DecisionContract,
     AbandonmentContract,
     MailContract,
     WorkerContract,
     DeathContract,
+    SuspectContract,
     StormContract,
     PulseContract,
     LetterContract,
