@@ -1,4 +1,4 @@
-"""Plays of the demo that several tests judge. Each is played once in a test run."""
+"""Demos that several tests check. Each is run once in a test session."""
 
 import itertools
 import json
@@ -9,21 +9,20 @@ import shutil
 import subprocess
 import sys
 import venv
-from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from demo_tools import (
+    DEMO_SECONDS,
+    DEMO_WITH_DOCUMENT,
     HOSTILE,
     HOSTILE_ENV_FILE,
-    KEEPING_PLAY,
-    LOSES_AN_ANSWER,
+    LOSES_A_REPLY,
     PACE,
-    PLAY_SECONDS,
     agent,
-    played,
+    quick_demo,
 )
 
 from outlast.errors import StoreUnavailable
@@ -35,10 +34,10 @@ ROOT = Path(__file__).parents[3]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test of this folder the time that a whole play takes on a slow machine."""
+    """Give every test of this folder the time that a whole demo takes on a slow machine."""
     for item in items:
         if item.nodeid.startswith("tests/tools/demo/"):
-            item.add_marker(pytest.mark.timeout(PLAY_SECONDS + 100))
+            item.add_marker(pytest.mark.timeout(DEMO_SECONDS + 100))
 
 
 def needed(name: str, found: set[str]) -> set[str]:
@@ -66,7 +65,7 @@ def environment(tmp_path_factory) -> Path:
     def make(folder: Path) -> None:
         subprocess.run(
             [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-            cwd=ROOT, check=True, capture_output=True, timeout=PLAY_SECONDS,
+            cwd=ROOT, check=True, capture_output=True, timeout=DEMO_SECONDS,
         )  # fmt: skip
         (wheel,) = folder.glob("*.whl")
         place = folder / "venv"
@@ -81,24 +80,24 @@ def environment(tmp_path_factory) -> Path:
                     )  # with its time, by which bytecode is valid
         subprocess.run(
             [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet", "--no-index", "--no-deps", str(wheel)],
-            check=True, timeout=PLAY_SECONDS,
+            check=True, timeout=DEMO_SECONDS,
         )  # fmt: skip
 
     return make_once(tmp_path_factory, "wheel", make) / "venv"
 
 
 class Recorded(NamedTuple):
-    """A whole play by `outlast demo --record demo.svg`."""
+    """A whole demo by `outlast demo --record demo.svg`."""
 
     folder: Path
-    found: dict
+    document: dict
     """What `--json` would have printed."""
     output: str
 
 
 @pytest.fixture(scope="session")
 def recorded(environment, tmp_path_factory) -> Recorded:
-    """A play by the wheel alone, in a folder and an environment that would disturb any other program with Outlast."""
+    """Run a demo with the wheel alone, in a folder and an environment with settings for other programs."""
 
     def make(folder: Path) -> None:
         (folder / ".env").write_text(HOSTILE_ENV_FILE)
@@ -111,23 +110,23 @@ def recorded(environment, tmp_path_factory) -> Recorded:
             "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
         }
         done = subprocess.run(
-            [environment / "bin" / "python", "-P", "-c", KEEPING_PLAY, "demo", "--pace", PACE, "--record", "demo.svg"],
-            cwd=folder, env=env | HOSTILE, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False,
+            [environment / "bin" / "python", "-P", "-c", DEMO_WITH_DOCUMENT, "demo", "--pace", PACE, "--record", "demo.svg"],
+            cwd=folder, env=env | HOSTILE, capture_output=True, text=True, timeout=DEMO_SECONDS, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         assert all(line.startswith("outlast: ") for line in done.stderr.splitlines()), done.stderr
         (folder / "output.txt").write_text(done.stdout)
 
     folder = make_once(tmp_path_factory, "recorded", make)
-    found = json.loads((folder / "found.json").read_text())
-    return Recorded(folder, found, (folder / "output.txt").read_text())
+    document = json.loads((folder / "document.json").read_text())
+    return Recorded(folder, document, (folder / "output.txt").read_text())
 
 
 @pytest.fixture(scope="session")
 def good(tmp_path_factory) -> Facts:
-    """The facts of a play in which every claim holds.
+    """Return the facts of a demo in which every claim holds.
 
-    The answer to a message is lost, which only the agent's verify can tell, and the store is busy now and then.
+    The reply to a message is lost, so that the agent must verify it, and every other read of progress fails.
     """
 
     def make(folder: Path) -> None:
@@ -140,14 +139,11 @@ def good(tmp_path_factory) -> Facts:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SQLiteStore, "progress", progress)
-            facts = played(
+            facts = quick_demo(
                 folder,
-                agent(folder, LOSES_AN_ANSWER, ("@effect(timeout=10)", "@effect(timeout=2)")),
+                agent(folder, LOSES_A_REPLY, ("@effect(timeout=10)", "@effect(timeout=2)")),
             )
         assert next(asked) > 2, "it waits for an answer to be saved"
-        # Locks and sockets cannot be kept.
-        model = replace(facts.result.model, gates={}, _lock=None)
-        facts = replace(facts, result=replace(facts.result, model=model, outbox=None))
         (folder / "facts").write_bytes(pickle.dumps(facts))
 
     return pickle.loads((make_once(tmp_path_factory, "good-demo", make) / "facts").read_bytes())

@@ -2,58 +2,71 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from outlast.tools.demo import scenario
-from outlast.tools.demo.facts import Facts, facts_of
-from outlast.tools.demo.scenario import AGENT, Scenario
-from outlast.tools.demo.view import View
-from outlast.tools.demo.workspace import environ_of
+from outlast.tools.demo import monitor, scenario
+from outlast.tools.demo.facts import Facts
+from outlast.tools.demo.scenario import AGENT, run_scenario
+from outlast.tools.demo.view import State
+from outlast.tools.demo.workspace import isolated_environment
 from support.processes import Program
 
 PACE = "8"
-PLAY_SECONDS = 500
-"""How long a whole play may take on a machine that is ten times slower than a developer's."""
+DEMO_SECONDS = 500
+"""How long a whole demo may take on a machine that is ten times slower than a developer's."""
 STARTED = re.compile(r"worker [ABC] starts \(process (\d+)\)")
-PLAY = """
+DEMO = """
 import sys
-import outlast.tools.demo.scenario
+import outlast.tools.demo.monitor
 from outlast.cli import main
 
-outlast.tools.demo.scenario.START_SECONDS = 3600.0
+outlast.tools.demo.monitor.START_SECONDS = 3600.0
 main(sys.argv[1:])
 """
-"""`outlast demo`, which does not give up on a slow machine."""
+"""The program of `outlast`. Its demo does not give up on a slow machine."""
 QUICK = {"OUTLAST_LINGER": "0.1", "OUTLAST_EFFECT_MARGIN": "0.5"}
-"""Settings of the workers, where a test is not about their defaults: nothing waits for long."""
-QUICK_PLAY = f"""
-import outlast.tools.demo.scenario as play
-from outlast.tools.demo.workspace import environ_of
+"""Settings of the workers that shorten waits, where a test is not about the defaults."""
+QUICK_DEMO = f"""
+import os
+from contextlib import contextmanager
+import outlast.tools.demo.scenario as scenario
+from outlast.tools.demo.workspace import isolated_environment
 
-play.environ_of = lambda environ, **more: environ_of(environ, **more) | {QUICK}
-{PLAY}"""
-"""The same with workers that have these settings."""
-KEEPING_PLAY = f"""
+@contextmanager
+def quick_environment():
+    with isolated_environment():
+        os.environ.update({QUICK})
+        yield
+
+scenario.isolated_environment = quick_environment
+{DEMO}"""
+"""The same as DEMO, with the settings of QUICK."""
+DEMO_WITH_DOCUMENT = f"""
 import json
-import outlast.tools.demo.summary as texts
+from pathlib import Path
+from outlast.tools.demo import claims
 
-def summary(facts, checked, file):
-    with open("found.json", "w") as found:
-        json.dump(texts.document(facts, checked, file), found)
-    return written(facts, checked, file)
+def check(facts):
+    checked = check_facts(facts)
+    document = claims.document(facts, checked, Path("outlast-demo.db"))
+    Path("document.json").write_text(json.dumps(document))
+    return checked
 
-written, texts.summary = texts.summary, summary
-{PLAY}"""
-"""The same as PLAY. It also writes what `--json` would print."""
+check_facts, claims.check = claims.check, check
+{DEMO}"""
+"""The same as DEMO. It also writes what `--json` would print into a file."""
 AGENT_TEXT = (Path(__file__).parents[3] / "src/outlast/tools/demo/agent.py").read_text()
-POST = 'receipt = await post(f"{OUTBOX}/messages", to=to, text=text, key=key)'
-LOSES_AN_ANSWER = (
-    POST,
-    f"{POST}\n    if receipt['number'] == 1:\n        raise ConnectionError('the answer was lost')",
+POST = 'await post(f"{OUTBOX}/send", to=to, text=text, key=key)'
+LOSES_A_REPLY = (
+    f"return int({POST})",
+    f"""number = int({POST})
+    if number == 1:
+        raise ConnectionError("the reply was lost")
+    return number""",
 )
 HOSTILE_ENV_FILE = "OUTLAST_CONCURRENCY=50\nOUTLAST_NO_SUCH_SETTING=1\nOUTLAST_LEASE=0.1\n"
 HOSTILE = {
@@ -68,29 +81,25 @@ def clean(**env: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in without} | env
 
 
-def quick_play(folder: Path, agent: str = AGENT, view: View | None = None) -> Scenario:
-    """Return a play whose workers have QUICK's settings, to be run within `quick_workers`."""
-    return Scenario(folder / "outlast-demo.db", view or View(), pace=float(PACE), agent=agent)
+def quick_demo(
+    folder: Path, agent: str = AGENT, show: Callable[[State], None] = lambda _: None
+) -> Facts:
+    """Run the scenario in this process, with the settings of QUICK and any time to start."""
 
+    @contextmanager
+    def quick_environment() -> Iterator[None]:
+        with isolated_environment():
+            os.environ.update(QUICK)
+            yield
 
-@contextmanager
-def quick_workers() -> Iterator[None]:
-    """Give the workers of plays in this process QUICK's settings, and any time to start."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scenario, "START_SECONDS", 3600.0)
-        patch.setattr(
-            scenario, "environ_of", lambda environ, **more: environ_of(environ, **more) | QUICK
-        )
-        yield
-
-
-def played(folder: Path, agent: str = AGENT) -> Facts:
-    with quick_workers():
-        return facts_of(quick_play(folder, agent).run())
+        patch.setattr(monitor, "START_SECONDS", 3600.0)
+        patch.setattr(scenario, "isolated_environment", quick_environment)
+        return run_scenario(folder / "outlast-demo.db", show, pace=float(PACE), agent=agent)
 
 
 def started(folder: Path) -> Program:
-    return Program.python("-c", QUICK_PLAY, "demo", "--pace", PACE, folder=folder, env=clean())
+    return Program.python("-c", QUICK_DEMO, "demo", "--pace", PACE, folder=folder, env=clean())
 
 
 def agent(folder: Path, *changes: tuple[str, str]) -> str:

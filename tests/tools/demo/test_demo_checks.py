@@ -1,44 +1,44 @@
-"""The checks can fail: what is not so is said, and is never shown as if it were."""
+"""The demo's checks can fail: a claim that does not hold is reported."""
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from demo_tools import LOSES_AN_ANSWER, POST, agent, played, quick_play, quick_workers
+from demo_tools import LOSES_A_REPLY, POST, agent, quick_demo
 
 from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
 from outlast.store.rows import RunRow
 from outlast.store.sqlite.store import SQLiteStore
+from outlast.tools.demo import monitor
+from outlast.tools.demo.claims import check, document, summary
 from outlast.tools.demo.facts import Facts
-from outlast.tools.demo.library import TOPICS
-from outlast.tools.demo.model import Call
-from outlast.tools.demo.scenario import Scenario
-from outlast.tools.demo.state import State
-from outlast.tools.demo.summary import document, summary
-from outlast.tools.demo.verdict import checks
-from outlast.tools.demo.view import View, plain
+from outlast.tools.demo.fake_services import Call
+from outlast.tools.demo.topics import ANSWER_TOKENS, TOPICS
+from outlast.tools.demo.view import WIDTH, State
 from outlast.tools.demo.workspace import DemoFailed, address_of
 from support.processes import is_running
 
-VERIFY = 'return Happened(str(receipt["number"]))'
+FILE = Path("outlast-demo.db")
+FINISHED, STOPPED, KILLED, REPEATED, SENT, WAITED, SIGNALLED = range(7)
+"""The claims, by their place in the list."""
 
 
-def wrong(facts: Facts) -> list[int]:
-    """Which of the claims do not hold."""
-    return [number for number, check in enumerate(checks(facts)) if check.wrong]
+def failed(facts: Facts) -> list[int]:
+    """Return which of the claims do not hold."""
+    return [number for number, claim in enumerate(check(facts)) if claim.problems]
 
 
-LIES = LOSES_AN_ANSWER, (VERIFY, "return None")
+def summary_of(facts: Facts) -> str:
+    return "\n".join(line.plain for line in summary(check(facts), FILE))
+
+
 FAULTS = {
-    "an outbox that is written twice": ([(POST, f"{POST}\n    {POST}")], 4),
-    "a verify that lies": (LIES, 4),
-    "an answer that is begun again": (
-        [('raise CannotResume("the model has forgotten this answer") from error', "raise"), ("after=cursor", "after=None")], 2,
-    ),
+    "an outbox that is written twice": ([(f"return int({POST})", f"{POST}\n    return int({POST})")], SENT),
+    "a verify that lies": ([LOSES_A_REPLY, ("return None if number is None else Happened(int(number))", "return None")], SENT),
+    "an answer that starts again": ([("after=cursor", "after=None")], KILLED),
 }  # fmt: skip
 
 
@@ -47,161 +47,165 @@ FAULTS = {
     [
         "an outbox that is written twice",
         pytest.param("a verify that lies", marks=pytest.mark.extended),
-        pytest.param("an answer that is begun again", marks=pytest.mark.extended),
+        pytest.param("an answer that starts again", marks=pytest.mark.extended),
     ],
 )
 def test_checks_find_a_faulty_agent(tmp_path, fault):
     changes, claim = FAULTS[fault]
-    facts = played(tmp_path, agent(tmp_path, *changes))
-    assert claim in wrong(facts)
-    text = plain(summary(facts, checks(facts), Path("outlast-demo.db")))
-    assert "NOT SO" in text
-    assert ("more than once" in text) == (claim == 4)
-    assert not document(facts, checks(facts), Path("outlast-demo.db"))["passed"]
-    if changes is LIES:
-        assert facts.duplicates == {("reader", "I look into glaciers."): 2}
+    facts = quick_demo(tmp_path, agent(tmp_path, *changes))
+    assert claim in failed(facts)
+    assert "FAILED" in summary_of(facts)
+    twice = "the reader also got 'I am looking into glaciers.'"
+    assert (twice in " ".join(check(facts)[SENT].problems)) == (claim == SENT)
+    assert not document(facts, check(facts), FILE)["passed"]
 
 
-def no_death(facts: Facts) -> Facts:
-    bees = facts.runs["bees"]
-    return replace(
-        facts, runs=facts.runs | {"bees": bees._replace(row=bees.row._replace(deaths=0))}
-    )
+def with_row(facts: Facts, topic: str, **changes) -> Facts:
+    run = facts.runs[topic]
+    return replace(facts, runs=facts.runs | {topic: run._replace(row=run.row._replace(**changes))})
+
+
+def with_traffic(facts: Facts, **changes) -> Facts:
+    return replace(facts, traffic=replace(facts.traffic, **changes))
+
+
+def with_answers(facts: Facts, **changes) -> Facts:
+    calls = facts.traffic.calls
+    changed = [
+        replace(call, **changes) if (call.path, call.topic) == ("answer", "bees") else call
+        for call in calls
+    ]
+    return with_traffic(facts, calls=changed)
+
+
+def run_not_done(facts: Facts) -> Facts:
+    return with_row(facts, "tides", status="parked")
 
 
 def other_result(facts: Facts) -> Facts:
-    bees = facts.runs["bees"]
-    return replace(
-        facts, runs=facts.runs | {"bees": bees._replace(row=bees.row._replace(value='"half"'))}
-    )
+    return with_row(facts, "bees", value='"half"')
 
 
-def not_done(facts: Facts) -> Facts:
-    bees = facts.runs["tides"]
-    return replace(
-        facts, runs=facts.runs | {"tides": bees._replace(row=bees.row._replace(status="parked"))}
-    )
+def not_interrupted(facts: Facts) -> Facts:
+    return with_row(facts, "tides", interruptions=0)
 
 
-def not_there(facts: Facts) -> Facts:
-    return replace(facts, runs={}, drains={}, messages=())
+def signal_before_the_call(facts: Facts) -> Facts:
+    return replace(facts, sigterm_at=facts.sigterm_at - 1000)
 
 
-def early(facts: Facts) -> Facts:
-    signals = replace(facts.result.signals, term=facts.result.began)
-    return replace(facts, result=replace(facts.result, signals=signals))
+def signal_after_the_call(facts: Facts) -> Facts:
+    return replace(facts, sigterm_at=facts.sigterm_at + 1000)
 
 
-def late(facts: Facts) -> Facts:
-    signals = replace(facts.result.signals, term=facts.result.began + 1000)
-    return replace(facts, result=replace(facts.result, signals=signals))
+def crash_at_exit(facts: Facts) -> Facts:
+    return replace(facts, exit_codes=facts.exit_codes | {"A": 1})
 
 
-def crashed(facts: Facts) -> Facts:
-    signals = replace(facts.result.signals, exit_codes=facts.result.signals.exit_codes | {"A": 1})
-    return replace(facts, result=replace(facts.result, signals=signals))
+def no_drain_report(facts: Facts) -> Facts:
+    return replace(facts, drain=None)
 
 
-def asked_twice(facts: Facts) -> Facts:
-    calls = [*facts.result.model.calls, Call("search", "tides", "spring and neap tides")]
-    return with_model(facts, calls=calls)
+def no_death(facts: Facts) -> Facts:
+    return with_row(facts, "bees", deaths=0)
 
 
-def whole(facts: Facts) -> Facts:
-    answers = [
-        replace(one, sent=108) if one.topic == "bees" else one for one in facts.result.model.answers
-    ]
-    return with_model(facts, answers=answers)
+def killed_after_the_answer(facts: Facts) -> Facts:
+    return with_answers(facts, tokens=ANSWER_TOKENS)
 
 
 def nothing_kept(facts: Facts) -> Facts:
-    answers = [replace(one, first=0) for one in facts.result.model.answers]
-    return with_model(facts, answers=answers)
+    return with_answers(facts, first=0)
 
 
-def with_model(facts: Facts, **changes) -> Facts:
-    return replace(
-        facts, result=replace(facts.result, model=replace(facts.result.model, **changes))
-    )
+def searched_twice(facts: Facts) -> Facts:
+    calls = [*facts.traffic.calls, Call("search", "tides", "spring and neap tides")]
+    return with_traffic(facts, calls=calls)
 
 
 def lost_message(facts: Facts) -> Facts:
-    return replace(facts, messages=facts.messages[:-1])
+    return with_traffic(facts, messages=facts.traffic.messages[:-1])
 
 
 def foreign_message(facts: Facts) -> Facts:
-    extra = facts.messages[0]._replace(text="something else", key="another")
-    return replace(facts, messages=(*facts.messages, extra))
+    messages = facts.traffic.messages
+    extra = messages[0]._replace(text="something else", key="another")
+    return with_traffic(facts, messages=[*messages, extra])
 
 
-def no_report(facts: Facts) -> Facts:
-    return replace(facts, drains={})
+def message_with_another_key(facts: Facts) -> Facts:
+    first, *others = facts.traffic.messages
+    return with_traffic(facts, messages=[first._replace(key="another"), *others])
 
 
-def surprised(facts: Facts) -> Facts:
-    return replace(facts, result=replace(facts.result, surprises=["worker 3 ended by itself"]))
+def held_while_it_waited(facts: Facts) -> Facts:
+    run = facts.runs["glaciers"]
+    entries = tuple(entry for entry in run.entries if entry.kind != "message")
+    return replace(facts, runs=facts.runs | {"glaciers": run._replace(entries=entries)})
 
 
-CLAIMS: dict[Callable[[Facts], Facts], list[int]] = {
-    not_done: [0], other_result: [0], early: [1], late: [1], crashed: [1], no_report: [1], no_death: [2], whole: [2], nothing_kept: [2],
-    asked_twice: [3], lost_message: [4], foreign_message: [4], surprised: [5], not_there: [0, 1, 2, 4],
+def unexpected_exit(facts: Facts) -> Facts:
+    return replace(facts, surprises=["worker 3 ended by itself"])
+
+
+def nothing_at_all(facts: Facts) -> Facts:
+    return with_traffic(replace(facts, runs={}, drain=None), messages=[])
+
+
+CHANGES: dict[Callable[[Facts], Facts], list[int]] = {
+    run_not_done: [FINISHED], other_result: [FINISHED],
+    not_interrupted: [STOPPED], signal_before_the_call: [STOPPED], signal_after_the_call: [STOPPED], crash_at_exit: [STOPPED], no_drain_report: [STOPPED],
+    no_death: [KILLED], killed_after_the_answer: [KILLED], nothing_kept: [KILLED],
+    searched_twice: [REPEATED],
+    lost_message: [SENT], foreign_message: [SENT], message_with_another_key: [SENT],
+    held_while_it_waited: [WAITED],
+    unexpected_exit: [SIGNALLED],
+    nothing_at_all: [FINISHED, STOPPED, KILLED, SENT, WAITED],
 }  # fmt: skip
 
 
-def test_lost_answer_and_busy_store_fail_no_check(good):
-    assert wrong(good) == []
+def test_lost_reply_and_busy_store_fail_no_check(good):
+    assert failed(good) == []
 
 
 def test_each_check_fails_on_its_own_facts(good):
-    for change, claims in CLAIMS.items():
+    for change, claims in CHANGES.items():
         changed = change(good)
-        assert wrong(changed) == claims, change.__name__
-        assert "NOT SO" in plain(summary(changed, checks(changed), Path("outlast-demo.db")))
+        assert failed(changed) == claims, change.__name__
+        assert summary_of(changed).count("FAILED") == len(claims)
 
 
-def test_summary_says_a_worker_where_none_was_seen(good):
-    changed = replace(good, result=replace(good.result, executions={}))
-    lines = plain(summary(changed, checks(changed), Path("outlast-demo.db"))).splitlines()[1:14]
-    assert sorted(line[20:] for line in lines) == sorted(
-        [
-            *["begins on a worker"] * 3,
-            "waits for its editor; no worker holds it",
-            "a worker gets SIGTERM during search#2",
-            "a worker has recorded search#2, releases the run",
-            "continues on a worker, with think#3",
-            "a worker gets SIGKILL during write#1",
-            "continues on a worker, in the middle of write#1",
-            "continues on a worker: approved",
-            *["done"] * 3,
-        ]
-    )
+def test_summary_lists_every_claim_with_its_evidence(good):
+    lines = summary_of(good).split("\n")
+    assert lines[0] == "The demo checked 7 claims: all of them hold."
+    for line, claim in zip(lines[1:8], check(good), strict=True):
+        assert line.strip() == f"ok  {claim.claim}: {claim.evidence}"
+    assert lines[8] == ""
+
+
+def test_summary_counts_the_claims_that_failed_and_wraps_their_problems(good):
+    changed = replace(other_result(good), surprises=["worker 3 ended by itself " * 9])
+    lines = summary_of(changed).split("\n")
+    assert lines[0] == "The demo checked 7 claims: 2 of them failed."
+    assert all(len(line) <= WIDTH for line in lines[:-1])
 
 
 def test_worker_start_failure_ends_the_demo_with_its_output(tmp_path):
+    fails = ("import os\n", 'raise ImportError("no such thing as this module")\n')
     with pytest.raises(DemoFailed, match="no such thing as this module"):
-        played(
-            tmp_path,
-            agent(tmp_path, ("import os\n", 'raise ImportError("no such thing as this module")\n')),
-        )
+        quick_demo(tmp_path, agent(tmp_path, fails))
 
 
-class Impatient(View):
-    """Give the demo little time once B works, however long the workers took to start."""
-
-    play: Scenario
-
-    def show(self, state: State) -> None:
-        if any(worker.name == "B" and worker.state == "working" for worker in state.workers):
-            self.play._until = min(self.play._until, time.monotonic() + 0.2)
-
-
-def test_unfinished_run_ends_the_demo_at_its_deadline(tmp_path):
+def test_unfinished_run_ends_the_demo_at_its_deadline(tmp_path, monkeypatch):
     never = agent(tmp_path, ("notes: list[str] = []", "notes: list[str] = await receive('never')"))
-    view = Impatient()
-    view.play = quick_play(tmp_path, never, view)
+
+    def end_the_time_once_b_works(state: State) -> None:
+        if any("B  working" in line.plain for line in state.workers):
+            monkeypatch.setattr(monitor, "DEADLINE_SECONDS", float("-inf"))
+
     message = r"waited too long for \w+.*Last log lines: A: "
-    with quick_workers(), pytest.raises(DemoFailed, match=message):
-        view.play.run()
+    with pytest.raises(DemoFailed, match=message):
+        quick_demo(tmp_path, never, end_the_time_once_b_works)
     store = store_at(address_of(tmp_path / "outlast-demo.db"))
     store.open()
     with closing(store):
@@ -215,9 +219,11 @@ def test_failed_run_ends_the_demo_with_the_reason_although_the_store_is_busy(tmp
     seen: dict[str, str] = {}
 
     def run(store: SQLiteStore, id: str) -> RunRow | None:
-        if "failed" in seen.values() and list(TOPICS)[-1] in seen:  # a look has ended with it
+        # A whole poll saw the failure.
+        if "failed" in seen.values() and list(TOPICS)[-1] in seen:
             raise StoreUnavailable("it is busy")
-        if id == next(iter(TOPICS)):  # a look begins
+        # A poll begins.
+        if id == next(iter(TOPICS)):
             seen.clear()
         row = real(store, id)
         seen[id] = "" if row is None else row.status
@@ -225,5 +231,5 @@ def test_failed_run_ends_the_demo_with_the_reason_although_the_store_is_busy(tmp
 
     real = SQLiteStore.run
     monkeypatch.setattr(SQLiteStore, "run", run)
-    with pytest.raises(DemoFailed, match=r"tides is failed.*there is nothing on it"):
-        played(tmp_path, agent(tmp_path, fails))
+    with pytest.raises(DemoFailed, match=r"tides is failed: .*there is nothing on it"):
+        quick_demo(tmp_path, agent(tmp_path, fails))

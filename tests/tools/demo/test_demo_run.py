@@ -1,4 +1,4 @@
-"""`outlast demo` as somebody types it: it says what is so, needs nothing of the folder, leaves a store, and no process."""
+"""`outlast demo` on the command line: its output, its store, and the processes it ends."""
 
 import io
 import itertools
@@ -13,60 +13,67 @@ from tempfile import mkdtemp
 from types import SimpleNamespace
 
 import pytest
-from demo_tools import HOSTILE, PACE, QUICK_PLAY, clean, lines_until, pids_in, started
+from demo_tools import HOSTILE, PACE, QUICK_DEMO, clean, lines_until, pids_in, started
 
 from outlast.settings.load import load
 from outlast.settings.settings import Settings
+from outlast.tools.demo.claims import check, document
+from outlast.tools.demo.command import demo
 from outlast.tools.demo.facts import Facts
-from outlast.tools.demo.state import Event, RunState, State
-from outlast.tools.demo.summary import document
-from outlast.tools.demo.verdict import checks
-from outlast.tools.demo.view import WIDTH, Lines
-from outlast.tools.demo.workspace import environ_of
+from outlast.tools.demo.view import CAPTION, WIDTH, Event, Lines, State
+from outlast.tools.demo.workspace import isolated_environment
 from support.cli import answer_in, answer_of, as_nobody
 from support.processes import is_running, wait_until_gone
 from support.spawned import spawn
 from support.waiting import WAIT_SECONDS, wait_until
 
 
-@pytest.fixture
-def found(recorded) -> dict:
-    return recorded.found
+def test_demo_claims_hold_and_it_exits_0(recorded):
+    assert recorded.document["passed"]
+    assert [claim["problems"] for claim in recorded.document["claims"]] == [[]] * 7
 
 
-def test_demo_claims_hold_and_it_exits_0(found):
-    assert found["passed"]
-    assert [check["wrong"] for check in found["checks"]] == [[]] * 6
+def test_caption_matches_the_three_workers(recorded):
+    """A is stopped, B is killed, and C finishes every run."""
+    document = recorded.document
+    assert document["workers"] == {"A": 0, "B": -signal.SIGKILL, "C": 0}
+    assert document["runs"]["tides"]["interruptions"] == document["runs"]["bees"]["deaths"] == 1
+    assert {run["status"] for run in document["runs"].values()} == {"done"}
+    assert "on three workers" in CAPTION
+    help_text = " ".join((demo.__doc__ or "").split())
+    assert CAPTION.partition(". ")[2] in help_text
 
 
-def test_one_worker_was_stopped_one_was_killed_and_one_carried_on(found):
-    assert found["workers"] == {"A": 0, "B": -signal.SIGKILL, "C": 0}
-    assert found["runs"]["tides"]["interruptions"] == found["runs"]["bees"]["deaths"] == 1
-    assert {run["status"] for run in found["runs"].values()} == {"done"}
-
-
-def test_only_a_part_of_one_step_is_redone_and_every_message_is_sent_once(found):
-    assert found["redone"] == [{"request": "answer", "run": "bees", "begun": 2}]
-    answer = found["answer"]
+def test_only_one_step_runs_again_and_every_message_is_sent_once(recorded):
+    document = recorded.document
+    assert document["repeated"] == [{"request": "answer", "run": "bees", "count": 2}]
+    answer = document["answer"]
     assert 0 < answer["kept"] <= answer["arrived"] < answer["tokens"]
-    assert (
-        len({(one["to"], one["text"]) for one in found["messages"]}) == len(found["messages"]) == 7
-    )
-    assert found["tokens"]["saved"] > 0
+    messages = document["messages"]
+    assert len({(one["to"], one["text"]) for one in messages}) == len(messages) == 7
+    assert document["tokens"]["saved"] > 0
+
+
+def test_the_exit_of_the_last_worker_is_the_last_event(recorded):
+    """Nothing is left to wait for: the list of claims follows at once."""
+    assert recorded.document["events"][-1]["text"] == "C exits with code 0"
+    events, _, rest = recorded.output.partition("\n\n")
+    assert events.endswith("C exits with code 0")
+    assert rest.startswith("The demo checked 7 claims")
 
 
 def test_demo_workers_have_default_settings(recorded, monkeypatch):
-    """But for slots and queue, which are words of the command."""
+    """Only slots and queue differ. They are options of the command."""
     monkeypatch.chdir(recorded.folder)
     for name, value in HOSTILE.items():
         monkeypatch.setenv(name, value)
-    assert load({}, environ_of(os.environ)).settings == Settings()
+    with isolated_environment():
+        assert load({}, os.environ).settings == Settings()
 
 
 def replay(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `outlast demo` in this process show a play that was played before."""
-    monkeypatch.setattr("outlast.tools.demo.scenario.Scenario.run", lambda play: facts.result)
-    monkeypatch.setattr("outlast.tools.demo.facts.facts_of", lambda played: facts)
+    """Let `outlast demo` in this process show the facts of an earlier demo."""
+    monkeypatch.setattr("outlast.tools.demo.scenario.run_scenario", lambda *_, **__: facts)
 
 
 def test_json_output_is_one_document(good, tmp_path, monkeypatch, capsys):
@@ -75,16 +82,16 @@ def test_json_output_is_one_document(good, tmp_path, monkeypatch, capsys):
     answer = answer_in(tmp_path, ["demo", "--json"], capsys)
     assert answer.code == 0, answer
     assert answer.json == json.loads(
-        json.dumps(document(good, checks(good), Path("outlast-demo.db")))
+        json.dumps(document(good, check(good), Path("outlast-demo.db")))
     )
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
 def test_demo_with_a_false_claim_exits_1(good, tmp_path, monkeypatch, capsys, words):
-    replay(replace(good, messages=good.messages[:-1]), monkeypatch)
+    replay(replace(good, drain=None), monkeypatch)
     answer = answer_in(tmp_path, ["demo", *words], capsys)
     assert answer.code == 1, answer
-    assert ("NOT SO" in answer.out) if not words else (answer.json["passed"] is False)
+    assert ("FAILED" in answer.out) if not words else (answer.json["passed"] is False)
 
 
 def test_demo_leaves_its_store_and_other_files(recorded, capsys):
@@ -101,8 +108,9 @@ def test_demo_leaves_its_store_and_other_files(recorded, capsys):
 
 
 def test_demo_lines_fit_the_width(recorded):
-    lines = recorded.output.partition("What happened")[0].splitlines()
-    assert lines
+    *lines, look_closer = recorded.output.splitlines()
+    assert look_closer.startswith("Look closer  ")
+    assert len(lines) > 30
     assert all(len(line) <= WIDTH and "\r" not in line and "\x1b" not in line for line in lines)
 
 
@@ -112,7 +120,7 @@ def test_demo_prints_a_line_every_few_seconds(monkeypatch):
     said = io.StringIO()
     lines, scene = (
         Lines(said),
-        State(runs=[RunState("tides", "running", 1, "thinks"), RunState("bees", "done", 3)]),
+        State(doing="tides thinking"),
     )
     while scene.seconds < 20:
         now, scene.seconds = now + 0.25, scene.seconds + 0.25
@@ -120,7 +128,7 @@ def test_demo_prints_a_line_every_few_seconds(monkeypatch):
             scene.events.append(Event(3.0, "worker A starts"))
         lines.show(scene)
     assert said.getvalue().splitlines() == [
-        "  3.0 s  worker A starts", "  8.2 s  (tides thinks)", " 13.5 s  (tides thinks)", " 18.8 s  (tides thinks)",
+        "  3.0 s  worker A starts", "  8.2 s  (tides thinking)", " 13.5 s  (tides thinking)", " 18.8 s  (tides thinking)",
     ]  # fmt: skip
 
 
@@ -128,14 +136,11 @@ def test_long_status_line_is_cut_at_a_word(monkeypatch):
     now = 100.0
     monkeypatch.setattr("outlast.tools.demo.view.time", SimpleNamespace(monotonic=lambda: now))
     said = io.StringIO()
-    lines, works = (
-        Lines(said),
-        [RunState(name, "running", 3, "writes: 100 of 108 tokens") for name in ("tides", "bees")],
-    )
+    lines = Lines(said)
     now += 10
-    lines.show(State(seconds=100.0, runs=[*works, RunState("glaciers", "waiting", 2)]))
-    told = "(tides writes: 100 of 108 tokens; bees writes: 100 of 108 tokens; …)"
-    assert said.getvalue() == f"100.0 s  {told}\n"
+    doing = "tides writing: 100 of 108 tokens; bees writing: 100 of 108 tokens"
+    lines.show(State(seconds=100.0, doing=f"{doing}; glaciers waiting"))
+    assert said.getvalue() == f"100.0 s  ({doing.removesuffix(' tokens')} ...)\n"
 
 
 def test_interrupted_demo_leaves_no_process(tmp_path):
@@ -155,11 +160,12 @@ def test_killed_demo_takes_its_workers_with_it(tmp_path):
     for pid in pids:
         wait_until_gone(pid)
     with started(tmp_path) as process:
-        lines_until(process, "worker A starts")  # the store of the first one is in nobody's way
+        # The store of the first demo is replaced.
+        lines_until(process, "worker A starts")
 
 
 def test_closed_pipe_ends_the_demo_and_its_workers(tmp_path):
-    command = [sys.executable, "-u", "-c", QUICK_PLAY, "demo", "--pace", PACE]
+    command = [sys.executable, "-u", "-c", QUICK_DEMO, "demo", "--pace", PACE]
     with (tmp_path / "errors").open("w") as errors:
         process = spawn(command, stdout=subprocess.PIPE, stderr=errors, cwd=tmp_path, env=clean())
     try:
@@ -181,15 +187,15 @@ def children_of(pid: int) -> list[int]:
 
 def test_second_demo_in_a_folder_is_refused(tmp_path, capsys):
     with started(tmp_path) as process:
-        lines_until(process, "glaciers begins")
+        lines_until(process, "glaciers starts")
         second = answer_in(tmp_path, ["demo"], capsys)
         assert second.code == 2, second.out
         assert "is in use" in second.err
-        lines_until(process, "tides begins")
+        lines_until(process, "tides starts")
 
 
 def test_a_picture_is_an_svg_in_a_folder_that_is_there(tmp_path, capsys):
-    for name, why in (("demo.png", "ends in .svg"), ("nowhere/demo.svg", "no such folder")):
+    for name, why in (("demo.png", "must end in .svg"), ("nowhere/demo.svg", "no such folder")):
         answer = answer_in(tmp_path, ["demo", "--record", name], capsys)
         assert answer.code == 2
         assert why in answer.err

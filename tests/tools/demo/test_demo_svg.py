@@ -1,4 +1,4 @@
-"""The README's picture is what the demo has drawn: it is compared with its transcript, and that with what the demo says today."""
+"""The README's picture matches its transcript, and the transcript matches what the demo prints today."""
 
 import itertools
 import re
@@ -6,11 +6,11 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 import outlast
-from outlast.tools.demo.state import Event, State
-from outlast.tools.demo.svg import picture
-from outlast.tools.demo.view import Frame, Line, Part, board
+from outlast.tools.demo.svg import Recording
+from outlast.tools.demo.view import CAPTION, Event, State, line
 
 DOCS = Path(__file__).parents[3] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -27,17 +27,19 @@ def frames(text: str) -> list[list[str]]:
 
 
 def end_of(transcript: str) -> list[str]:
-    return transcript[transcript.index("What happened") :].strip().split("\n")
+    return transcript[transcript.index("The demo checked") :].strip().split("\n")
 
 
 def check(svg: str, transcript: str) -> None:
     shown = frames(svg)
-    assert [line.rstrip() for line in shown[-1]] == [line for line in end_of(transcript) if line]
+    end = [text for text in end_of(transcript) if text]
+    assert [text.rstrip() for text in shown[-1][-len(end) :]] == end
+    assert shown[-1][0].startswith("outlast demo: a research agent on three workers")
     drawn = {re.sub(r"\s+", " ", line).strip() for frame in shown[:-1] for line in frame}
     told = transcript.split("\n\n", maxsplit=1)[0].split("\n")[1:]
     assert len(told) > 15
-    for line in told:
-        assert re.sub(r"\s+", " ", line).strip() in drawn
+    for event in told:
+        assert re.sub(r"\s+", " ", event).strip() in drawn
 
 
 def test_demo_output_is_the_transcript(recorded):
@@ -62,9 +64,8 @@ def test_what_lies_beside_a_picture_stays_as_it_is(recorded):
 def alike(transcript: str) -> list[str]:
     """What it says whatever the numbers are, and in whatever order two workers were."""
     told, end = transcript.split("\n\n", maxsplit=1)
-    timeline, rest = end.split("\n\n", maxsplit=1)
-    rest = re.sub(r"\S*outlast show", "outlast show", " ".join(rest.split()))
-    lines = (*told.split("\n"), *timeline.split("\n"), rest)
+    end = re.sub(r"\S*outlast show", "outlast show", " ".join(end.split()))
+    lines = (*told.split("\n"), end)
     return sorted(re.sub(r"\s+", " ", re.sub(r"\d+(\.\d+)?", "0", line)).strip() for line in lines)
 
 
@@ -84,6 +85,7 @@ def test_a_picture_needs_nothing_else_moves_only_for_who_wants_it_and_says_what_
     assert not re.search(r"href|<script|url\(|@import|<image|foreignObject", text)
     assert "prefers-reduced-motion: no-preference" in text
     said = root.findtext(f"{SVG}desc") or ""
+    assert CAPTION in said
     assert outlast.__version__ in said
     assert re.search(r"\d{4}-\d\d-\d\d", said)
     assert len(text.encode()) < BYTES_MAX
@@ -92,21 +94,23 @@ def test_a_picture_needs_nothing_else_moves_only_for_who_wants_it_and_says_what_
 
 
 def test_what_is_in_a_frame_is_text_and_never_markup():
-    scene = State(1.0, [], [], 0, 0, [Event(0.0, "<script>&amp;\"'</script>")])
-    end: list[Line] = [(Part("<b>", "bad"),)]
-    shown = frames(picture([Frame(0.0, 1, board(scene))], end, "<today>"))
-    assert any("<script>&amp;\"'</script>" in line for line in shown[0])
-    assert shown[-1] == ["<b>"]
+    recording = Recording()
+    recording.show(State(events=[Event(0.0, "<script>&amp;\"'</script>")]))
+    shown = frames(recording.picture([line(("<b>", "bad"))]))
+    assert any("<script>&amp;\"'</script>" in text for text in shown[0])
+    assert shown[-1][-1] == "<b>"
 
 
 def test_a_demo_that_drew_nothing_still_has_its_end():
-    assert frames(picture([], [(Part("the end"),)], "today")) == [["the end"]]
+    assert frames(Recording().picture([line(("the end", "plain"))])) == [["the end"]]
 
 
 def test_each_frame_is_to_be_seen_and_one_at_a_time():
-    scene = State(0.0, [], [], 0, 0, [])
-    drawn = [Frame(float(at), at, board(State(float(at), [], [], at, 0, []))) for at in range(10)]
-    text = picture(drawn, board(scene), "today")
+    recording = Recording()
+    for second in range(10):
+        recording.show(State(seconds=float(second), messages=second))
+        recording.show(State(seconds=second + 0.01, messages=second))
+    text = recording.picture([Text("the end")])
     times = [
         [
             float(one)

@@ -1,4 +1,4 @@
-"""How the demo is drawn: a board where there is room for one, plain lines everywhere else."""
+"""The demo draws a board where there is room for one, and prints lines elsewhere."""
 
 import fcntl
 import os
@@ -15,15 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from demo_tools import PACE, PLAY_SECONDS, QUICK_PLAY, clean
+from demo_tools import DEMO_SECONDS, PACE, QUICK_DEMO, clean
 
-from outlast.tools.demo.state import Event, RunState, State, WorkerState
-from outlast.tools.demo.view import BOARD_ROWS, WIDTH, board, plain
+from outlast.tools.demo.view import BOARD_ROWS, WIDTH, Event, State, board, run_line, worker_line
 from support.spawned import spawn
 from support.waiting import WAIT_SECONDS
 
 WHICH = "from outlast.tools.demo.view import view_of; view = view_of(as_json=False); view.close(); print(type(view).__name__)"
-DEMO = ["-P", "-c", QUICK_PLAY, "demo", "--pace", PACE]
+DEMO = ["-P", "-c", QUICK_DEMO, "demo", "--pace", PACE]
 Act = Callable[[int, int], None]
 
 
@@ -64,7 +63,7 @@ def in_terminal(
             start_new_session=True,
         )
     os.close(follower)
-    said, until = b"", time.monotonic() + PLAY_SECONDS
+    said, until = b"", time.monotonic() + DEMO_SECONDS
     try:
         while time.monotonic() < until:
             if not select.select([leader], [], [], 0.2)[0]:
@@ -119,7 +118,7 @@ def test_a_board_is_drawn_where_there_is_room_and_colour(tmp_path, columns, rows
 
 
 def test_a_board_gives_the_terminal_back_when_it_is_interrupted(tmp_path):
-    code, said = in_terminal(DEMO, 100, 30, tmp_path, at=b"begins on A", then=resize_and_interrupt)
+    code, said = in_terminal(DEMO, 100, 30, tmp_path, at=b"starts on A", then=resize_and_interrupt)
     assert code == 130, said
     assert "outlast demo: a research agent" in said
     assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l"), "the cursor is back"
@@ -129,32 +128,32 @@ def test_a_board_gives_the_terminal_back_when_it_is_interrupted(tmp_path):
 SIZES = [(100, 30, {}), (40, 10, {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"})]
 REPLAY = """
 import os, pickle, sys, time
-import outlast.tools.demo.facts, outlast.tools.demo.scenario
+import outlast.tools.demo.scenario
 from outlast.cli import main
+from outlast.tools.demo.view import State
 
 with open(sys.argv[1], "rb") as file:
     facts = pickle.load(file)
 
-def run(play):
+def run_scenario(path, show, *, pace):
     size = os.get_terminal_size(2)
-    for happening in facts.result.events:
-        play._state.seconds = happening.at
-        play._report(happening.text, happening.mood)
-        while "begins on A" in happening.text and os.get_terminal_size(2) == size:
+    for number, event in enumerate(facts.events, start=1):
+        state = State(seconds=event.at, events=facts.events[:number])
+        show(state)
+        while "starts on A" in event.text and os.get_terminal_size(2) == size:
             time.sleep(0.01)
-            play._view.show(play._state)
-    return facts.result
+            show(state)
+    return facts
 
-outlast.tools.demo.scenario.Scenario.run = run
-outlast.tools.demo.facts.facts_of = lambda played: facts
+outlast.tools.demo.scenario.run_scenario = run_scenario
 main(["demo"])
 """
-"""`outlast demo`, which shows a play that was played before. It waits in the middle until the terminal has another size."""
+"""`outlast demo`, which shows the events of an earlier demo. It waits in the middle until the terminal has another size."""
 
 
-def assert_ends_with_what_happened(code: int, said: str, env: dict[str, str]) -> None:
+def assert_ends_with_the_claims(code: int, said: str, env: dict[str, str]) -> None:
     assert code == 0, said
-    assert "each once" in said[said.rindex("What happened") :]
+    assert "sent exactly once" in said[said.rindex("The demo checked 7 claims") :]
     if env:
         assert said.isascii() and "\x1b" not in said and "\\u" not in said
     else:
@@ -163,28 +162,31 @@ def assert_ends_with_what_happened(code: int, said: str, env: dict[str, str]) ->
 
 
 @pytest.mark.parametrize(("columns", "rows", "env"), SIZES)
-def test_demo_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, good, columns, rows, env):
+def test_replayed_demo_ends_with_the_claims_on_a_terminal_of_any_size(
+    tmp_path, good, columns, rows, env
+):
     (tmp_path / "facts").write_bytes(pickle.dumps(good))
     words = ["-c", REPLAY, str(tmp_path / "facts")]
-    code, said = in_terminal(words, columns, rows, tmp_path, at=b"begins on A", then=resize, **env)
-    assert_ends_with_what_happened(code, said, env)
+    code, said = in_terminal(words, columns, rows, tmp_path, at=b"starts on A", then=resize, **env)
+    assert_ends_with_the_claims(code, said, env)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("columns", "rows", "env"), SIZES)
-def test_play_ends_with_what_happened_on_a_terminal_of_any_size(tmp_path, columns, rows, env):
-    code, said = in_terminal(DEMO, columns, rows, tmp_path, at=b"begins on A", then=resize, **env)
-    assert_ends_with_what_happened(code, said, env)
+def test_demo_ends_with_the_claims_on_a_terminal_of_any_size(tmp_path, columns, rows, env):
+    code, said = in_terminal(DEMO, columns, rows, tmp_path, at=b"starts on A", then=resize, **env)
+    assert_ends_with_the_claims(code, said, env)
 
 
 def test_a_board_fits_however_much_happens():
-    hands = [
-        WorkerState(name, state, 4_194_304, ("glaciers", "tides"))
-        for name, state in zip("ABC", ("draining", "gone", "starting"), strict=True)
+    workers = [
+        worker_line(name, state, 4_194_304, ("glaciers", "tides"))
+        for name, state in zip("ABC", ("draining", "killed", "starting"), strict=True)
     ]
-    works = [RunState("glaciers", "running", 12, "searches: " + "w" * 90)] * 3
+    runs = [run_line("glaciers", "running", 12, "searching: " + "w" * 90)] * 3
     many = [Event(float(at), "h" * 90) for at in range(30)]
-    for happenings in ([], many[:1], many):
-        lines = plain(board(State(100.0, hands, works, 7, 500, happenings))).split("\n")
+    for events in ([], many[:1], many):
+        state = State(100.0, workers, runs, messages=7, tokens=500, events=events)
+        lines = board(state)
         assert len(lines) <= BOARD_ROWS
-        assert all(len(line) <= WIDTH for line in lines)
+        assert all(len(line.plain) <= WIDTH for line in lines)

@@ -113,7 +113,8 @@ class Fleet:
     followed: bool = True
     """Whether a new member replaces one that is gone."""
 
-    def start(self, lane: int) -> Member:
+    def start(self, lane: int, *options: str) -> Member:
+        """Start a worker. `options` follow the fleet's command."""
         self.before_start()
         number = len(self.members) + 1
         log = self.folder / f"worker-{number:04}.log"
@@ -123,6 +124,7 @@ class Fleet:
             "outlast.tools.chaos.worker_main",
             str(os.getpid()),
             *self.command,
+            *options,
         ]
         with log.open("wb") as out:
             process = subprocess.Popen(  # noqa: S603 - our own arguments

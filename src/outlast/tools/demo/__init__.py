@@ -1,5 +1,1 @@
-"""Implement `outlast demo`: a research agent on two workers.
-
-One worker gets SIGTERM in the middle of a tool call. The other is killed in the middle of a
-streamed answer.
-"""
+"""Implement `outlast demo`: a research agent on three workers. One is stopped, one is killed."""

@@ -1,12 +1,12 @@
-"""`outlast demo`: show Outlast at work in about a minute."""
+"""`outlast demo`: show Outlast at work in less than a minute."""
 
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,24 +15,23 @@ from outlast.cli.options import JsonOption
 from outlast.cli.output import answering, document, obey_signals, say, write_whole
 from outlast.errors import OutlastError
 
-PACE_MAX = 8.0
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from outlast.tools.demo.facts import Facts
+    from outlast.tools.demo.svg import Recording
+    from outlast.tools.demo.view import State
 
 
 def demo(
     *,
     pace: Annotated[
         float,
-        typer.Option(
-            "--pace",
-            min=0.25,
-            max=PACE_MAX,
-            help="How fast the stand-in answers: 2 is twice as fast.",
-        ),
+        typer.Option(min=0.25, max=8.0, help="How fast the fake model answers. 2: twice as fast."),
     ] = 1.0,
     store_file: Annotated[
         Path,
         typer.Option(
-            "--store-file",
             metavar="FILE",
             help="The SQLite file to create and keep. A file of an earlier demo is "
             "replaced, any other is rejected.",
@@ -41,68 +40,76 @@ def demo(
     record: Annotated[
         Path | None,
         typer.Option(
-            "--record",
             metavar="FILE.svg",
             help="Save the board as an animation, and its text beside it (.txt).",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a research agent survive a SIGTERM and a `kill -9`.
+    """Show a research agent that survives a stopped and a killed worker.
 
-    It runs on two workers. One gets SIGTERM in the middle of a tool call, the other SIGKILL in the
-    middle of a streamed answer, and a third carries on. This takes about a minute, needs nothing
-    but this package, and leaves a store to inspect. The demo kills only workers that it started.
-    Exits with 1 if a claim that it shows does not hold.
+    It runs on three workers. A gets SIGTERM in the middle of a tool call, B is killed in the middle
+    of a streamed answer, and C finishes every run. This takes less than a minute, needs nothing but
+    this package, and leaves a store to inspect. At the end the demo lists the claims that it
+    verified. It exits with 1 if one does not hold. It signals only workers that it started.
     """
-    if record is not None and record.suffix != ".svg":
-        raise typer.BadParameter("the name of a picture ends in .svg.", param_hint="--record")
     if record is not None:
-        _try_folder(record.absolute().parent)
+        _check_recording(record)
     with answering(as_json):
-        from outlast.tools.demo.facts import facts_of
-        from outlast.tools.demo.scenario import Scenario
-        from outlast.tools.demo.summary import document as summary_document
-        from outlast.tools.demo.summary import summary
-        from outlast.tools.demo.svg import picture, transcript
-        from outlast.tools.demo.verdict import checks
-        from outlast.tools.demo.view import Recorded, view_of
+        from rich.text import Text
+
+        from outlast.tools.demo import claims
+        from outlast.tools.demo.scenario import run_scenario
+        from outlast.tools.demo.svg import Recording
+        from outlast.tools.demo.view import view_of
 
         logging.getLogger("outlast").addHandler(logging.NullHandler())
         obey_signals()
-        shown = view_of(as_json=as_json)
-        recorded = None if record is None else Recorded(shown)
-        view = recorded or shown
+        view = view_of(as_json=as_json)
+        recording = Recording()
+
+        def show(state: State) -> None:
+            view.show(state)
+            if record is not None:
+                recording.show(state)
+
         try:
-            result = Scenario(store_file, view, pace=pace).run()
+            facts = run_scenario(store_file, show, pace=pace)
         finally:
             view.close()
-        facts = facts_of(result)
-        checked = checks(facts)
-        end = summary(facts, checked, store_file)
+        checked = claims.check(facts)
+        summary = claims.summary(checked, store_file)
         if as_json:
-            document(summary_document(facts, checked, store_file))
+            document(claims.document(facts, checked, store_file))
         else:
-            view.tell(end)
-        if record is not None and recorded is not None:
-            date = datetime.now(UTC).strftime("%Y-%m-%d")
-            try:
-                write_whole(record, picture(recorded.frames, end, date))
-                write_whole(record.with_suffix(".txt"), transcript(result.events, end))
-            except OSError as error:
-                raise OutlastError(f"{record} or its text could not be written: {error}") from error
-            say(f"the picture: {record}; its text: {record.with_suffix('.txt')}")
-    if any(check.wrong for check in checked):
+            view.print([Text(), *summary])
+        if record is not None:
+            _save(recording, record, facts, summary)
+    if any(claim.problems for claim in checked):
         raise typer.Exit(FAILED)
 
 
-def _try_folder(folder: Path) -> None:
-    """Check now that the folder is writable, not after the demo's minute."""
+def _check_recording(file: Path) -> None:
+    """Check now that the recording can be saved, not after the demo."""
+    if file.suffix != ".svg":
+        raise typer.BadParameter("the file's name must end in .svg.", param_hint="--record")
     try:
-        with TemporaryFile(dir=folder):
-            pass
+        with TemporaryFile(dir=file.absolute().parent):
+            return
     except (FileNotFoundError, NotADirectoryError):
-        raise typer.BadParameter("there is no such folder.", param_hint="--record") from None
+        why = "there is no such folder."
     except OSError as error:
         why = f"nothing can be written into that folder: {error.strerror}."
-        raise typer.BadParameter(why, param_hint="--record") from None
+    raise typer.BadParameter(why, param_hint="--record")
+
+
+def _save(recording: Recording, file: Path, facts: Facts, summary: Sequence[Text]) -> None:
+    from outlast.tools.demo.svg import transcript
+
+    text_file = file.with_suffix(".txt")
+    try:
+        write_whole(file, recording.picture(summary))
+        write_whole(text_file, transcript(facts.events, summary))
+    except OSError as error:
+        raise OutlastError(f"{file} or {text_file} could not be written: {error}") from error
+    say(f"saved the animation as {file} and its text as {text_file}")

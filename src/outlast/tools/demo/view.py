@@ -1,7 +1,4 @@
-"""Show the demo: a board on a terminal that is large enough, lines elsewhere.
-
-Both draw the same state.
-"""
+"""Show the demo: as a board on a terminal that is large enough, elsewhere as lines."""
 
 from __future__ import annotations
 
@@ -9,60 +6,59 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any, NamedTuple
 
-from outlast.tools.demo.state import Event, Mood, RunState, State, WorkerState
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+from rich.theme import Theme
 
-WIDTH = 78
-BOARD_COLUMNS, BOARD_ROWS = 78, 22
-"""The size that a board needs."""
-FRAME_SECONDS = 0.1
+CAPTION = (
+    "A research agent on three workers. A gets SIGTERM in the middle of a tool call, B is killed "
+    "in the middle of a streamed answer, and C finishes every run."
+)
+TITLE = "outlast demo: a research agent on three workers"
+WIDTH, BOARD_ROWS = 78, 22
+"""The size of the terminal that a board needs."""
 LINE_SECONDS = 5.0
+"""After how long without an event a line says what the runs are doing."""
 EVENTS_SHOWN = 9
-STYLES = {
-    "plain": "",
-    "good": "green",
-    "warn": "yellow",
-    "bad": "bold red",
-    "dim": "dim",
-    "title": "bold",
+STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "quiet": "dim", "title": "bold"}
+WORKER_STATES = {
+    "starting": ("○", "quiet"),
+    "working": ("●", "good"),
+    "draining": ("◐", "warn"),
+    "exited": ("x", "quiet"),
+    "killed": ("x", "bad"),
 }
-MOODS: dict[str, Mood] = {"working": "good", "draining": "warn", "gone": "dim", "starting": "dim"}
+"""The mark and the style of each state."""
 
 
-class Part(NamedTuple):
-    text: str
-    mood: str = "plain"
-
-
-Line = tuple[Part, ...]
-
-
-class Frame(NamedTuple):
-    """The board at one moment."""
-
+class Event(NamedTuple):
     at: float
-    events: int
-    """How many events there were."""
-    lines: list[Line]
+    """Seconds since the beginning."""
+    text: str
+    style: str = "plain"
 
 
-class View:
-    """Show nothing."""
+@dataclass
+class State:
+    """One moment of the demo."""
 
-    def show(self, state: State) -> None:
-        """Show the current state. Called often."""
+    seconds: float = 0.0
+    workers: list[Text] = field(default_factory=list)
+    runs: list[Text] = field(default_factory=list)
+    doing: str = ""
+    """What each unfinished run is doing."""
+    messages: int = 0
+    tokens: int = 0
+    events: list[Event] = field(default_factory=list)
 
-    def close(self) -> None:
-        """Restore the terminal."""
 
-    def tell(self, lines: Sequence[Line]) -> None:
-        """Print the summary, after `close`."""
-
-
-class Lines(View):
-    """Print each event as it happens, and the state after a while without events."""
+class Lines:
+    """Print each event as it happens, and what the runs do if nothing happened for a while."""
 
     def __init__(self, file: Any = None) -> None:
         self._file = sys.stdout if file is None else file
@@ -70,154 +66,104 @@ class Lines(View):
         self._last = time.monotonic()
 
     def show(self, state: State) -> None:
-        for one in state.events[self._shown :]:
-            self._print(event_line(one))
-        if self._shown == len(state.events) and time.monotonic() > self._last + LINE_SECONDS:
-            doing = (
-                f"{run.id} {run.doing or run.state}" for run in state.runs if run.state != "done"
-            )
-            words = shorten("; ".join(doing), WIDTH - len("123.4 s  ()"), placeholder=" …")
-            self._print(f"{state.seconds:5.1f} s  ({words})")
+        """Show the current state. Called often."""
+        new = state.events[self._shown :]
         self._shown = len(state.events)
+        self.print([event_line(event) for event in new])
+        if time.monotonic() > self._last + LINE_SECONDS:
+            doing = shorten(state.doing, WIDTH - len("123.4 s  ()"), placeholder=" ...")
+            self.print([Text(f"{state.seconds:5.1f} s  ({doing})")])
 
-    def tell(self, lines: Sequence[Line]) -> None:
-        self._print(f"\n{plain(lines)}")
+    def print(self, lines: Sequence[Text]) -> None:
+        for one in lines:
+            self._last = time.monotonic()
+            print(one.plain, file=self._file, flush=True)
 
-    def _print(self, text: str) -> None:
-        self._last = time.monotonic()
-        print(text, file=self._file, flush=True)
+    def close(self) -> None:
+        """Restore the terminal."""
 
 
-class Board(View):
-    """Redraw one board on a terminal. It leaves nothing behind: the summary has what happened."""
+class Board(Lines):
+    """Redraw one board on a terminal. When closed, print all events instead of it."""
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._console = Console(markup=False, highlight=False, emoji=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
-        self._due = 0.0
+        self._events: list[Event] = []
 
     def show(self, state: State) -> None:
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + FRAME_SECONDS
-            self._live.update(rich_text(board(state)), refresh=True)
+        self._events = state.events
+        self._live.update(Group(*board(state)), refresh=True)
+
+    def print(self, lines: Sequence[Text]) -> None:
+        for one in lines:
+            self._console.print(one, soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
-
-    def tell(self, lines: Sequence[Line]) -> None:
-        self._console.print(rich_text(lines), end="", soft_wrap=True)
+        self.print([event_line(event) for event in self._events])
 
 
-class Recorded(View):
-    """Forward to another view, and record every frame of the board."""
-
-    def __init__(self, shown: View) -> None:
-        self._shown = shown
-        self.frames: list[Frame] = []
-
-    def show(self, state: State) -> None:
-        self._shown.show(state)
-        lines = board(state)
-        # Compare everything but the clock.
-        if not self.frames or lines[1:] != self.frames[-1].lines[1:]:
-            self.frames.append(Frame(state.seconds, len(state.events), lines))
-
-    def close(self) -> None:
-        self._shown.close()
-
-    def tell(self, lines: Sequence[Line]) -> None:
-        self._shown.tell(lines)
-
-
-def view_of(*, as_json: bool) -> View:
+def view_of(*, as_json: bool) -> Lines:
     """Return the view that fits stdout. With --json, print lines to stderr."""
     if as_json:
         return Lines(sys.stderr)
-    quiet = (
-        "NO_COLOR" in os.environ
-        or "CI" in os.environ
-        or os.environ.get("TERM") in ("dumb", "unknown")
-    )
-    if quiet or not sys.stdout.isatty():
+    if not sys.stdout.isatty():
         return Lines()
-    size = os.get_terminal_size(sys.stdout.fileno())
-    has_room = size.columns >= BOARD_COLUMNS and size.lines >= BOARD_ROWS
-    return Board() if has_room and _can_write("●◐○x▸…") else Lines()
+    theme = Theme({"plain": "", **STYLES})
+    console = Console(theme=theme, markup=False, highlight=False, emoji=False)
+    # Rich would ask stdin for the size first.
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    has_room = columns >= WIDTH and rows >= BOARD_ROWS
+    is_plain = console.no_color or console.is_dumb_terminal or "CI" in os.environ
+    has_marks = console.encoding.startswith("utf")
+    return Board(console) if has_room and has_marks and not is_plain else Lines()
 
 
-def _can_write(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def board(state: State) -> list[Line]:
+def board(state: State, events: int = EVENTS_SHOWN) -> list[Text]:
     """Draw one frame of at most BOARD_ROWS lines of WIDTH characters."""
-    clock = f"{state.seconds:.0f} s"
-    title = "outlast demo: a research agent, two workers, two signals"
-    lines: list[Line] = [(Part(title, "title"), Part(clock.rjust(WIDTH - len(title)), "dim")), ()]
-    lines += [_worker(one) for one in state.workers]
-    lines += [() for _ in range(3 - len(state.workers))]
-    lines.append(())
-    lines += [_run(one) for one in state.runs]
-    lines += [() for _ in range(3 - len(state.runs))]
+    clock = f"{state.seconds:.0f} s".rjust(WIDTH - len(TITLE))
     count = "message" if state.messages == 1 else "messages"
-    lines += [
-        (),
-        (Part(f"  outbox {state.messages} {count}    model {state.tokens} tokens", "dim"),),
-        (),
+    return [
+        line((TITLE, "title"), (clock, "quiet")),
+        line(),
+        *_padded(state.workers, 3),
+        line(),
+        *_padded(state.runs, 3),
+        line(),
+        line((f"  outbox: {state.messages} {count}    model: {state.tokens} tokens", "quiet")),
+        line(),
+        *_padded([event_line(event, WIDTH) for event in state.events[-events:]], events),
     ]
-    for one in state.events[-EVENTS_SHOWN:]:
-        lines.append((Part(f"{one.at:6.1f} s  ", "dim"), Part(one.text[: WIDTH - 10], one.mood)))
-    lines += [() for _ in range(EVENTS_SHOWN - len(state.events))]
-    return lines
 
 
-def _worker(one: WorkerState) -> Line:
-    mark = {"working": "●", "draining": "◐", "starting": "○", "gone": "x"}[one.state]
-    holds = f"holds {', '.join(one.runs)}" if one.runs else ""
-    mood = MOODS[one.state]
-    return (
-        Part(f"  {mark} {one.name}  {one.state:<9}", mood),
-        Part(f" process {one.pid:<8} {holds}"),
-    )
+def _padded(lines: list[Text], count: int) -> list[Text]:
+    return [*lines, *(line() for _ in range(count - len(lines)))]
 
 
-def _run(one: RunState) -> Line:
-    mood = (
-        "good" if one.state == "done" else "dim" if one.state in ("waiting", "queued") else "plain"
-    )
-    steps = "■" * one.steps + ("▸" if one.doing else "")
-    return (
-        Part(f"  {one.id:<9} "),
-        Part(f"{steps:<12} ", "good"),
-        Part((one.doing or one.state)[:50], mood),
-    )
+def line(*parts: tuple[str, str]) -> Text:
+    """Return a line made of texts, each with its style."""
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
-def event_line(one: Event) -> str:
-    """Format an event as a line."""
-    return f"{one.at:5.1f} s  {one.text}"
+def event_line(event: Event, width: int | None = None) -> Text:
+    clock = f"{event.at:5.1f} s  "
+    text = event.text if width is None else event.text[: width - len(clock)]
+    return line((clock, "quiet"), (text, event.style))
 
 
-def plain(lines: Sequence[Line]) -> str:
-    """Return only the text."""
-    return "\n".join("".join(part.text for part in line).rstrip() for line in lines)
+def worker_line(name: str, state: str, pid: int, runs: Sequence[str] = ()) -> Text:
+    mark, style = WORKER_STATES[state]
+    holds = f"holds {', '.join(runs)}" if runs else ""
+    what = f" process {pid:<8} {holds}"
+    return line((f"  {mark} {name}  {state:<9}", style), (what, "plain"))
 
 
-def rich_text(lines: Sequence[Line]) -> Any:
-    """Return styled text for a terminal."""
-    from rich.text import Text
-
-    text = Text(no_wrap=True, overflow="ellipsis")
-    for line in lines:
-        for part in line:
-            text.append(part.text, style=STYLES[part.mood])
-        text.append("\n")
-    return text
+def run_line(id: str, status: str, steps: int, doing: str) -> Text:
+    """Return the line of a run: a square for each recorded step, and what it does now."""
+    style = {"done": "good", "waiting": "quiet", "queued": "quiet"}.get(status, "plain")
+    squares = "■" * steps + ("▸" if doing else "")
+    what = (doing or status)[:50]
+    return line((f"  {id:<9} ", "plain"), (f"{squares:<12} ", "good"), (what, style))

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -20,11 +20,10 @@ from outlast.store.rows import RunQuery, SessionQuery
 
 QUEUE = "outlast-demo"
 WORKFLOW = "research"
-FILE = "outlast-demo.db"
 DEATH_SECONDS = 2.0
 RUNS_MAX = 100
 """A demo leaves three runs. A store with more than this many is a user's and is not inspected."""
-_OF_A_STORE = ("-wal", "-shm", ".d", "")
+SUFFIXES = ("-wal", "-shm", ".d", "")
 """Suffixes of a store's files.
 
 The file that identifies the store comes last. If the process dies in between, the next demo may
@@ -41,30 +40,25 @@ class DemoFailed(OutlastError):
 
 
 def address_of(path: Path) -> str:
-    """Return the address of a file, valid in any working folder."""
-    return f"sqlite:///{quote(str(path.absolute()))}"
+    return f"sqlite:///{quote(str(path))}"
 
 
 def make_room(path: Path) -> None:
-    """Remove the store that an earlier demo left.
+    """Remove the store that an earlier demo left. Raise DemoRefused for anything else, and keep it.
 
-    Raise DemoRefused for anything else and keep it.
+    `path` may be relative.
     """
+    folder = path.absolute().parent
     if sys.platform == "win32":
-        raise DemoRefused(
-            "the demo needs the signals of POSIX systems and does not run on Windows."
-        )
+        raise DemoRefused("the demo needs POSIX signals and does not run on Windows.")
     # For "", "." or "/" nothing could lie beside it.
     if not path.name:
         raise DemoRefused(f"{str(path)!r} is a folder. Name a file with --store-file.")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise DemoRefused(
-            f"{path.absolute().parent} is not writable. Start the demo in another folder."
-        )
-    files = [path.with_name(path.name + end) for end in _OF_A_STORE]
-    if not any(os.path.lexists(file) for file in files):
-        return
-    _check(path, files)
+    if not os.access(folder, os.W_OK):
+        raise DemoRefused(f"{folder} is not writable. Start the demo in another folder.")
+    files = [path.with_name(path.name + suffix) for suffix in SUFFIXES]
+    if any(os.path.lexists(file) for file in files):
+        _check(path, files)
     for file in files:
         if file.is_dir():
             shutil.rmtree(file)
@@ -79,7 +73,7 @@ def _check(path: Path, files: list[Path]) -> None:
         raise DemoRefused(f"{path} is a symbolic link, or has one beside it. {instead}")
     if not path.is_file():
         raise DemoRefused(f"{path} is not the store of a demo. {instead}")
-    store = store_at(address_of(path))
+    store = store_at(address_of(path.absolute()))
     try:
         there, ours = store.versions()
         if there != ours:
@@ -87,14 +81,11 @@ def _check(path: Path, files: list[Path]) -> None:
         store.open()
         with closing(store):
             if not _is_a_demos(store):
-                raise DemoRefused(
-                    f"{path} has runs, queues or sessions that are not the demo's. {instead}"
-                )
+                what = "has runs, queues or sessions that are not the demo's"
+                raise DemoRefused(f"{path} {what}. {instead}")
             if _is_in_use(store):
-                raise DemoRefused(
-                    f"{path} is in use, perhaps by another demo. Wait for it to end, or name "
-                    "another file with --store-file."
-                )
+                wait = "Wait for it to end, or name another file with --store-file."
+                raise DemoRefused(f"{path} is in use, perhaps by another demo. {wait}")
     except StoreError as error:
         raise DemoRefused(f"{path} cannot be read as a store: {error} {instead}") from error
 
@@ -120,35 +111,17 @@ def _is_a_demos(store: Store) -> bool:
     return not any(store.sessions(SessionQuery(space, limit=1)) for space in (SESSION, CHECKPOINT))
 
 
-def environ_of(environ: Mapping[str, str], **more: str) -> dict[str, str]:
-    """Return the environment of a process in the demo.
-
-    It has no Outlast settings, under any name or from any file. Python imports modules only from
-    the program's own folder.
-    """
-    kept = {
-        name: value
-        for name, value in environ.items()
-        if not name.upper().startswith("OUTLAST_") and name not in (GRACE, *STORES)
-    }
-    return {
-        **kept,
-        "OUTLAST_ENV_FILE": "",
-        "OUTLAST_SECRETS_DIR": "",
-        "PYTHONSAFEPATH": "1",
-        **more,
-    }
-
-
 @contextmanager
 def isolated_environment() -> Iterator[None]:
-    """Give this process the same environment within the block.
+    """Remove Outlast's settings, under any name and from any file, within the block.
 
-    It submits and sends like any program.
+    Child processes inherit this. They import modules only from the program's own folder.
     """
     before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(environ_of(before))
+    for name in before:
+        if name.upper().startswith("OUTLAST_") or name in (GRACE, *STORES):
+            del os.environ[name]
+    os.environ.update(OUTLAST_ENV_FILE="", OUTLAST_SECRETS_DIR="", PYTHONSAFEPATH="1")
     try:
         yield
     finally:
