@@ -175,8 +175,8 @@ def test_call_of_an_old_epoch_is_refused(address) -> None:
     with opened(address) as store, connected(address) as db:
         row = held(store)
         late = (
-            store._id,
-            store._epoch,
+            store._committer.id,
+            store._committer.epoch,
             None,
             None,
             f"{{{row.pk}}}",
@@ -200,7 +200,9 @@ def test_single_entry_of_an_old_epoch_is_refused(address) -> None:
             entry = Record(
                 row.pk, seq, row.fence, "step", "käse", 1.5, value='"x"', asked=True, attempt=2
             )
-            return store._writer.record(record_values(entry, store._id, store._epoch))
+            return store._writer.record(
+                record_values(entry, store._committer.id, store._committer.epoch)
+            )
 
         assert short(1)
         with pytest.raises(psycopg.errors.UniqueViolation):

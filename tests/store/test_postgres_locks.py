@@ -19,7 +19,8 @@ from outlast.store.commands import (
     Sweep,
     UpdateSession,
 )
-from outlast.store.postgres.store import AGAIN_MAX, PostgresStore
+from outlast.store.postgres.batch_committer import AGAIN_MAX
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Blocked
 from support.postgres_schemas import connected, emptied, schema_of_this_process
 
@@ -231,14 +232,14 @@ def test_commit_waits_longer_for_a_lock_after_many_deadlocks(store, monkeypatch)
     """A lock wait that follows the last permitted deadlock is repeated like any other."""
     errors = [psycopg.errors.DeadlockDetected() for _ in range(AGAIN_MAX - 1)]
     errors.append(psycopg.errors.LockNotAvailable())
-    call = store._call
+    call = store._committer._call
 
     def fail_first(*args):
         if errors:
             raise errors.pop(0)
         return call(*args)
 
-    monkeypatch.setattr(store, "_call", fail_first)
+    monkeypatch.setattr(store._committer, "_call", fail_first)
     store.commit([Submit(id, "flow", "[]", id, "s") for id in ("a", "b")])
     assert errors == []
     assert store.run("a") is not None

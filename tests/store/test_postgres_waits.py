@@ -207,10 +207,10 @@ def test_sessions_created_in_opposite_orders_do_not_deadlock(store, other, schem
 
 def test_epoch_is_never_reused(store, other, schema) -> None:
     with connected(schema) as db:
-        first = store._epoch
-        db.execute("DELETE FROM writers WHERE id = %s", (store._id,))
+        first = store._committer.epoch
+        db.execute("DELETE FROM writers WHERE id = %s", (store._committer.id,))
         store.recover()
-        assert store._epoch > first
+        assert store._committer.epoch > first
 
 
 def test_listing_the_queues_blocks_no_other_read(store, schema) -> None:

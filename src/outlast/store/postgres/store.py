@@ -8,78 +8,48 @@ server-side function, so no transaction stays open while a client computes: see
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 
 from outlast.errors import StoreUnavailable
 from outlast.store import fork_guard
-from outlast.store.commands import (
-    LOUD,
-    LOUD_AT_HOME,
-    Command,
-    Drain,
-    Prune,
-    SubmitMany,
-    Sweep,
-    Swept,
-)
+from outlast.store.commands import LOUD, LOUD_AT_HOME, Command, Drain, Prune, Sweep, Swept
 from outlast.store.deadline import CALL_SECONDS, acquired, time_left
 from outlast.store.postgres import migrate
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address, parse
+from outlast.store.postgres.batch_committer import BatchCommitter
 from outlast.store.postgres.connection import CALL, RECORD, Connection
-from outlast.store.postgres.dispatch import Call, call, record_values
-from outlast.store.postgres.failures import AGAIN, LOCKED, SHUT_OUT, at_opening, translate, words
+from outlast.store.postgres.failures import at_opening, translate, words
 from outlast.store.postgres.listener import Listener
-from outlast.store.postgres.locked_rows import blocked_message, locked_subjects
 from outlast.store.postgres.outcomes import Answer
-from outlast.store.postgres.pruning import PruneParts
 from outlast.store.postgres.reads import Reads
 from outlast.store.postgres.scan_cursors import ScanCursorCache
+from outlast.store.postgres.server_clock import ServerClock
 from outlast.store.postgres.statements import StatementNames
-from outlast.store.protocol import BadValue, Blocked, CommitUnknown, left_as_it_is
-from outlast.store.rows import (
-    QueueRow,
-    RunRow,
-)
+from outlast.store.protocol import Blocked, CommitUnknown, left_as_it_is
+from outlast.store.rows import QueueRow, RunRow
 
 log = logging.getLogger("outlast.store")
 
 HERE_SECONDS = 0.25
 """How long a commit on the event loop may take before the thread that may block handles it."""
-LOCK_WAIT_HERE = 0.005
-"""How long a commit on the event loop waits for each lock."""
-LOCK_WAITS = (0.3, 1.0, 2.0)
-"""How long each attempt of a batch waits for a row lock. The next attempt follows only if the rows
-are free again. Outlast holds row locks for milliseconds; another program may hold them for minutes.
-"""
-CANCELLED = "57014"
-LONG_CALLS = 2.5
-"""The bound, in multiples of `call_timeout`, on a batch that deletes or submits thousands of rows.
-It exceeds the server's bound on every statement (SERVER_SHARE), so the server answers first.
-"""
 LISTING_SECONDS = 60.0
 """The bound on listing the queues, a query that reads every run."""
 MIGRATION_SECONDS = 600.0
 """The bound on one step of a migration."""
-AGAIN_MAX = 6
-"""How often a call is attempted before a deadlock counts as an error."""
-RECOVER_SECONDS_MAX = 5
-"""How long `recover` waits for a lost call that still executes in the server."""
 
 
 class PostgresStore(Reads):
     """Keep runs, entries and queues in one schema of a PostgreSQL database."""
 
-    # Over 15 attributes: the address and clock that were given, one connection and lock each for
-    # writing and reading, and the parts that `open` builds.
+    # 16 attributes: the address and clock, one connection and lock each for writing and reading,
+    # and the parts that `open` builds.
 
     migrates = True
     call_timeout = CALL_SECONDS
@@ -89,15 +59,13 @@ class PostgresStore(Reads):
     ) -> None:
         self.address = address
         self.place = address.place
-        self._clock = clock
+        self._clock = ServerClock(clock)
         self._heartbeat = heartbeat
         self._named = StatementNames(migrate.quoted(address.schema), migrate.version())
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._listing = threading.Lock()
         self._opened = False
-        self._ahead = 0.0
-        """The server's clock minus this process's monotonic clock."""
 
     @classmethod
     def at(
@@ -117,17 +85,17 @@ class PostgresStore(Reads):
         calls = {CALL: self._named(sql.COMMIT), RECORD: self._named(sql.RECORD)}
         self._writer = Connection(self.address, calls, self.call_timeout)
         self._reader = Connection(self.address, seconds_max=self.call_timeout)
-        self._id = uuid4().hex
-        self._epoch = 0
         self._scan_cursors = ScanCursorCache()
+        self._committer = BatchCommitter(
+            self._writer, self.address, self._named, self._clock, self._scan_cursors
+        )
         ways = (self._beat_reading, self._beat_writing)
         self._listener = Listener(
             self.address, self._heartbeat, self._named, ways, self.call_timeout
         )
         self._notifier = self._listener.notifier
         self._liveness = self._listener.liveness
-        self._liveness.on_time = self._learn
-        self._prunes = PruneParts()
+        self._liveness.on_time = self._clock.learn
         try:
             if self.address.migrate and self.migrates:
                 if not migrate.check(self._writer):
@@ -139,7 +107,7 @@ class PostgresStore(Reads):
                 raise left_as_it_is(self.place, there, migrate.version())
             elif not migrate.check(self._writer):
                 raise StoreUnavailable(self._unmigrated())
-            self._learn(self._writer.execute(self._named(sql.NOW))[0][0])
+            self._clock.learn(self._writer.execute(self._named(sql.NOW))[0][0])
         except BaseException as error:
             self._writer.drop()
             if isinstance(error, (psycopg.Error, OSError)):
@@ -191,12 +159,6 @@ class PostgresStore(Reads):
         finally:
             db.drop()
 
-    def _begin_epoch(self) -> None:
-        db = self._writer.db()
-        with db.transaction():
-            db.execute(f"SET LOCAL lock_timeout = '{RECOVER_SECONDS_MAX}s'")
-            self._epoch = self._writer.execute(self._named(sql.EPOCH), (self._id,))[0][0]
-
     def close(self) -> None:
         if not self._opened:
             return
@@ -208,10 +170,7 @@ class PostgresStore(Reads):
         with self._listing:
             pass
         self._listener.close()
-        # If this fails, the server forgets the writer in time.
-        with suppress(psycopg.Error):
-            if self._epoch and self._writer.is_usable:
-                self._writer.execute(self._named(sql.GONE), (self._id,))
+        self._committer.close()
         self._writer.drop()
         self._reader.drop()
 
@@ -234,14 +193,10 @@ class PostgresStore(Reads):
     # -- writing
 
     def now(self) -> float:
-        return self._clock() if self._clock is not None else self._ahead + time.monotonic()
-
-    def _learn(self, now: float) -> None:
-        self._ahead = now - time.monotonic()
+        return self._clock.now()
 
     def _at(self) -> float | None:
-        """Return the time to send with a call. None means the server's own time."""
-        return None if self._clock is None else self._clock()
+        return self._clock.to_send()
 
     def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
         """Commit if no lock is in the way, in this process or in the server.
@@ -255,9 +210,9 @@ class PostgresStore(Reads):
             self._check_open()
             if not self._writer.is_prepared:
                 return None
-            if self._recorded(commands, HERE_SECONDS):
+            if self._committer.try_record(commands, HERE_SECONDS):
                 return [None]
-            answer = self._commit(commands, HERE_SECONDS)
+            answer = self._committer.commit(commands, self.call_timeout, HERE_SECONDS)
         finally:
             self._writing.release()
         return None if answer is None else self._whole(answer)
@@ -267,9 +222,9 @@ class PostgresStore(Reads):
             return []
         with self._writing:
             self._check_open()
-            if self._recorded(commands):
+            if self._committer.try_record(commands):
                 return [None]
-            answer = self._commit(commands)
+            answer = self._committer.commit(commands, self.call_timeout)
         # Only a commit on the event loop gives up.
         assert answer is not None
         outcomes = self._whole(answer)
@@ -289,11 +244,12 @@ class PostgresStore(Reads):
         A Prune that stops early has deleted something: its caller repeats it until nothing is left.
         """
         deadline = time.monotonic() + time_left(self.call_timeout)
+        prunes = self._committer.prunes
         for number, command in enumerate(commands):
             if type(command) is not Prune:
                 continue
             more, count = command, outcomes[number]
-            while count == self._prunes.part(more).limit and outcomes[number] < command.limit:
+            while count == prunes.part(more).limit and outcomes[number] < command.limit:
                 if time.monotonic() > deadline:
                     return
                 more = command._replace(limit=command.limit - outcomes[number])
@@ -304,7 +260,7 @@ class PostgresStore(Reads):
         try:
             with self._writing:
                 self._check_open()
-                answer = self._commit([prune])
+                answer = self._committer.commit([prune], self.call_timeout)
         except Blocked as error:
             log.debug("%s: the rest is pruned by the next call: %s", self.place, error)
             return 0
@@ -331,128 +287,6 @@ class PostgresStore(Reads):
                 raise CommitUnknown(f"{self.place}: a run was pruned while it was joined.")
         return answer.outcomes
 
-    def _recorded(self, commands: Sequence[Command], seconds: float | None = None) -> bool:
-        """Try to write a lone new entry with one plain statement.
-
-        Return False if it wrote nothing; the full commit then finds out why.
-        """
-        if len(commands) != 1 or not self._writer.is_prepared:
-            return False
-        values = record_values(commands[0], self._id, self._epoch)
-        if values is None:
-            return False
-        try:
-            return self._writer.record(values, seconds)
-        except psycopg.Error as error:
-            if self._writer.is_usable:
-                return False
-            raise translate(error, self.address, sent=True, usable=False) from error
-
-    def _commit(self, commands: Sequence[Command], seconds: float | None = None) -> Answer | None:
-        """Call the commit function. Repeat the call after a deadlock or a short lock wait.
-
-        `seconds` bounds the call on the event loop. With it, return None if a lock or a deadlock
-        stopped the call: nothing was written. Raise Blocked if another program keeps a row locked.
-        """
-        scan_cursors = self._scan_cursors.now()
-        sent = self._encode(commands, scan_cursors)
-        lock_waits = iter(self._lock_waits() if seconds is None else [LOCK_WAIT_HERE])
-        lock_wait = next(lock_waits)
-        long = seconds is None and not {Prune, SubmitMany}.isdisjoint(map(type, commands))
-        seconds_max = self.call_timeout * LONG_CALLS if long else seconds
-        turn = 1
-        while True:
-            try:
-                answer = self._call(sent, lock_wait, seconds_max)
-            except psycopg.Error as error:
-                definite = self._writer.is_usable
-                if definite and seconds is not None and error.sqlstate in (*AGAIN, LOCKED):
-                    return None
-                if definite and error.sqlstate in AGAIN and turn < AGAIN_MAX:
-                    time.sleep(random.uniform(0.0, 0.001 * 2**turn))  # noqa: S311
-                    turn += 1
-                    continue
-                too_long = long and (not definite or error.sqlstate == CANCELLED)
-                if too_long and self._prunes.shrink() and definite:
-                    sent = self._encode(commands, scan_cursors)
-                    continue
-                if definite and error.sqlstate in (LOCKED, CANCELLED):
-                    locked = self._locked(commands)
-                    longer = next(lock_waits, None) if len(commands) > 1 else None
-                    if locked or longer is None:
-                        message = blocked_message(self.place, error, self.address)
-                        raise Blocked(message, locked) from error
-                    lock_wait = longer
-                    continue
-                if definite and error.sqlstate == SHUT_OUT and turn < AGAIN_MAX:
-                    self._renew_epoch()
-                    turn += 1
-                    continue
-                raise translate(error, self.address, sent=True, usable=definite) from error
-            break
-        if self._clock is None:
-            self._learn(answer.now)
-        for scan in answer.scans:
-            self._scan_cursors.learn(*scan, answer.now, floored=scan_cursors is not None)
-        for command, place in zip(
-            (command for command in commands if type(command) is Prune), answer.places, strict=True
-        ):
-            self._prunes.stopped(command, place)
-        return answer
-
-    def _encode(self, commands: Sequence[Command], scan_cursors: Any) -> Call:
-        parts = [self._prunes.part(command) for command in commands]
-        return call(parts, scan_cursors, self._prunes.position_of)
-
-    def _locked(self, commands: Sequence[Command]) -> frozenset[tuple[str, Any]]:
-        try:
-            return locked_subjects(self._writer, self._named, commands)
-        except psycopg.Error as error:
-            usable = self._writer.is_usable
-            raise translate(error, self.address, sent=False, usable=usable) from error
-
-    def _lock_waits(self) -> list[float]:
-        """Return how long each attempt waits for a row lock. The server gives up before the client
-        does.
-        """
-        most = time_left(self.call_timeout) / 2
-        return [wait for wait in LOCK_WAITS if wait <= most] or [most]
-
-    def _call(self, sent: Call, lock_wait: float, seconds: float | None) -> Answer:
-        try:
-            self._writer.db()
-            # A store that only reads needs no epoch, nor the right to write.
-            if not self._epoch:
-                self._begin_epoch()
-        except (psycopg.Error, OSError) as error:
-            raise translate(error, self.address, sent=False, usable=False) from error
-        at = self._at()
-        words = (
-            self._id,
-            str(self._epoch),
-            None if at is None else repr(at),
-            f"{max(1, int(lock_wait * 1000))}ms",
-            sent.runs,
-            sent.needs,
-            sent.groups,
-        )
-        try:
-            values = [None if word is None else word.encode() for word in words]
-        except UnicodeEncodeError as error:
-            raise BadValue(str(error)) from error
-        return Answer(self._writer.call(values, seconds), sent.shape)
-
-    def _renew_epoch(self) -> None:
-        """Register under a new id after the server forgot this writer in a long silence.
-
-        The new writer has nothing in flight.
-        """
-        self._id = uuid4().hex
-        try:
-            self._begin_epoch()
-        except psycopg.Error as error:
-            raise translate(error, self.address, sent=False, usable=True) from error
-
     def recover(self) -> None:
         """Shut out the call whose outcome is unknown.
 
@@ -460,12 +294,7 @@ class PostgresStore(Reads):
         """
         with self._writing:
             self._check_open()
-            self._writer.drop()
-            try:
-                self._begin_epoch()
-            except (psycopg.Error, OSError) as error:
-                self._writer.drop()
-                raise translate(error, self.address, sent=False, usable=False) from error
+            self._committer.recover()
 
     def _check_open(self) -> None:
         if not self._opened:
