@@ -6,7 +6,6 @@ committed in batches, and after each one everything that can be read must be wha
 
 import os
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -42,6 +41,7 @@ from outlast.testing.conformance import ManualClock
 from outlast.testing.conformance.harness import EVERYTHING, check_apart
 from outlast.testing.store_images import EmptyStore, image_of, open_image
 
+MODEL_EXAMPLES = int(os.environ.get("OUTLAST_TEST_MODEL_EXAMPLES", "40"))
 PARENTS = {"a": None, "b": "a", "c": "b", "d": "a", "e": None, "i": None, "j": None}
 IDS = tuple(PARENTS)
 ITEMS = ("i", "j")
@@ -374,13 +374,11 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("OUTLAST_TEST_MODEL_EXAMPLES", "40")),
+    max_examples=MODEL_EXAMPLES,
     stateful_step_count=20,
     derandomize=bool(os.environ.get("CI")),
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-TestStoreAgainstModel = pytest.mark.timeout(600)(
-    StoreMachine.TestCase
-)  # only a failure takes long: it is made small
+TestStoreAgainstModel = StoreMachine.TestCase

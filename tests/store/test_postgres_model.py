@@ -3,11 +3,10 @@
 import time
 from unittest import mock
 
-import pytest
 import test_model
 from hypothesis import Phase, settings
 from hypothesis.stateful import initialize, run_state_machine_as_test
-from test_model import WORKERS, StoreMachine
+from test_model import MODEL_EXAMPLES, WORKERS, StoreMachine
 
 from outlast.store.postgres.store import PostgresStore
 from support.postgres_schemas import Sessions, connected, emptied, schema_of_this_process
@@ -48,7 +47,6 @@ class PostgresMachine(StoreMachine):
             self.store.acquire_liveness(worker)
 
 
-@pytest.mark.timeout(600)
 def test_store_does_what_the_model_says(postgres_server) -> None:
     with schema_of_this_process(postgres_server.url, "model") as address, Sessions().kept():
         machine = type("Machine", (PostgresMachine,), {"address": address})
@@ -56,7 +54,7 @@ def test_store_does_what_the_model_says(postgres_server) -> None:
             machine,
             settings=settings(
                 StoreMachine.TestCase.settings,
-                max_examples=12,
+                max_examples=MODEL_EXAMPLES // 4,
                 stateful_step_count=8,
                 phases=(Phase.generate,),
             ),
