@@ -27,7 +27,7 @@ from fleet_tools import assert_nothing_was_recorded_under_a_stale_fence
 from kubelet import Node, Pod
 
 from support.snapshots import Snapshot
-from support.waiting import WAIT_SECONDS
+from support.waiting import WAIT_SECONDS, wait_for_state
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "3")) * 3 // 2
@@ -190,12 +190,15 @@ class Chaos:
         self.cancel([id for id in ready if self.rng.random() < 0.3])
 
     def until_all_ended(self) -> None:
-        deadline = time.monotonic() + 3 * WAIT_SECONDS
-        while set(statuses := self.node.statuses()) - ENDS:
-            assert time.monotonic() < deadline, f"still {statuses}: {self.tell()}"
-            assert not statuses["parked"] + statuses["dead"], f"{statuses}: {self.tell()}"
+        """Wait for as long as runs change their status."""
+
+        def go_on() -> Counter[str]:
             self.go_on()
-            time.sleep(0.1)
+            statuses = self.node.statuses()
+            assert not statuses["parked"] + statuses["dead"], f"{statuses}: {self.tell()}"
+            return statuses
+
+        wait_for_state(go_on, lambda statuses: set(statuses) <= ENDS, self.tell, pause=0.1)
 
     def tell(self) -> str:
         rows = self.node.ask(

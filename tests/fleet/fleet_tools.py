@@ -21,8 +21,8 @@ from outlast.store.commands import Claim, RegisterWorker, Sweep
 from support.clocks import MovableClock, let_lease_run_out
 from support.outside_log import LogLine, OutsideLog
 from support.snapshots import Snapshot, read_snapshot
-from support.stores import peek
-from support.waiting import wait_until
+from support.stores import query
+from support.waiting import wait_for_state, wait_until
 
 T = TypeVar("T")
 
@@ -114,11 +114,7 @@ class Fleet:
 
     def ask(self, sql: str, *values: Any) -> list[Any]:
         """Query the store itself, which wakes no process and gives no sign of life."""
-        connection = peek(self.address)
-        try:
-            return connection.execute(sql, values).fetchall()
-        finally:
-            connection.close()
+        return query(self.address, sql, *values)
 
     def statuses(self) -> Counter[str]:
         return Counter(dict(self.ask("SELECT status, count(*) FROM runs GROUP BY status")))
@@ -132,11 +128,26 @@ class Fleet:
 
     def wait_until(self, condition: Callable[[], T]) -> T:
         """Wait for a condition that reads the store. On a server that takes a new connection each time."""
-        pause = 0.02 if self.address.startswith("sqlite") else 0.1
-        return wait_until(condition, lambda: f"{self.statuses()}: {self.tell()}", pause=pause)
+        return wait_until(condition, self.tell, pause=self._pause)
+
+    def wait_for_statuses(self, is_reached: Callable[[Counter[str]], bool]) -> None:
+        """Wait for a condition on the number of runs in each status.
+
+        Wait for as long as these numbers change or steps begin and end.
+        """
+        wait_for_state(
+            lambda: (self.statuses(), len(self.log.update())),
+            lambda state: is_reached(state[0]),
+            self.tell,
+            pause=self._pause,
+        )
 
     def until_all_are(self, *statuses: str) -> None:
-        self.wait_until(lambda: self.all_are(*statuses))
+        self.wait_for_statuses(lambda counts: set(counts) <= set(statuses))
+
+    @property
+    def _pause(self) -> float:
+        return 0.02 if self.address.startswith("sqlite") else 0.1
 
     def set_clock(self, seconds: float) -> None:
         """Move the clock of every worker that was started with `clock=True`, at the same moment."""
@@ -168,7 +179,7 @@ class Fleet:
             " WHERE status <> 'done' LIMIT 8"
         )
         errors = [f"--- {worker.pid}\n{worker.errors[-1500:]}" for worker in self.all[-4:]]
-        return "\n".join([*map(str, rows), *errors])
+        return "\n".join([str(self.statuses()), *map(str, rows), *errors])
 
 
 def assert_nothing_was_recorded_under_a_stale_fence(image: Snapshot) -> None:

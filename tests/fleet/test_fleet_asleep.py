@@ -58,7 +58,7 @@ def wake_ups(pid: int) -> int:
 
 def until_asleep(fleet: Fleet) -> None:
     """Wait until no worker holds a run."""
-    fleet.wait_until(lambda: fleet.all_are("waiting"))
+    fleet.until_all_are("waiting")
 
 
 def held(fleet: Fleet) -> list[int]:

@@ -32,7 +32,8 @@ def test_every_run_ends_exactly_once_when_workers_are_killed(fleet):
     # A run that is killed alone again and again cannot be told from poison, so it has many attempts.
     fleet.do(lambda app: app.submit_many(calls, ids=ids), max_attempts=20)
     for number in range(KILLS):
-        fleet.wait_until(lambda: has_come(fleet, (number + 0.5) * RUNS / (KILLS + 1)))
+        share = (number + 0.5) / (KILLS + 1)
+        fleet.wait_for_statuses(lambda counts, share=share: counts["done"] >= share * RUNS)
         time.sleep(rng.uniform(0, 0.2))  # a random moment
         deaths |= kill_one(fleet, rng)
         fleet.replace_the_dead(*FLOWS, **options)
@@ -94,10 +95,6 @@ def test_run_being_cancelled_when_its_worker_dies_is_cancelled_by_the_next(fleet
         "no step is started for a run that is being cancelled"
     )
     assert [line.pid for line in fleet.lines("told")] == [heir.pid]
-
-
-def has_come(fleet: Fleet, count: float) -> bool:
-    return fleet.statuses()["done"] >= count
 
 
 def kill_one(fleet: Fleet, rng: random.Random) -> set[tuple[str, str]]:

@@ -29,8 +29,8 @@ from outlast.shutdown.report import DrainReport
 from support.outside_log import LogLine, OutsideLog
 from support.processes import Program, clean_environment
 from support.snapshots import Snapshot, read_snapshot
-from support.stores import TABLES, peek
-from support.waiting import WAIT_SECONDS, wait_until
+from support.stores import query
+from support.waiting import WAIT_SECONDS, wait_for_state, wait_until
 
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 """Whether this is `make soak`."""
@@ -246,11 +246,7 @@ class Node:
 
     def ask(self, sql: str, *values: Any) -> list[Any]:
         """Query the store itself: no worker is woken, and no sign of life is given."""
-        connection = peek(self.address, [name for name in TABLES if name in sql])
-        try:
-            return connection.execute(sql, values).fetchall()
-        finally:
-            connection.close()
+        return query(self.address, sql, *values)
 
     def snapshot(self) -> Snapshot:
         return read_snapshot(self.address)
@@ -276,7 +272,13 @@ class Node:
         pod.wait_until(lambda: self.ask(sql, pod.pid), pause=STORE_PAUSE_SECONDS)
 
     def wait_until_all_done(self) -> Snapshot:
-        self.wait_until(lambda: not set(self.statuses()) - {"done"})
+        """Wait for as long as runs change their status or steps begin and end."""
+        wait_for_state(
+            lambda: (self.statuses(), len(self.log.update())),
+            lambda state: set(state[0]) <= {"done"},
+            self.describe,
+            pause=STORE_PAUSE_SECONDS,
+        )
         return self.snapshot()
 
     def lines(self, when: str = "before", pid: int | None = None) -> list[LogLine]:
