@@ -32,7 +32,6 @@ def sessions() -> list:
     ]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", sessions())
 def test_the_sessions_of_a_page_are_as_it_shows_them(page, tmp_path, request) -> None:
     text = "".join(block.text for block in fences(page) if block.language == "console")

@@ -18,9 +18,6 @@ from outlast.testing import crash_everywhere
 from outlast.testing.store_images import empty_file
 from support.crash_points import crash_at_some
 
-pytestmark = pytest.mark.timeout(600)
-"""Many deaths in one test take a while on a busy machine."""
-
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 LATER = 1e5
 

@@ -23,9 +23,6 @@ from outlast.api.unit import unit
 from outlast.testing import crash_everywhere
 from support.crash_points import crash_at_some
 
-pytestmark = pytest.mark.timeout(600)
-"""Many deaths in one test take a while on a busy machine."""
-
 STORES = ["memory:", "sqlite"] if LONG else ["memory:"]
 SEEDS = [None, 1, 2] if LONG else [1]
 WAYS = {

@@ -26,10 +26,6 @@ from outlast.effects import (
 )
 from support.waiting import WAIT_SECONDS
 
-pytestmark = pytest.mark.timeout(600)
-"""Many deaths in one test take a while on a busy machine."""
-
-
 # -- in a run
 
 

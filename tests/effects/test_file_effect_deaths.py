@@ -15,10 +15,6 @@ from outlast.effects import (
 )
 from support.seeds import seeded_random
 
-pytestmark = pytest.mark.timeout(600)
-"""Many deaths in one test take a while on a busy machine."""
-
-
 OURS = "ours " * 50
 
 

@@ -14,9 +14,6 @@ from outlast import compensate_with, sleep, workflow
 from outlast.api.unit import unit
 from support.crash_points import crash_at
 
-pytestmark = pytest.mark.timeout(600)
-"""Many deaths in one test take a while on a busy machine."""
-
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 PROGRAMS = 200 if LONG else 8
 WRITES, ACTS = (6, 3) if LONG else (3, 2)

@@ -254,7 +254,6 @@ async def small(label: str) -> list:
 """
 
 
-@pytest.mark.timeout(600)
 def test_run_of_a_process_killed_at_a_write_is_ended_by_the_next(tmp_path: Path):
     file = tmp_path / "small_program.py"
     file.write_text(PROGRAM)

@@ -19,9 +19,6 @@ from support.crash_stores import STORES, new_places
 from support.processes import Program, clean_environment
 from support.waiting import WAIT_SECONDS
 
-pytestmark = pytest.mark.timeout(600)
-"""Many deaths in one test take a while on a busy machine."""
-
 
 @pytest.fixture(params=STORES)
 def places(request):

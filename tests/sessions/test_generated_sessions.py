@@ -13,8 +13,6 @@ from outlast.testing.crash import HEARTBEAT
 from outlast.testing.store_images import empty_file
 from support.crash_points import crash_at
 
-pytestmark = pytest.mark.timeout(600)
-"""Many deaths in one test take a while on a busy machine."""
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 
 
