@@ -17,7 +17,7 @@ from outlast.store.commands import (
     UpdateSession,
 )
 from outlast.store.protocol import CommitUnknown
-from outlast.store.redis import store as store_module
+from outlast.store.redis import server_check
 from outlast.testing import servers
 from support.redis_tenants import PASSWORD, rule_for
 
@@ -52,7 +52,7 @@ def client(server):
     ],
 )
 def test_unsafe_server_is_warned_of_once_and_refused_if_strict(options, said, caplog):
-    store_module._said.clear()
+    server_check._warned.clear()
     with servers.redis_server(None, *options) as server:
         for _ in range(2):
             with opened(server.url):

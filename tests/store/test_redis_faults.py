@@ -36,7 +36,7 @@ from outlast.store.commands import (
     UpdateSession,
 )
 from outlast.store.protocol import CommitUnknown, NoStore
-from outlast.store.redis import scripts
+from outlast.store.redis import scripts, server_check
 from outlast.store.redis import store as store_module
 from outlast.store.rows import RunQuery
 from outlast.testing import servers
@@ -134,7 +134,7 @@ def test_replica_refuses_writes_and_is_reported(server, store, client, caplog):
     client.replicaof("127.0.0.1", 1)
     with pytest.raises(StoreUnavailable, match="this is a replica"):
         store.commit([step(row, 1)])
-    store_module._said.clear()
+    server_check._warned.clear()
     with caplog.at_level(logging.WARNING), opened(server.url):
         assert "this is a replica" in caplog.text
     with pytest.raises(SettingsError, match="rejected, because its address says `strict`"):

@@ -218,7 +218,7 @@ def test_command_is_sent_once(server, store, client):
 
 def test_abandoned_call_is_not_executed(store):
     row = held(store)
-    store._unknown.append(store._call)
+    store._calls.lost.append(store._calls.current)
     store.recover()
     with pytest.raises(StoreUnavailable):
         store.commit([step(row, 1)])
@@ -243,7 +243,7 @@ def test_late_commit_on_the_loop_is_waited_for_and_keeps_its_connection(server, 
 
 def test_call_whose_answer_never_comes_is_voided(server, store, client):
     row = held(store)
-    call = store._call
+    call = store._calls.current
     with stopped(server):
         with pytest.raises(CommitUnknown):
             store.try_commit([step(row, 1)])
@@ -252,9 +252,19 @@ def test_call_whose_answer_never_comes_is_voided(server, store, client):
     assert client.zscore("{outlast}:void", call) is not None
 
 
+def test_call_lost_before_a_close_is_voided_after_the_next_opening(store, client):
+    row = held(store)
+    call = store._calls.current
+    store._calls.give_up()
+    store.close()
+    store.open()
+    assert store.commit([step(row, 1)]) == [None]
+    assert client.zscore("{outlast}:void", call) is not None
+
+
 def test_interrupted_commit_is_voided(store, client, monkeypatch):
     row = held(store)
-    call = store._call
+    call = store._calls.current
 
     def interrupted():
         raise KeyboardInterrupt

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from itertools import count
+from functools import partial
 from typing import Any
-from uuid import uuid4
 
-from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew, StoreUnavailable
+from outlast.errors import StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork_guard
 from outlast.store.commands import LOUD, LOUD_AT_HOME, Claim, Command, Prune, Record, Sweep
 from outlast.store.deadline import acquired, time_left, until
 from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is
-from outlast.store.redis import scripts, server_warnings
+from outlast.store.redis import scripts, server_check
 from outlast.store.redis.address import Address, parse
+from outlast.store.redis.call_names import CallNames
 from outlast.store.redis.connection import Late, Lost, RedisConnection
 from outlast.store.redis.dispatch import encode, more_of
 from outlast.store.redis.failures import away, fault, wrong_address
 from outlast.store.redis.listener import Listener
 from outlast.store.redis.liveness import MissedHeartbeats
 from outlast.store.redis.outcomes import Pruned, decode_outcomes
+from outlast.store.redis.pruning import PruneCursor
 from outlast.store.redis.reads import Reads
 
 log = logging.getLogger("outlast.store")
@@ -39,8 +39,6 @@ HERE_SECONDS = 0.05
 REPLICA_SECONDS = 5.0
 """How long a commit waits for replicas, if the address asks for them."""
 PRESENT = "if redis.call('ZSCORE', KEYS[1], ARGV[1]) then redis.call('SADD', KEYS[2], ARGV[1]) end"
-VOID_SECONDS = 86_400.0
-"""How long the server remembers that a lost call must not be executed."""
 FORMAT = 1
 """The format of the keys. Releases that know the same format can share a store."""
 ABSENT_SECONDS = 1.0
@@ -48,15 +46,9 @@ ABSENT_SECONDS = 1.0
 other processes find out by themselves.
 """
 
-_said: set[tuple[str, str]] = set()
-"""The servers and dangers that this process has already warned of."""
-
 
 class RedisStore(Reads):
     """Keep runs, entries and queues under one prefix of a Redis database."""
-
-    # 16 attributes: the connections, the identity that lost calls are voided under, and the parts
-    # that are built again with it.
 
     migrates = True
 
@@ -72,11 +64,9 @@ class RedisStore(Reads):
         """The server's run id. It changes at every start and differs between replicas. It is empty
         if the server does not report it.
         """
-        self._unknown: list[str] = []
-        """Lost calls that may still reach the server."""
-        self._prune_from = 0
-        """The number of runs that must stay before the next run that a Prune checks."""
-        self._renew_identity()
+        self._calls = CallNames()
+        self._prune_cursor = PruneCursor()
+        self._build_listener()
 
     @classmethod
     def at(
@@ -85,13 +75,11 @@ class RedisStore(Reads):
         return cls(parse(address), clock=clock, heartbeat=heartbeat)
 
     def _renew_identity(self) -> None:
-        self._origin = uuid4().hex
-        self._calls = (f"{self._origin}-{number}" for number in count(1))
-        self._call = next(self._calls)
-        """The name that this writer's calls carry. When the connection is lost, they are voided
-        under it.
-        """
-        self._listener = Listener(self._address, self._origin, self._note_present)
+        self._calls.begin()
+        self._build_listener()
+
+    def _build_listener(self) -> None:
+        self._listener = Listener(self._address, self._calls.origin, self._note_present)
         self._notifier = self._listener.notifier
         self._liveness = self._listener.liveness
         self._missed = MissedHeartbeats(self._heartbeat)
@@ -144,25 +132,7 @@ class RedisStore(Reads):
 
     def _look_at_server(self) -> None:
         self._writer.connect()
-        told = server_warnings.info(self._writer, "server")
-        version = server_warnings.version(told)
-        if version is not None and version < server_warnings.OLDEST:
-            raise StoreBroken(
-                f"{self.place}: the server is Redis {told['redis_version']}; Outlast needs 6.2 "
-                "or later."
-            )
-        dangers = server_warnings.dangers(self._writer)
-        if dangers and self._address.strict:
-            raise SettingsError(
-                f"{self.place}: rejected, because its address says `strict`: {' '.join(dangers)} "
-                "(An address that was taken from REDIS_URL or REDIS_HOST "
-                "is strict. To use this server anyway, set OUTLAST_STORE to its address.)"
-            )
-        for danger in dangers:
-            if (self._address.server, danger) not in _said:
-                _said.add((self._address.server, danger))
-                log.warning("%s: %s", self._address.server, danger)
-        self._server = told.get("run_id", "")
+        self._server = server_check.check(self._writer, self._address)
         self._check_format()
         self._opened = True
         # This sets the clock, and shows whether this user may call scripts.
@@ -213,7 +183,9 @@ class RedisStore(Reads):
             return None
         try:
             self._check_open()
-            if not self._writer.is_open or self._writer.owes or self._unknown or self._address.wait:
+            if not self._writer.is_open or self._writer.owes:
+                return None
+            if self._calls.lost or self._address.wait:
                 return None
             outcomes, _ = self._transact(commands, HERE_SECONDS)
         finally:
@@ -242,7 +214,7 @@ class RedisStore(Reads):
         kinds = set(map(type, commands))
         arguments = encode(commands)
         self._meet_server()
-        self._make_void()
+        self._void_lost_calls()
         header = self._commit_header()
         if not kinds.isdisjoint(LOUD):
             header["loud"] = True
@@ -268,7 +240,7 @@ class RedisStore(Reads):
         except Late as error:
             raise CommitUnknown(f"{self.place}: a commit is taking too long ({error}).") from error
         except Lost as error:
-            self._give_up_call()
+            self._calls.give_up()
             raise CommitUnknown(
                 f"{self.place}: the connection was lost in the middle of a commit ({error})."
             ) from error
@@ -276,45 +248,17 @@ class RedisStore(Reads):
             raise
         except BaseException:
             # An interrupt leaves the outcome unknown.
-            self._give_up_call()
+            self._calls.give_up()
             raise
         return answer
 
-    def _give_up_call(self) -> None:
-        self._unknown.append(self._call)
-        self._call = next(self._calls)
-
     def _finish_prunes(self, commands: Sequence[Command], outcomes: list[Any]) -> None:
-        """Finish each Prune in further calls.
-
-        One call checks a few hundred runs, so that the server can serve other clients in between. A
-        Prune continues where the last one stopped, up to the end, and then covers the beginning.
-        Many runs may have to stay (dead letters, children of parents that have not ended), and this
-        way they are not checked again for each batch behind them.
-        """
+        """Replace the outcome of each Prune's first call by that of the whole Prune."""
         for number, command in enumerate(commands):
             if isinstance(command, Prune):
-                outcomes[number] = self._finish_prune(command, outcomes[number])
-
-    def _finish_prune(self, prune: Prune, done: Pruned) -> int:
-        count, at, more = done.gone, done.passed, bool(done.more)
-        of_all = not (prune.items or prune.sessions or prune.ids)
-        before = self._prune_from if more and of_all else 0
-        turn = at if before > at else None
-        at, until = max(at, before), math.inf
-        while count < prune.limit and (more or turn is not None):
-            # The end is reached. Continue with the runs before the starting point.
-            if not more and turn is not None:
-                at, turn, until = turn, None, before
-            done = self._prune_more(prune, count, at)
-            count, at, more = (
-                count + done.gone,
-                done.passed,
-                bool(done.more) and done.passed < until,
-            )
-        if of_all:
-            self._prune_from = at if more else 0
-        return count
+                outcomes[number] = self._prune_cursor.finish(
+                    command, outcomes[number], partial(self._prune_more, command)
+                )
 
     def _prune_more(self, prune: Prune, count: int, start: int) -> Pruned:
         try:
@@ -335,7 +279,7 @@ class RedisStore(Reads):
                 raise fault(text, self.place, torn=failed != "0")
             case _:
                 # `recover` voided this call before the server executed it. It wrote nothing.
-                self._call = next(self._calls)
+                self._calls.renew()
                 raise StoreUnavailable(
                     f"{self.place}: this call was abandoned before the server executed it. "
                     "Nothing was written."
@@ -346,7 +290,7 @@ class RedisStore(Reads):
         if not self._writer.is_open:
             try:
                 self._writer.connect()
-                self._server = server_warnings.info(self._writer, "server").get("run_id", "")
+                self._server = server_check.run_id(self._writer)
             except Lost as error:
                 raise away(error, self.place) from error
 
@@ -374,23 +318,23 @@ class RedisStore(Reads):
             try:
                 self._writer.catch_up()
             except Lost:
-                self._give_up_call()
+                self._calls.give_up()
             self._meet_server()
-            self._make_void()
+            self._void_lost_calls()
 
-    def _make_void(self) -> None:
-        key = f"{self._address.prefix}void"
+    def _void_lost_calls(self) -> None:
         try:
-            for call in tuple(self._unknown):
-                now = time.time()
-                self._writer.call("ZADD", key, now, call)
-                self._writer.call("ZREMRANGEBYSCORE", key, "-inf", now - VOID_SECONDS)
-                self._unknown.remove(call)
+            self._calls.void_lost(self._writer, self._address.prefix)
         except Lost as error:
             raise away(error, self.place) from error
 
     def _commit_header(self) -> dict[str, Any]:
-        return self._header() | {"call": self._call, "origin": self._origin, "server": self._server}
+        calls = self._calls
+        return self._header() | {
+            "call": calls.current,
+            "origin": calls.origin,
+            "server": self._server,
+        }
 
     # -- liveness and notification
 

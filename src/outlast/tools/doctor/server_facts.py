@@ -75,7 +75,7 @@ def _postgres(address: str) -> Mapping[str, Any]:
 def _redis(address: str) -> Mapping[str, Any]:
     from outlast.store.redis.address import parse
     from outlast.store.redis.connection import Lost, RedisConnection
-    from outlast.store.redis.server_warnings import dangers, info, setting
+    from outlast.store.redis.server_check import dangers, info, setting
 
     line = RedisConnection(parse(address))
     try:

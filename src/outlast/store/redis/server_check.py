@@ -1,6 +1,6 @@
-"""Find settings of a server that endanger the data in it.
+"""Check a server when a store opens: its version, and settings that endanger the data in it.
 
-Opening a store logs them as warnings, or refuses the server if the address says `strict`.
+Dangers are logged as warnings. If the address says `strict`, the server is rejected for them.
 """
 
 from __future__ import annotations
@@ -8,12 +8,48 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from outlast.errors import StoreBroken, StoreUnavailable
+from outlast.errors import SettingsError, StoreBroken, StoreUnavailable
+from outlast.store.redis.address import Address
 from outlast.store.redis.connection import RedisConnection
 
 log = logging.getLogger("outlast.store")
 
 OLDEST = (6, 2)
+
+_warned: set[tuple[str, str]] = set()
+"""The servers and dangers that this process has already warned of."""
+
+
+def check(line: RedisConnection, address: Address) -> str:
+    """Return the server's run id, empty if it does not report one.
+
+    Raise StoreBroken for a version that is too old, and SettingsError for dangers that the address
+    does not accept.
+    """
+    told = info(line, "server")
+    found = version(told)
+    if found is not None and found < OLDEST:
+        raise StoreBroken(
+            f"{address.place}: the server is Redis {told['redis_version']}; Outlast needs 6.2 "
+            "or later."
+        )
+    risks = dangers(line)
+    if risks and address.strict:
+        raise SettingsError(
+            f"{address.place}: rejected, because its address says `strict`: {' '.join(risks)} "
+            "(An address that was taken from REDIS_URL or REDIS_HOST "
+            "is strict. To use this server anyway, set OUTLAST_STORE to its address.)"
+        )
+    for risk in risks:
+        if (address.server, risk) not in _warned:
+            _warned.add((address.server, risk))
+            log.warning("%s: %s", address.server, risk)
+    return told.get("run_id", "")
+
+
+def run_id(line: RedisConnection) -> str:
+    """Return the server's run id, empty if it does not report one."""
+    return info(line, "server").get("run_id", "")
 
 
 def info(line: RedisConnection, section: str) -> dict[str, str]:
