@@ -121,6 +121,12 @@ PAGES = {
         "shows it in use.",
         [_section("Names", "configure JSONFormatter TextFormatter")],
     ),
+    "openai-agents": Page(
+        "outlast.integrations.openai_agents",
+        "The adapter for the OpenAI Agents SDK. "
+        "[Make your OpenAI agent durable](openai-agents.md) shows it in use.",
+        [_section("Names", "durable effect_tool workflow_tool run_with_approvals")],
+    ),
     "settings": Page(
         "outlast.settings",
         "Every setting is a field of `Settings`. [Settings](settings.md) says where the values "

@@ -25,6 +25,7 @@ MODULES = {
     "outlast.sync": "reference-sync",
     "outlast.effects": "reference-effects",
     "outlast.fencing": "reference-fencing",
+    "outlast.integrations.openai_agents": "reference-openai-agents",
     "outlast.http": "reference-http",
     "outlast.logs": "reference-logs",
     "outlast.settings": "reference-settings",

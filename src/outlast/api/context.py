@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime
+from enum import Enum, auto
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
@@ -155,6 +156,27 @@ class Current:
 
     def __repr__(self) -> str:
         return f"<current run={self.id!r} step={self.step!r} fence={self.fence}>"
+
+
+class Place(Enum):
+    """Where code executes. Adapters for other libraries decide by it what a call becomes."""
+
+    OUTSIDE = auto()
+    WORKFLOW = auto()
+    SYNC_WORKFLOW = auto()
+    """The thread of a sync workflow, which cannot await a step."""
+    STEP = auto()
+    EFFECT = auto()
+
+
+def place() -> Place:
+    """Return where the current code executes."""
+    if isinstance(asyncio._get_running_loop(), RunLoop):
+        return Place.WORKFLOW
+    body = BODY.get()
+    if body is not None:
+        return Place.EFFECT if body.is_effect else Place.STEP
+    return Place.OUTSIDE if THREAD.get() is None else Place.SYNC_WORKFLOW
 
 
 def current() -> Current:
