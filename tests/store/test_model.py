@@ -351,12 +351,12 @@ class StoreMachine(RuleBasedStateMachine):
             check_apart(queue, [row for row in rows if row.queue == queue.name], self.clock.now)
         workers = {worker.id: worker for worker in self.store.workers()}
         assert set(workers) == set(self.model.workers)
-        for id, hand in self.model.workers.items():
+        for id, worker in self.model.workers.items():
             row, held = workers[id], self.model.held(id)
             assert (row.lease_until, row.lease, bool(row.draining)) == (
-                hand.until,
-                hand.lease,
-                hand.draining,
+                worker.until,
+                worker.lease,
+                worker.draining,
             )
             assert row.held == len(held)
             assert set(self.store.held(id)) == {(run.pk, run.fence, run.id) for run in held}
