@@ -3,6 +3,7 @@
 import asyncio
 import queue
 import threading
+import time
 
 from outlast.store.commands import (
     Record,
@@ -10,11 +11,36 @@ from outlast.store.commands import (
 )
 from outlast.store.protocol import CommitUnknown
 from outlast.store.sqlite.store import SQLiteStore
+from outlast.store.writer import deferred, group_commit, write_queue
 from outlast.store.writer.group_commit import GroupCommitWriter
 from support.waiting import WAIT_SECONDS
 
 PATIENCE = 3600.0
 """Nothing runs out of it unless a test moves the clock."""
+
+
+class Clock:
+    """The time module for the writer. A test can move its monotonic clock forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __getattr__(self, name: str):
+        return getattr(time, name)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def forward(self, seconds: float) -> None:
+        self.ahead += seconds
+
+
+def moved_clock(monkeypatch) -> Clock:
+    """Give the writer a clock that the test can move."""
+    clock = Clock()
+    for module in (group_commit, deferred, write_queue):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
 
 
 def submit(id: str, args: str = "[]") -> Submit:

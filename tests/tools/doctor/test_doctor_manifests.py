@@ -1,17 +1,13 @@
-"""Checks of manifests: each with one that makes it fire, and the same mended."""
-
-from pathlib import Path
+"""Checks of manifests: each with a manifest that makes it fire, and a corrected one."""
 
 import pytest
+from manifest_tools import findings, fired
 
 from outlast.errors import SettingsError
-from outlast.settings.load import load
-from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Level
 from outlast.tools.doctor.manifests.files import read
 from outlast.tools.doctor.manifests.shell import command_seconds
 from outlast.tools.doctor.manifests.values import seconds_of
-from outlast.tools.doctor.registry import IN_MANIFESTS, examine
 from support.cli import answer_of
 
 DEPLOYMENT = """
@@ -105,19 +101,6 @@ CMD ["worker", "agents.py"]
 FILES = {
     "d.yaml": DEPLOYMENT, "s.yaml": STATEFUL, "j.yaml": JOB, "compose.yaml": COMPOSE, "a.service": UNIT, "Dockerfile": DOCKERFILE,
 }  # fmt: skip
-
-
-def findings(folder: Path, name: str, text: str, **facts):
-    path = folder / name
-    path.write_text(text)
-    workloads = tuple(read(path))
-    return examine(
-        Facts(load({"store": "memory:"}, {}), "", workloads=workloads, **facts), IN_MANIFESTS
-    )
-
-
-def fired(found) -> set[tuple[str, str]]:
-    return {(one.check, one.level.value) for one in found if one.level is not Level.OK}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -318,61 +301,6 @@ def test_what_is_in_order_says_in_which_way(tmp_path, old, new, says):
     assert any(
         one.what.endswith(says) for one in findings(tmp_path, "a.service", UNIT.replace(old, new))
     )
-
-
-MAPPED = """
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: agents}
-data: {OUTLAST_GRACE: "60", lease: "4"}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: agents}
-spec:
-  template:
-    spec:
-      terminationGracePeriodSeconds: 40
-      containers:
-        - name: worker
-          image: agents
-          args: ["worker", "agents.py"]
-          envFrom: [{configMapRef: {name: agents}}]
-          env: [{name: OUTLAST_LEASE, valueFrom: {configMapKeyRef: {name: agents, key: lease}}}]
-"""
-
-
-def test_what_a_config_map_of_the_files_says_is_judged(tmp_path):
-    found = findings(tmp_path, "m.yaml", MAPPED)
-    assert {("grace", "error"), ("lease", "warning")} <= fired(found), found
-    assert any("grace 60 s" in one.what for one in found)
-    mended = MAPPED.replace("Seconds: 40", "Seconds: 70").replace('lease: "4"', 'lease: "30"')
-    assert fired(findings(tmp_path, "m.yaml", mended)) <= {
-        ("probes", "note"), ("rollout", "warning"), ("filesystem", "note"),
-    }  # fmt: skip
-
-
-def test_what_a_container_says_itself_goes_before_a_config_map(tmp_path):
-    own = MAPPED.replace("env: [{", 'env: [{name: OUTLAST_GRACE, value: "30"}, {')
-    assert not any(
-        one.check == "grace" and one.level is Level.ERROR
-        for one in findings(tmp_path, "m.yaml", own)
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("metadata: {name: agents}\ndata", "metadata: {name: other}\ndata", "not in this file"),
-        ("metadata: {name: agents}\ndata", "metadata: {name: agents, namespace: b}\ndata", "not in this file"),
-        ('OUTLAST_GRACE: "60"', "OUTLAST_GRACE: 60", "is not a string"),
-        ('{OUTLAST_GRACE: "60"', '{OUTLAST_GRACES: "60"', "no such setting"),
-        ("envFrom: [{", "envFrom: [{prefix: OUTLAST_, ", "no such setting"),
-    ],
-)  # fmt: skip
-def test_a_config_map_is_taken_as_kubernetes_takes_it(tmp_path, old, new, says):
-    assert old in MAPPED
-    assert any(says in one.what for one in findings(tmp_path, "m.yaml", MAPPED.replace(old, new)))
 
 
 BARE = "services: {agent: {image: agents, command: ARGS, stop_grace_period: 5s, environment: {}}}"

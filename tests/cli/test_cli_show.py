@@ -1,4 +1,4 @@
-"""`outlast runs` and `outlast show`."""
+"""`outlast show`: the timeline of one run."""
 
 from __future__ import annotations
 
@@ -24,194 +24,7 @@ RUN_KEYS = {
 }  # fmt: skip
 
 
-def ids(answer):
-    return [run["id"] for run in answer.json["runs"]]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["runs"],
-        ["show", "r1"],
-        ["cancel", "r1"],
-        ["retry", "r1"],
-        ["resume", "r1"],
-        ["send", "r1", "n"],
-        ["prune", "--older-than", "1d"],
-        ["workers"],
-        ["queues", "--watch"],
-        ["limit", "default", "--depth", "1"],
-    ],
-)
-def test_a_store_that_is_not_there_is_said_so_and_not_made(outlast, words):
-    answer = outlast(*words)
-    assert (answer.code, answer.out) == (1, "")
-    assert "there is no store at sqlite:///outlast.db" in answer.err
-    assert {file.name for file in outlast.folder.iterdir()} == {"agent.py"}
-
-
-def test_a_store_in_a_folder_that_is_not_there_is_not_made_either(outlast):
-    assert outlast("runs", "--store", "sqlite:///no/such/outlast.db").code == 1
-    assert outlast("runs", "--store", "sqlite:///agent.py/outlast.db").code == 2
-    assert not (outlast.folder / "no").exists()
-
-
-def test_an_empty_file_is_not_made_a_store(outlast):
-    outlast.db.touch()
-    assert outlast("runs").code == 1
-    assert outlast.db.stat().st_size == 0
-
-
-def test_a_memory_store_has_nothing_to_show(outlast):
-    answer = outlast("runs", "--store", "memory:", "--json")
-    assert answer.code == 1
-    assert answer.json["error"]["exit_code"] == 1
-
-
-def test_a_file_that_is_no_store_is_one_line(outlast):
-    answer = outlast("runs", "--store", "sqlite:///agent.py")
-    assert answer.code == 1
-    assert len(answer.err.splitlines()) == 2  # the second says where it is explained
-
-
-def test_looking_enlists_no_worker(outlast, monkeypatch):
-    outlast.submitted("r1")
-    fence = outlast.row("r1").fence
-    monkeypatch.setattr("outlast.engine.engine.Engine.open", None)
-    assert outlast("runs").code == outlast("show", "r1").code == 0
-    assert outlast.row("r1").fence == fence
-
-
-def test_runs_are_listed_newest_first_one_line_each(outlast):
-    outlast.submitted("r1")
-    outlast.started("r2")
-    lines = outlast("runs").out.splitlines()
-    assert lines[0].split() == ["ID", "STATUS", "WORKFLOW", "AGE", "DETAIL"]
-    assert [line.split()[:3] for line in lines[1:]] == [
-        ["r2", "running", "report"],
-        ["r1", "queued", "report"],
-    ]
-
-
-def test_no_runs_are_said_so_on_stderr(outlast):
-    outlast.commit()
-    answer = outlast("runs")
-    assert (answer.code, answer.out, answer.err) == (0, "", "outlast: no runs.\n")
-    assert outlast("runs", "--json").json == {"runs": [], "more": False}
-
-
-def test_runs_as_json_have_stable_keys(outlast):
-    row = outlast.started("r1")
-    outlast.commit(SetWaiting(row.pk, row.fence, ("approval", "veto")))
-    document = outlast("runs", "--json").json
-    assert set(document) == {"runs", "more"}
-    assert set(document["runs"][0]) == RUN_KEYS
-    assert document["runs"][0]["waiting_for"] == ["approval", "veto"]
-    assert document["runs"][0]["created"].endswith("Z")
-
-
-def test_runs_are_filtered_by_status_workflow_and_message(outlast):
-    outlast.submitted("queued")
-    outlast.submitted("other", workflow="echo", args="{}")
-    waiting = outlast.started("held")
-    outlast.commit(SetWaiting(waiting.pk, waiting.fence, ("approval",)))
-    assert ids(outlast("runs", "--status", "queued", "--json")) == ["other", "queued"]
-    assert ids(outlast("runs", "--status", "queued", "--status", "running", "--json")) == [
-        "held",
-        "other",
-        "queued",
-    ]
-    assert ids(outlast("runs", "--workflow", "echo", "--json")) == ["other"]
-    assert ids(outlast("runs", "--waiting-for", "approval", "--json")) == ["held"]
-    assert ids(outlast("runs", "--waiting-for", "appro", "--json")) == []
-    assert outlast("runs", "--status", "dead").err == "outlast: no runs like that.\n"
-
-
-def test_runs_are_filtered_by_queue_and_by_the_beginning_of_the_id(outlast):
-    outlast.submitted("order-1", queue="mail")
-    outlast.submitted("order-2")
-    outlast.submitted("refund-1", queue="mail")
-    assert ids(outlast("runs", "--queue", "mail", "--json")) == ["refund-1", "order-1"]
-    assert ids(outlast("runs", "--prefix", "order-", "--json")) == ["order-2", "order-1"]
-    both = outlast("runs", "--queue", "mail", "--prefix", "order-", "--limit", "1", "--json")
-    assert ids(both) == ["order-1"]
-    assert both.json["more"] is False
-    assert outlast("runs", "--queue", "post").err == "outlast: no runs like that.\n"
-    assert outlast("runs", "--prefix", "rder").err == "outlast: no runs like that.\n"
-
-
-def test_a_parked_run_that_was_asked_to_end_shows_why_it_is_parked(outlast):
-    row = outlast.started("r1")
-    outlast.commit(
-        Cancel("r1", "enough"), Settle(row.pk, row.fence, "parked", reason="the code changed")
-    )
-    line = outlast("runs").out.splitlines()[1]
-    assert "the code changed; cancellation requested: enough" in line
-
-
-def test_a_run_that_is_due_later_is_shown_and_found_as_delayed(outlast):
-    outlast.submitted("ready")
-    outlast.submitted("later", delay=3600.0)
-    lines = outlast("runs").out.splitlines()[1:]
-    assert [line.split()[:2] for line in lines] == [["later", "delayed"], ["ready", "queued"]]
-    assert "due in" in lines[0]
-    assert ids(outlast("runs", "--status", "delayed", "--json")) == ["later"]
-    assert ids(outlast("runs", "--status", "queued", "--json")) == ["later", "ready"]
-    listed = {
-        run["id"]: (run["status"], run["delayed"]) for run in outlast("runs", "--json").json["runs"]
-    }
-    assert listed == {"later": ("queued", True), "ready": ("queued", False)}
-    assert "delayed" in outlast("show", "later").out.splitlines()[0]
-    assert outlast("show", "later", "--json").json["run"]["delayed"] is True
-
-
-def test_runs_are_filtered_by_age(outlast):
-    outlast.submitted("r1")
-    assert ids(outlast("runs", "--older-than", "1h", "--json")) == []
-    assert ids(outlast("runs", "--newer-than", "1h30m", "--json")) == ["r1"]
-    assert ids(outlast("runs", "--older-than", "0s", "--json")) == ["r1"]
-
-
-def test_a_limit_says_that_there_is_more(outlast):
-    for number in range(3):
-        outlast.submitted(f"r{number}")
-    answer = outlast("runs", "--limit", "2", "--json")
-    assert ids(answer) == ["r2", "r1"]
-    assert answer.json["more"] is True
-    assert "Showing 2;" in outlast("runs", "--limit", "2").err
-    assert outlast("runs", "--limit", "3", "--json").json["more"] is False
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--older-than", "soon"], ["--newer-than", "5"], ["--older-than", "-5s"], ["--older-than", "٣s"], ["--status", "nope"], ["--limit", "0"], ["--prefix", "\udcff"], ["extra"]],
-)  # fmt: skip
-def test_a_bad_filter_is_a_usage_error(outlast, words):
-    outlast.commit()
-    assert outlast("runs", *words).code == 2
-
-
-def test_an_unknown_run_exits_3(outlast):
-    outlast.commit()
-    answer = outlast("show", "absent")
-    assert (answer.code, answer.out) == (3, "")
-    assert answer.err.startswith("outlast: no run has the id 'absent'.")
-    assert outlast("show", "absent", "--json").json["error"] == {
-        "type": "UnknownRun",
-        "message": "no run has the id 'absent'. `outlast runs` lists the existing ones.",
-        "exit_code": 3,
-        "explain": "UnknownRun",
-    }
-
-
-def test_an_id_that_cannot_be_one_is_a_usage_error(outlast):
-    outlast.commit()
-    assert outlast("show", "a\nb").code == 2
-    assert outlast("show", "a\udcffb").code == 2
-    assert outlast("show", "").code == 2
-
-
-def test_show_tells_the_story_of_a_run_in_order(outlast):
+def test_show_lists_the_events_of_a_run_in_order(outlast):
     row = outlast.started("r1")
     error = json.dumps({"type": "builtins:ValueError", "message": "no luck", "args": []})
     outlast.entry(
@@ -251,7 +64,7 @@ def test_show_tells_the_story_of_a_run_in_order(outlast):
     ]
 
 
-def test_show_tells_deaths_interruptions_and_retries(outlast):
+def test_show_lists_deaths_interruptions_and_retries(outlast):
     row = outlast.started("r1", lease=0.0)
     outlast.commit(Sweep())
     outlast.commit(Cancel("r1", "enough"))
@@ -311,16 +124,6 @@ def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
     assert "outlast send" not in out
 
 
-def test_runs_say_what_a_run_waits_for_until_it_is_there(outlast):
-    row = outlast.started("r1")
-    outlast.commit(
-        Release(row.pk, row.fence, "waits", waiting=True, interrupted=False, waits=("approval",))
-    )
-    assert outlast("runs").out.endswith("  waits for approval\n")
-    outlast("send", "r1", "approval", "true")
-    assert outlast("runs").out.endswith("  ready to continue\n")
-
-
 def test_show_says_that_its_process_died(outlast):
     outlast.started("r1", lease=0.0)
     assert (
@@ -330,7 +133,7 @@ def test_show_says_that_its_process_died(outlast):
     assert "its process died" in outlast("runs").out
 
 
-def test_show_says_that_a_run_was_given_back_or_never_started(outlast):
+def test_show_says_that_a_run_was_released_or_never_started(outlast):
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "the program closed Outlast"))
     out = outlast("show", "r1").out
@@ -340,7 +143,7 @@ def test_show_says_that_a_run_was_given_back_or_never_started(outlast):
     assert "Not started yet. It is due in " in outlast("show", "r2").out
 
 
-def test_show_tells_of_a_resumption(outlast):
+def test_show_lists_a_resumption(outlast):
     row = outlast.started("r1")
     outlast.commit(Settle(row.pk, row.fence, "parked", reason="code"), Resume("r1", "t1"))
     assert "queued again; it was parked" in outlast("show", "r1").out
@@ -381,20 +184,6 @@ def test_the_traceback_of_a_failure_is_shown_in_full(outlast):
     assert 'raise RuntimeError("boom")' in outlast("show", "r1", "--full").out
 
 
-def test_runs_can_be_watched(outlast, watched):
-    outlast.submitted("r1")
-    outlast.submitted("r2")
-    watched(2)
-    answer = outlast("runs", "--watch", "--limit", "1")
-    assert answer.code == 130
-    frame = answer.out.split("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in frame] == ["ID", "r2", "Showing"]
-    assert answer.out.count("r2") == 2
-    watched(2)
-    lines = outlast("runs", "--watch", "--json").out.splitlines()
-    assert [[run["id"] for run in json.loads(line)["runs"]] for line in lines] == [["r2", "r1"]] * 2
-
-
 @pytest.mark.parametrize(
     ("status", "code"), [("done", 0), ("failed", 1), ("dead", 1), ("cancelled", 6)]
 )
@@ -423,14 +212,12 @@ def test_show_watches_a_run_until_it_has_ended(outlast, monkeypatch, status, cod
     assert outlast("show", "r1").code == 0
 
 
-def test_show_watches_no_run_that_does_not_exist(outlast):
+def test_show_cannot_watch_a_run_that_does_not_exist(outlast):
     outlast.commit()
     assert outlast("show", "r1", "--watch").code == 3
 
 
-def test_a_screen_that_is_too_small_for_a_watched_run_shows_its_last_lines(
-    outlast, watched, monkeypatch
-):
+def test_a_small_screen_shows_the_last_lines_of_a_watched_run(outlast, watched, monkeypatch):
     row = outlast.started("r1")
     for seq in range(1, 31):
         outlast.entry(row, seq, "step", f"research#{seq}", value='"notes"', seconds=1.0)
