@@ -292,6 +292,35 @@ def test_an_agent_in_a_step_records_its_calls_within_it(world):
     assert len(tries) == 2, "the model was called once: its script has one answer"
 
 
+def test_agents_at_the_same_time_in_a_step_keep_their_answers(world):
+    """The step is repeated, and the agents ask in another order."""
+    tries = []
+
+    class Echo(ScriptedModel):
+        async def get_response(self, system_instructions, input, *args, **kwargs):
+            await asyncio.sleep(1)
+            text = input if isinstance(input, str) else input[0]["content"]
+            model = ScriptedModel([[assistant_message(f"echo {text}")]])
+            return await model.get_response(system_instructions, input, *args, **kwargs)
+
+    agent = durable(Agent(name="a", model=Echo([])))
+
+    @step(retries=1, backoff=0)
+    async def ask() -> list[str]:
+        tries.append(1)
+        words = ["x", "y"] if len(tries) == 1 else ["y", "x"]
+        answers = await asyncio.gather(*(Runner.run(agent, word) for word in words))
+        if len(tries) == 1:
+            raise OSError
+        return [answer.final_output for answer in answers]
+
+    @workflow
+    async def one() -> list[str]:
+        return await ask()
+
+    assert world.run(one()) == ["echo y", "echo x"]
+
+
 def test_outside_a_workflow_the_agent_works_as_before():
     agent = durable(Agent(name="a", model=ScriptedModel([[assistant_message("hello")]])))
     assert asyncio.run(Runner.run(agent, "hi")).final_output == "hello"

@@ -13,6 +13,7 @@ from outlast.api.context import Place, place
 from outlast.api.resource import resource
 from outlast.api.step import step
 from outlast.codec.signature import Unrecorded
+from outlast.integrations.openai_agents.responses import digest
 
 
 @resource
@@ -82,7 +83,7 @@ class DurableMCPServer(MCPServer):
     async def list_tools(self, run_context: Any = None, agent: Any = None) -> list[MCPTool]:
         """List the server's tools."""
         if _is_durable():
-            return await self._list_tools(self._server)
+            return await self._list_tools.keyed(self.name)(self._server)
         return await self._server.list_tools(run_context, agent)
 
     async def call_tool(
@@ -90,13 +91,14 @@ class DurableMCPServer(MCPServer):
     ) -> CallToolResult:
         """Call a tool of the server."""
         if _is_durable():
-            return await self._call_tool(self._server, tool_name, arguments, meta)
+            call = self._call_tool.keyed(f"{tool_name} {digest(arguments)}")
+            return await call(self._server, tool_name, arguments, meta)
         return await self._server.call_tool(tool_name, arguments, meta)
 
     async def list_prompts(self) -> ListPromptsResult:
         """List the server's prompts."""
         if _is_durable():
-            return await self._list_prompts(self._server)
+            return await self._list_prompts.keyed(self.name)(self._server)
         return await self._server.list_prompts()
 
     async def get_prompt(
@@ -104,7 +106,7 @@ class DurableMCPServer(MCPServer):
     ) -> GetPromptResult:
         """Get a prompt of the server."""
         if _is_durable():
-            return await self._get_prompt(self._server, name, arguments)
+            return await self._get_prompt.keyed(name)(self._server, name, arguments)
         return await self._server.get_prompt(name, arguments)
 
 

@@ -16,6 +16,7 @@ from outlast.integrations.openai_agents.errors import OpenAIErrorCodec
 from outlast.integrations.openai_agents.responses import (
     decode_event,
     decode_response,
+    digest,
     encode_event,
     encode_response,
     is_recorded,
@@ -28,7 +29,8 @@ MODEL = "model"
 """What the name of a model's step ends with, and the key of its calls."""
 
 
-async def _execute(body: Annotated[Body, Unrecorded]) -> Any:
+async def _execute(body: Annotated[Body, Unrecorded], asked: str = "") -> Any:  # noqa: ARG001
+    """Call the model. `asked` identifies the call where keys do not apply: in a step's body."""
     return await body()
 
 
@@ -70,7 +72,7 @@ class DurableModel(Model):
             record_cost(response.usage)
             return encode_response(response)
 
-        return decode_response(await self._recorded(ask))
+        return decode_response(await self._recorded(ask, args, kwargs))
 
     async def stream_response(
         self, *args: Any, **kwargs: Any
@@ -96,7 +98,7 @@ class DurableModel(Model):
                     record_cost(response.usage)
             return events
 
-        for event in await self._recorded(read):
+        for event in await self._recorded(read, args, kwargs):
             yield decode_event(event)
 
     async def _publish(self, event: TResponseStreamEvent) -> None:
@@ -105,9 +107,13 @@ class DurableModel(Model):
             if inspect.isawaitable(answer):
                 await answer
 
-    async def _recorded(self, body: Body) -> Any:
-        called = self._step if place() is Place.STEP else self._step.keyed(MODEL)
-        return await called(body)
+    async def _recorded(self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if place() is Place.WORKFLOW:
+            return await self._step.keyed(MODEL)(body)
+        # Agents that run at the same time in a step's body have no order, so there a call is
+        # identified by what it asks.
+        asked = kwargs["input"] if "input" in kwargs else args[1]
+        return await self._step(body, digest(asked))
 
     def get_retry_advice(self, request: Any) -> Any:
         """Return the wrapped model's advice."""

@@ -6,13 +6,16 @@ and the API refuses some fields if they are null.
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from hashlib import blake2b
 from typing import Any, cast
 
 from agents import ModelResponse, Usage
 from agents.items import TResponseStreamEvent
 from openai.types.responses import ResponseOutputItem, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from outlast.api.context import current
 
@@ -68,6 +71,12 @@ def is_recorded(event: TResponseStreamEvent) -> bool:
     Deltas are not: the events that end an item repeat their text.
     """
     return not str(getattr(event, "type", "")).endswith(".delta")
+
+
+def digest(value: Any) -> str:
+    """Return a short text that is equal for equal values."""
+    text = json.dumps(to_jsonable_python(value, fallback=str), sort_keys=True)
+    return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def record_cost(usage: Any) -> None:
