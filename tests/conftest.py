@@ -20,7 +20,8 @@ from hypothesis import settings as hypothesis_settings
 
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App, VirtualClock
-from outlast.testing.crash import Crash, _forget
+from outlast.testing.crash import _forget
+from outlast.testing.crash_points import Crash
 from outlast.testing.store_hooks import reopen
 from outlast.testing.store_images import EmptyStore, empty_file, image_of, open_image
 from support.order import spread_long_files

@@ -16,7 +16,7 @@ from outlast import (
     sleep,
     workflow,
 )
-from outlast.testing.crash import Crash
+from outlast.testing.crash_points import Crash
 from support.crash_points import crash_at_some
 
 

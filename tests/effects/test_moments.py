@@ -13,7 +13,7 @@ from moments import FOREVER, SLEEP_SECONDS, Interruption, Outside, Rain, one
 
 from outlast import RunParked, StoreUnavailable
 from outlast.store.commands import Send
-from outlast.testing.crash import Crash
+from outlast.testing.crash_points import Crash
 
 DONE = {
     "step": "x", "progress": 2, "inner": "x", "verified": "x", "idempotent": "x", "neither": "x", "compensation": "no picnic", "unit": "home",

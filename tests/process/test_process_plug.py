@@ -6,7 +6,7 @@ import pytest
 
 from outlast.store.commands import RegisterWorker
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.testing.crash import Crash, CrashingStore
+from outlast.testing.crash_points import Crash, CrashingStore
 from support.processes import Program
 
 FILE = """

@@ -13,7 +13,7 @@ from conversation import TURNS, conversation, think
 
 from outlast import session, sync, workflow
 from outlast.testing import crash_everywhere
-from outlast.testing.crash import ADDRESS
+from outlast.testing.killed_processes import ADDRESS
 from support.crash_points import crash_at_some
 from support.crash_stores import STORES, new_places
 from support.processes import Program, clean_environment

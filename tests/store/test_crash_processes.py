@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.testing import Broke, crash, crash_processes
+from outlast.testing import Broke, crash_processes, killed_processes
 from support.spawned import spawn
 from support.stores import postgres_place, redis_place
 
@@ -26,7 +26,7 @@ def new_address(request):
 
 
 def forked(target, args, address, at, when, timeout) -> subprocess.CompletedProcess[str]:
-    """Do as `crash._process`, with a process that has imported Outlast already."""
+    """Do as `killed_processes._process`, with a process that has imported Outlast already."""
     command = [
         sys.executable,
         "-m",
@@ -38,7 +38,9 @@ def forked(target, args, address, at, when, timeout) -> subprocess.CompletedProc
         *args,
     ]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = spawn(command, stdout=out, stderr=err, env={**os.environ, crash.ADDRESS: address})
+        process = spawn(
+            command, stdout=out, stderr=err, env={**os.environ, killed_processes.ADDRESS: address}
+        )
         code = process.wait(timeout)
         out.seek(0)
         err.seek(0)
@@ -49,7 +51,7 @@ def forked(target, args, address, at, when, timeout) -> subprocess.CompletedProc
 def quick_lives(monkeypatch):
     """Fork each life. The long form starts a new interpreter for each, in which sets have another order."""
     if not LONG:
-        monkeypatch.setattr(crash, "_process", forked)
+        monkeypatch.setattr(killed_processes, "_process", forked)
 
 
 @pytest.mark.timeout(3600 if LONG else 120)

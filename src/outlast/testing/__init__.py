@@ -7,7 +7,9 @@ name.
 
 from outlast.testing.app import App
 from outlast.testing.clock import VirtualClock, VirtualLoop
-from outlast.testing.crash import Broke, CrashReport, crash_everywhere, crash_processes
+from outlast.testing.crash import crash_everywhere
+from outlast.testing.crash_report import Broke, CrashReport
+from outlast.testing.killed_processes import crash_processes
 
 __all__ = [
     "App",

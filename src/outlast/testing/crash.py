@@ -3,46 +3,38 @@
 `crash_everywhere` lets the process die before and after its Nth write, for every N, and likewise in
 the Nth act of an effect. Each life has a fresh event loop, a fresh app and a reopened store: from
 bytes for `memory:`, from its file or server otherwise. No Python object survives into the next
-life. With `crash_processes` each life is a process that kills itself with SIGKILL.
+life. See `killed_processes` for lives that are processes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import itertools
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, Unpack
-from urllib.parse import quote
+from typing import Any, Literal, TypeAlias, TypeVar, Unpack
 
-from outlast.api.effect import EffectBase
 from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
 from outlast.api.workflow import Call
 from outlast.execution.detached import tasks_of
 from outlast.execution.state import EndKind, EndReason
 from outlast.settings.options import SettingsOptions
-from outlast.store.commands import Command, Record
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.app import App
 from outlast.testing.clock import VirtualClock, VirtualLoop
+from outlast.testing.crash_points import Crash, CrashingActs, CrashingStore, Point, Where
+from outlast.testing.crash_report import Broke, CrashReport
 from outlast.testing.store_hooks import kill, reopen
 from outlast.testing.store_images import EmptyStore, empty_file, image_of, open_image
 
 R = TypeVar("R")
-When = Literal["before", "after"]
-Where = Literal["write", "act"]
 Outside = Callable[[Outlast], Awaitable[None]]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -53,141 +45,6 @@ Place: TypeAlias = Callable[[Callable[[], float]], Store]
 
 LIVES_MAX = 50
 HEARTBEAT = 0.001
-ADDRESS = "OUTLAST_TEST_CRASH_STORE"
-"""The environment variable with the store's address, for a life that is a process."""
-
-
-class Crash(SystemExit):
-    """Stop a life at once. Of all exceptions, only an exit leaves an event loop immediately."""
-
-
-class Broke(AssertionError):
-    """A promise was broken. The message says which, and how to see it again."""
-
-
-@dataclass
-class CrashReport(Generic[R]):
-    """Report what `crash_everywhere` did. `result` is the undisturbed one."""
-
-    result: R | None = None
-    error: str | None = None
-    writes: int = 0
-    acts: int = 0
-    """How many acts of effects a crash can hit, including those of compensations."""
-    crashes: int = 0
-    lives: int = 0
-    redone: list[str] = field(default_factory=list)
-    """Steps that were executed again because a crash hit them before they were recorded."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """Name where a life dies: before or after its Nth write, or its Nth act."""
-
-    where: Where
-    at: int
-    when: When
-
-    def __str__(self) -> str:
-        return f"a crash {self.when} {self.where} {self.at}"
-
-
-class CrashingStore:
-    """Crash at the Nth commit, before or after it. After that the store refuses every commit."""
-
-    def __init__(self, store: Store, at: int | None, when: When, pull: Callable[[], None]) -> None:
-        self._store, self._at, self._when, self._pull = store, at, when, pull
-        self.writes = 0
-        self.pulled = False
-        self.hit = ""
-        """What was written, or which effect acted, at the crash."""
-
-    def commit(self, commands: Sequence[Command]) -> list[Any]:
-        if self.pulled:
-            raise Crash
-        self.writes += 1
-        if self.writes == self._at:
-            self.hit = ", ".join(dict.fromkeys(map(_described, commands)))
-            if self._when == "before":
-                self._die()
-        outcomes = self._store.commit(commands)
-        if self.writes == self._at:
-            self._die()
-        return outcomes
-
-    def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
-        return self.commit(commands)
-
-    def _die(self) -> None:
-        self.pulled = True
-        self._pull()
-        raise Crash
-
-    def close(self) -> None:
-        pass
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-
-def _described(command: Command) -> str:
-    """Return what a write is about: the entry that it records, or the name of the command."""
-    if isinstance(command, Record):
-        return f"{command.kind} {command.key}" if command.key else command.kind
-    return type(command).__name__
-
-
-class _Acts(dict[Any, Callable[..., Any]]):
-    """Wrap effects so that they crash in their Nth act.
-
-    The crash comes before anything has happened, or when all has happened and nothing is recorded.
-    """
-
-    def __init__(
-        self, plug: CrashingStore, point: Point | None, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        super().__init__()
-        self._plug, self._loop, self.count = plug, loop, 0
-        self._at, self._when = (
-            (point.at, point.when) if point is not None and point.where == "act" else (0, "")
-        )
-
-    def get(self, step: Any, default: Any = None) -> Any:
-        fn = super().get(step, default)
-        if not isinstance(step, EffectBase):
-            return fn
-
-        async def act(*args: Any, **kwargs: Any) -> Any:
-            self.count += 1
-            dying = self.count == self._at
-            if not dying:
-                return await fn(*args, **kwargs)
-            if self._when == "after":
-                await fn(*args, **kwargs)
-            self._die(step.name)
-            return await self._loop.create_future()
-
-        def sync_act(*args: Any, **kwargs: Any) -> Any:
-            self.count += 1
-            dying = self.count == self._at
-            if not dying:
-                return fn(*args, **kwargs)
-            if self._when == "after":
-                fn(*args, **kwargs)
-            self._die(step.name)
-            # This thread ends with its process.
-            raise Crash
-
-        return act if inspect.iscoroutinefunction(fn) else sync_act
-
-    def _die(self, name: str) -> None:
-        """Crash from any thread, but not in the effect's own task, which would take the blame."""
-        self._plug.pulled, self._plug.hit = True, f"effect {name}"
-        self._loop.call_soon_threadsafe(_crash)
-
-
-def _crash() -> None:
-    raise Crash
 
 
 class _SurvivingState:
@@ -381,7 +238,7 @@ class _Setting:
 
         app._observe = observe  # type: ignore[method-assign]
         loop = surviving.loop()
-        acts = app._stubs = _Acts(plug, point, loop)
+        acts = app._stubs = CrashingActs(plug, point, loop)
         for step, fn in self.stubs.items():
             app.stub(step, calls=fn)
         try:
@@ -478,74 +335,4 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
             task.get_coro().close()
 
 
-def crash_processes(
-    target: str,
-    args: Sequence[str] = (),
-    *,
-    folder: Path,
-    every: int = 1,
-    timeout: float = 60.0,
-    store: Callable[[str], str] | None = None,
-) -> CrashReport[Any]:
-    """Crash real processes: each life that is to crash kills itself with SIGKILL at its Nth write.
-
-    `target` is FILE:WORKFLOW, as for `outlast run`, and `args` are JSON texts. `every` is the step
-    between the Ns that are tried. The report's `result` is plain JSON.
-
-    Each story has its own store: a SQLite file in `folder`, or the address that `store` returns for
-    the story's name (`before-7`). Nothing may exist there yet.
-    """
-    report: CrashReport[Any] = CrashReport()
-    place = store or (lambda name: f"sqlite:///{quote(str(folder.resolve() / name))}.db")
-    undisturbed = _process(target, args, place("undisturbed"), None, "after", timeout)
-    expected = undisturbed.stdout
-    if not expected:
-        raise Broke(f"{target} did not end, even without a crash: {undisturbed.stderr[-2000:]}")
-    end = json.loads(expected)
-    report.result, report.error = end.get("result"), end.get("error")
-    at = 1
-    while True:
-        hit = False
-        for when in ("before", "after"):
-            address = place(f"{when}-{at}")
-            first = _process(target, args, address, at, when, timeout)
-            report.lives += 1
-            if first.returncode == -9:
-                hit = True
-                report.crashes += 1
-                last = _process(target, args, address, None, when, timeout)
-                report.lives += 1
-            else:
-                last = first
-            if last.stdout != expected:
-                raise Broke(
-                    f"SIGKILL {when} write {at} led to {last.stdout or last.returncode}, "
-                    f"undisturbed it was {expected}\n{last.stderr[-2000:]}"
-                )
-        if not hit:
-            return report
-        report.writes = at
-        at += every
-
-
-def _process(
-    target: str, args: Sequence[str], address: str, at: int | None, when: str, timeout: float
-) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "outlast.testing.crash_process",
-        "-",
-        str(at or 0),
-        when,
-        target,
-        *args,
-    ]
-    # An address may contain a password, which the process list would show.
-    environment = {**os.environ, ADDRESS: address}
-    return subprocess.run(  # noqa: S603 - our own
-        command, capture_output=True, text=True, timeout=timeout, check=False, env=environment
-    )
-
-
-__all__ = ["Broke", "CrashReport", "crash_everywhere", "crash_processes"]
+__all__ = ["Broke", "CrashReport", "crash_everywhere"]

@@ -22,7 +22,8 @@ from outlast.errors import StoreError
 from outlast.store.address import store_at
 from outlast.store.protocol import Store
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.testing.crash import ADDRESS, CrashingStore
+from outlast.testing.crash_points import CrashingStore
+from outlast.testing.killed_processes import ADDRESS
 
 HEARTBEAT = 0.05
 
