@@ -14,11 +14,12 @@ from rich.console import Console, Group
 
 from outlast.testing.servers import redis_server
 from outlast.tools.chaos.claims import Claims
-from outlast.tools.chaos.experiment import Options, own_checks
+from outlast.tools.chaos.experiment_checks import check_experiment
 from outlast.tools.chaos.faults import FaultInjector
 from outlast.tools.chaos.findings import ASKS
 from outlast.tools.chaos.fleet import Fleet, NotOurs, start_time
 from outlast.tools.chaos.load_generator import Seen
+from outlast.tools.chaos.options import Options
 from outlast.tools.chaos.plan import Fault
 from outlast.tools.chaos.recovery_times import ExecutionEnd
 from outlast.tools.chaos.verdict import Check, Verdict
@@ -144,7 +145,7 @@ def test_drain_by_the_trial_itself_is_not_a_blow(fleet):
     ] == ["term"]
     verdict = Verdict([Check(name, "") for name in ASKS], {})
     verdict["redone"].facts["bodies_begun_again"] = 3
-    own_checks(verdict, Options(seed=1), fleet, faults, load(acknowledged=["r"]))
+    check_experiment(verdict, Options(seed=1), fleet, faults, load(acknowledged=["r"]))
     assert verdict["redone"].facts["per_fault"] == 3.0 and verdict["drains"].looked_at == 2
     assert not verdict.violated
 
@@ -166,7 +167,7 @@ def load(**facts):
 def test_trial_without_work_or_blows_does_not_pass(fleet):
     faults = FaultInjector(fleet, 60.0)
     verdict = Verdict([Check(name, "") for name in ASKS], {})
-    own_checks(
+    check_experiment(
         verdict, Options(seed=1), fleet, faults, load(unsure=3, away="the server cannot be reached")
     )
     assert verdict["ended"].evidence == [
@@ -174,7 +175,9 @@ def test_trial_without_work_or_blows_does_not_pass(fleet):
     ]
     assert verdict["recovery"].evidence[0].startswith("none of ")
     verdict = Verdict([Check(name, "") for name in ASKS], {})
-    own_checks(verdict, Options(seed=1, per_minute=0.0), fleet, faults, load(acknowledged=["r"]))
+    check_experiment(
+        verdict, Options(seed=1, per_minute=0.0), fleet, faults, load(acknowledged=["r"])
+    )
     assert verdict.outcome == "ok", "that nobody is struck was asked for"
 
 

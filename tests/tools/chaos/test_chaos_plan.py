@@ -8,8 +8,8 @@ import pytest
 from outlast import workflow
 from outlast.settings import Settings
 from outlast.store.rows import RunRow
-from outlast.tools.chaos.experiment import Options, worker_environ
 from outlast.tools.chaos.flows import FLOWS, Ending, endings
+from outlast.tools.chaos.options import Options, worker_environ
 from outlast.tools.chaos.plan import KINDS, parse_kinds, plan
 from outlast.tools.chaos.work import Demo, Work, arguments
 

@@ -9,11 +9,7 @@ import json
 import logging
 import secrets
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import redirect_stdout
 from enum import StrEnum
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,21 +20,25 @@ from outlast.cli.exit_codes import EPILOG, FAILED
 from outlast.cli.options import JsonOption, StoreOption, _age
 from outlast.cli.output import answering, console, document, obey_signals, say, write_whole
 from outlast.cli.stores import reading
-from outlast.cli.text import iso, one_line, safe, span
+from outlast.cli.text import iso
 from outlast.errors import OutlastError, SettingsError
 from outlast.store.tolerant_rows import legible
+from outlast.tools.chaos.trial_arguments import (
+    find_work,
+    pair_calls,
+    parse_faults,
+    report_folder,
+)
+from outlast.tools.chaos.verdict_view import print_summary, print_verdict
 
 if TYPE_CHECKING:
-    from outlast.tools.chaos.verdict import Verdict
     from outlast.tools.chaos.view import View
-    from outlast.tools.chaos.work import Work
 
 SEED_MAX = 2**32
 SECONDS_MAX = 86_400.0
 KILLS_PER_MINUTE_MAX = 600.0
 RATE_MAX = 1_000.0
 CONCURRENCY_MAX = 1_000
-COLOURS = {"ok": "green", "violated": "red", "not known": "yellow"}
 
 
 class ServerKind(StrEnum):
@@ -225,11 +225,12 @@ def trial(
     that is in use. It kills only workers that it started. Exits with 0 if no check is violated,
     else with 1; without a MODULE also if the result of a check is unknown.
     """
-    kinds = _kinds(faults, server)
+    kinds = parse_faults(faults, server)
     with answering(as_json):
         # Inside `answering`, because these calls create an app whose settings may be wrong.
-        from outlast.tools.chaos.experiment import DEMO, Experiment, Options
+        from outlast.tools.chaos.experiment import Experiment
         from outlast.tools.chaos.html_report import page
+        from outlast.tools.chaos.options import DEMO, Options
         from outlast.tools.chaos.report import document as report_document
         from outlast.tools.chaos.report import passed
 
@@ -238,7 +239,7 @@ def trial(
                 "--server starts a store of its own: leave out --store.", param_hint="--server"
             )
         chosen = secrets.randbelow(SEED_MAX) if seed is None else seed
-        work, modules = _work(chosen, module, submit, args)
+        work, modules = find_work(chosen, module, submit, args)
         exclusive = store is not None and store.startswith("file:")
         options = Options(
             seed=chosen,
@@ -257,10 +258,10 @@ def trial(
             shared=shared,
             modules=tuple(modules or DEMO),
             demo=not modules,
-            submit=tuple(_calls(submit, args)),
+            submit=tuple(pair_calls(submit, args)),
         )
         made = report is None or not report.exists()
-        folder = _folder(report)
+        folder = report_folder(report)
         # The experiment makes the store unavailable on purpose, and the view reports it.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
         obey_signals()
@@ -285,8 +286,8 @@ def trial(
         if as_json:
             document(found)
         else:
-            _print(outcome.verdict)
-            _sum_up(found)
+            print_verdict(outcome.verdict)
+            print_summary(found)
         _write(folder / "report.json", json.dumps(found, indent=2))
         _write(folder / "report.html", page(found))
         say(f"the report: {folder / 'report.html'}")
@@ -341,101 +342,9 @@ def verify(
         if as_json:
             document({"since": iso(begin), **verdict.document()})
         else:
-            _print(verdict)
+            print_verdict(verdict)
     if verdict.violated:
         raise typer.Exit(FAILED)
-
-
-def _kinds(faults: str | None, server: str | None) -> Any:
-    from outlast.tools.chaos.plan import KINDS, parse_kinds
-
-    if faults is None:
-        return tuple(kind for kind in KINDS if kind != "server" or server is not None)
-    try:
-        kinds = parse_kinds(faults)
-    except ValueError as error:
-        raise typer.BadParameter(safe(str(error)), param_hint="--faults") from None
-    if "server" in kinds and server is None:
-        raise typer.BadParameter(
-            "chaos kills only a server that it started: give --server too.", param_hint="--faults"
-        )
-    return kinds
-
-
-def _work(
-    seed: int, modules: list[str] | None, submit: list[str] | None, args: list[str] | None
-) -> tuple[Work, list[str]]:
-    """Return the work to submit and the modules of the workers, which are empty for chaos's own."""
-    from outlast.cli.worker_target import worker_target
-    from outlast.tools.chaos.work import Demo, Work, arguments
-
-    if not modules:
-        if submit or args:
-            raise typer.BadParameter(
-                "--submit names a workflow of a MODULE: give the MODULE too.", param_hint="--submit"
-            )
-        return Demo(seed), []
-    if len(args or ()) > len(submit or ()):
-        raise typer.BadParameter(
-            "each --args belongs to a --submit, in order, and there are more of them.",
-            param_hint="--args",
-        )
-    # Importing the program may print something.
-    with redirect_stdout(sys.stderr):
-        flows = {flow.name: flow for flow in worker_target(modules).workflows}
-    there = ", ".join(safe(one) for one in sorted(flows)) or "none"
-    if not submit:
-        raise typer.BadParameter(
-            f"name a workflow to submit. Available: {there}.", param_hint="--submit"
-        )
-    calls = []
-    for name, text in _calls(submit, args):
-        if name not in flows:
-            raise typer.BadParameter(
-                f"there is no workflow {safe(name)!r}. Available: {there}.", param_hint="--submit"
-            )
-        try:
-            calls.append((flows[name], arguments(text)))
-        except ValueError as error:
-            raise typer.BadParameter(
-                f"{safe(text)!r}: {one_line(str(error))}.", param_hint="--args"
-            ) from None
-    work = Work(seed, calls)
-    try:
-        for number in range(len(calls)):
-            work.piece(number)
-    except Exception as error:
-        raise typer.BadParameter(
-            one_line(f"{type(error).__name__}: {error}"), param_hint="--args"
-        ) from None
-    return work, modules
-
-
-def _calls(submit: list[str] | None, args: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Pair each workflow to submit with its arguments."""
-    return zip_longest(submit or (), args or (), fillvalue="[]")
-
-
-def _folder(given: Path | None) -> Path:
-    """Return a writable folder without a report: the given one, or a new one."""
-    if given is None:
-        return Path(tempfile.mkdtemp(prefix="outlast-chaos-"))
-    try:
-        given.mkdir(parents=True, exist_ok=True)
-        empty = not any(given.iterdir())
-        if empty:
-            tempfile.TemporaryFile(dir=given).close()
-    except OSError as error:
-        raise typer.BadParameter(
-            f"{safe(str(given))} cannot be the folder of a report: {one_line(str(error))}.",
-            param_hint="--report",
-        ) from None
-    if not empty:
-        raise typer.BadParameter(
-            f"{safe(str(given))} is not empty: a report needs a folder of its own.",
-            param_hint="--report",
-        )
-    return given.absolute()
 
 
 def _write(path: Path, text: str) -> None:
@@ -455,58 +364,3 @@ def _view(as_json: bool) -> View:
     if as_json:
         return Lines(sys.stderr)
     return Screen() if sys.stdout.isatty() and not console().is_dumb_terminal else Lines()
-
-
-def _print(verdict: Verdict) -> None:
-    from rich.text import Text
-
-    out = console()
-    for check in verdict.checks:
-        line = Text()
-        line.append(f"{check.outcome:<10}", style=COLOURS[check.outcome])
-        line.append(f"{check.name:<24}", style="bold")
-        line.append(f"{check.looked_at} checked{_more(check.facts)}")
-        out.print(line)
-        for text in check.evidence:
-            out.print(Text(f"            {one_line(text)}", style=COLOURS["violated"]))
-        if check.violations > len(check.evidence):
-            out.print(Text(f"            … and {check.violations - len(check.evidence)} more"))
-        for text in check.unknown:
-            out.print(Text(f"            not known: {one_line(text)}", style=COLOURS["not known"]))
-    looked = ", ".join(
-        f"{count} {name.replace('_', ' ')}" for name, count in verdict.looked_at.items()
-    )
-    out.print(Text(f"checked {looked}"))
-    out.print(Text(_verdict(verdict), style=f"bold {COLOURS[verdict.outcome]}"))
-
-
-def _verdict(verdict: Verdict) -> str:
-    """Return the verdict with the checks behind it. `not known` alone would read as a failure."""
-    of = ", ".join(check.name for check in verdict.checks if check.outcome == verdict.outcome)
-    if verdict.outcome == "ok":
-        return "verdict: ok"
-    return (
-        f"verdict: violated ({of})"
-        if verdict.violated
-        else f"verdict: nothing is violated; unknown: {of}"
-    )
-
-
-def _more(facts: dict[str, Any]) -> str:
-    shown = [
-        f"{name.replace('_', ' ')} {value:g}"
-        for name, value in facts.items()
-        if isinstance(value, (int, float))
-    ]
-    return f" ({', '.join(shown)})" if shown else ""
-
-
-def _sum_up(found: dict[str, Any]) -> None:
-    faults = found["faults"]
-    kinds = ", ".join(f"{count} {kind}" for kind, count in faults["by_kind"].items()) or "none"
-    struck = sum(faults["processes"].values())
-    print(
-        f"seed {found['seed']}: {faults['injected']} faults ({kinds}) on {struck} processes in "
-        f"{span(found['seconds'])}; {found['work']['acknowledged']} runs and items submitted",
-        flush=True,
-    )

@@ -10,35 +10,34 @@ must stay alive until they are gone.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from outlast.errors import OutlastError, SettingsError, StoreError, StoreUnavailable
+from outlast.errors import StoreError, StoreUnavailable
 from outlast.store.rows import RunQuery
 from outlast.tools.chaos.checks import check
 from outlast.tools.chaos.claims import Claims
+from outlast.tools.chaos.experiment_checks import check_experiment
 from outlast.tools.chaos.faults import FaultInjector
 from outlast.tools.chaos.findings import Scope
 from outlast.tools.chaos.fleet import Fleet
-from outlast.tools.chaos.ledger import LOG, LogTorn, lines
 from outlast.tools.chaos.ledger_client import PORT
+from outlast.tools.chaos.ledger_process import LedgerProcess, run_ledger
 from outlast.tools.chaos.ledger_summary import LedgerSummary
 from outlast.tools.chaos.liveness_check import number_of
 from outlast.tools.chaos.load_generator import LoadGenerator
-from outlast.tools.chaos.plan import Fault, Kind, plan
+from outlast.tools.chaos.options import ChaosFailed, ChaosRefused, Options, worker_environ
+from outlast.tools.chaos.plan import Fault
 from outlast.tools.chaos.store_setup import StoreSetup, set_up_store
-from outlast.tools.chaos.verdict import Verdict, percentiles
+from outlast.tools.chaos.verdict import Verdict
 from outlast.tools.chaos.view import View
 from outlast.tools.chaos.work import Work
 
-DEMO = ("outlast.tools.chaos.flows",)
 TICK = 0.02
 UP_SECONDS = 60.0
 """How long the first workers may take to come up."""
@@ -46,45 +45,6 @@ VISIT_SECONDS = 10.0
 """How long a single-process store may stay locked after its process is gone."""
 UNDER_WAY = 3
 """Limit on work in flight, as a multiple of all workers' slots. Submission pauses at the limit."""
-
-
-class ChaosRefused(SettingsError):
-    """Chaos refuses to start in this environment or with these options."""
-
-
-class ChaosFailed(OutlastError):
-    """The experiment could not finish. This says nothing about the runs."""
-
-
-@dataclass(frozen=True)
-class Options:
-    seed: int
-    seconds: float = 60.0
-    workers: int = 3
-    concurrency: int = 10
-    rate: float = 5.0
-    per_minute: float = 20.0
-    kinds: tuple[Kind, ...] = ("term", "kill", "stop", "rolling", "fleet")
-    grace: float = 5.0
-    lease: float = 2.0
-    settle: float = 60.0
-    objective: float = 30.0
-    modules: tuple[str, ...] = DEMO
-    demo: bool = True
-    submit: tuple[tuple[str, str], ...] = ()
-    """For user modules: the workflows to submit in turn, by name, with their arguments as JSON."""
-    store: str | None = None
-    server: str | None = None
-    shared: bool = False
-
-    def plan(self) -> tuple[Fault, ...]:
-        return plan(
-            self.seed,
-            seconds=self.seconds,
-            per_minute=self.per_minute,
-            kinds=self.kinds,
-            lease=self.lease,
-        )
 
 
 @dataclass
@@ -119,8 +79,8 @@ class Experiment:
         self._work = work
         self._folder = folder
         self._view = view
-        self._ledgers: subprocess.Popen[bytes] | None = None
-        """The ledger's process, while it exists."""
+        self._ledger: LedgerProcess | None = None
+        """The running ledger. None if the workload uses none."""
 
     def run(self) -> Outcome:
         options = self._options
@@ -136,7 +96,8 @@ class Experiment:
                 )
             since = _made_ready(where, options, self._work)
             ahead = since - time.time()
-            with self._ledger() as port:
+            with run_ledger(self._folder) if options.demo else nullcontext() as self._ledger:
+                port = None if self._ledger is None else self._ledger.port
                 load = LoadGenerator(
                     where.address,
                     self._work,
@@ -190,7 +151,7 @@ class Experiment:
         finally:
             fleet.end_all()
             load.stop(0.0)
-        summary = self._book()
+        summary = None if self._ledger is None else self._ledger.summary()
         claims = Claims(
             fleet.members,
             summary.signs if summary is not None else None,
@@ -199,7 +160,7 @@ class Experiment:
         )
         self._view.say("checking the outcome")
         verdict = self._checked(where, since, load, claims, summary)
-        own_checks(verdict, options, fleet, faults, load)
+        check_experiment(verdict, options, fleet, faults, load)
         verdict["no stale fence"].facts["lives_refused_by_the_store"] = claims.overtaken
         return Outcome(
             options,
@@ -229,59 +190,6 @@ class Experiment:
             self._view.say(f"the server's data could not be kept in {folder}: {error}")
             return None
         return folder
-
-    @contextmanager
-    def _ledger(self) -> Iterator[int | None]:
-        """Run the ledger's process and yield its port, or None if the workload uses no ledger."""
-        if not self._options.demo:
-            yield None
-            return
-        with (self._folder / "ledger.log").open("wb") as errors:
-            process = subprocess.Popen(  # noqa: S603 - our own arguments
-                [
-                    sys.executable,
-                    "-m",
-                    "outlast.tools.chaos.ledger",
-                    str(os.getpid()),
-                    str(self._folder),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
-        with process:
-            try:
-                assert process.stdout is not None
-                said = process.stdout.readline()
-                if not said:
-                    raise ChaosFailed(
-                        f"the ledger did not start: see {self._folder / 'ledger.log'}"
-                    )
-                self._ledgers = process
-                yield int(said)
-            finally:
-                process.kill()
-
-    def _book(self) -> LedgerSummary | None:
-        """Return the ledger's summary, or None without a ledger.
-
-        Raise ChaosFailed if the ledger died or its log is incomplete.
-        """
-        if self._ledgers is None:
-            return None
-        self._ledger_lives(self._ledgers)
-        try:
-            return LedgerSummary(lines(self._folder / LOG))
-        except LogTorn as error:
-            raise ChaosFailed(f"the ledger no longer answers: {error}") from None
-
-    def _ledger_lives(self, process: subprocess.Popen[bytes]) -> None:
-        if process.poll() is not None:
-            raise ChaosFailed(
-                f"the ledger exited by itself with {process.returncode}, and what happened since "
-                f"is unknown: see {self._folder / 'ledger.log'}"
-            )
 
     def _fleet(self, where: StoreSetup, port: int | None) -> Fleet:
         options = self._options
@@ -363,8 +271,8 @@ class Experiment:
     def _tick(self, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
         fleet.look()
         faults.go_on()
-        if self._ledgers is not None:
-            self._ledger_lives(self._ledgers)
+        if self._ledger is not None:
+            self._ledger.check_alive()
         if load.failure is not None:
             raise ChaosFailed(f"work could not be submitted: {load.failure!r}") from load.failure
         self._view.show(fleet, load, faults)
@@ -395,46 +303,6 @@ class Experiment:
                     recovered=claims.recovered,
                 ),
             )
-
-
-def worker_environ(options: Options, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return a worker's environment: this process's, plus the experiment's own lease and grace.
-
-    Short times apply wherever this process's environment sets none.
-    """
-    long = options.seconds + options.settle + 600.0
-    short: dict[str, Any] = {
-        "POLL": 0.5,
-        "RAMP": 0.5,
-        "LINGER": 0.3,
-        "RETURNED_RATE": 10_000,
-        "SUSPECT_PATIENCE": 0.1,
-        "DEATH_BACKOFF": 0.05,
-        "DEATH_BACKOFF_MAX": 0.5,
-        "EFFECT_MARGIN": 0.5,
-        "VERIFY_ATTEMPTS": 50,
-        "MAX_ATTEMPTS": 1000,
-        "INTERRUPTIONS_MAX": 100_000,
-    }
-    own: dict[str, Any] = {
-        "LEASE": options.lease,
-        "HEARTBEAT": min(0.2, options.lease / 8),
-        "GRACE": options.grace,
-        "ITEM_MEMORY": long,
-        "HTTP": "",
-        "CHAOS_KILLS_PER_HOUR": 0,
-        **({"ENV_FILE": ""} if options.demo else {}),
-    }
-    given = {
-        name: value
-        for name, value in environ.items()
-        if name not in ("OUTLAST_STORE", "SHUTDOWN_TIMEOUT")
-    }
-    return {
-        **{f"OUTLAST_{name}": str(value) for name, value in short.items()},
-        **given,
-        **{f"OUTLAST_{name}": str(value) for name, value in own.items()},
-    }
 
 
 def _made_ready(where: StoreSetup, options: Options, work: Work) -> float:
@@ -488,40 +356,3 @@ def _visit(load: LoadGenerator) -> None:
             raise ChaosFailed(f"the store cannot be opened: {error}") from error
         else:
             return
-
-
-def own_checks(
-    verdict: Verdict, options: Options, fleet: Fleet, faults: FaultInjector, load: LoadGenerator
-) -> None:
-    """Add the checks that need the submissions and the faults."""
-    drains = verdict["drains"]
-    ended = verdict["ended"]
-    redone = verdict["redone"]
-    drains.looked_at = len(faults.drains) + len(faults.too_late)
-    drains.facts = {"grace": options.grace, "seconds": percentiles(faults.drains)}
-    for text in faults.too_late:
-        drains.violate(text)
-    for text in fleet.surprises:
-        ended.violate(text)
-    if not load.acknowledged or load.unsure:
-        ended.violate(
-            f"of {load.rate.tried} submissions {load.unsure} were never acknowledged: "
-            f"{load.away or 'no reason was given'}"
-        )
-    if not faults.injected and (planned := len(options.plan())):
-        verdict["recovery"].violate(
-            f"none of {planned} faults was injected: no worker could be hit"
-        )
-    for text in load.cancellations.wrong:
-        verdict["none lost"].violate(text)
-    ended.facts["acknowledged"] = len(load.acknowledged)
-    verdict["dead letters and parked"].facts["decided_by_a_person"] = (
-        0 if load.decisions is None else load.decisions.count
-    )
-    struck = sum(
-        kind in ("term", "kill", "stop") for member in fleet.members for _, kind in member.faults
-    )
-    again = redone.facts.get("bodies_begun_again")
-    redone.facts["faults_on_workers"] = struck
-    if again is not None and struck:
-        redone.facts["per_fault"] = round(again / struck, 3)

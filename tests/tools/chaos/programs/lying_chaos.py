@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from outlast import KEY, effect, workflow
-from outlast.tools.chaos.experiment import Experiment, Options
+from outlast.tools.chaos.experiment import Experiment
 from outlast.tools.chaos.ledger_client import ask
+from outlast.tools.chaos.options import Options
 from outlast.tools.chaos.report import document
 from outlast.tools.chaos.view import View
 from outlast.tools.chaos.work import Work
