@@ -13,26 +13,23 @@ rewrites the journals from the log, then empties the log.
 from __future__ import annotations
 
 import logging
-import math
-import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import unquote
 
-from outlast.errors import SettingsError, StoreBroken, StoreError, StoreTooNew
-from outlast.settings.redaction import masked
-from outlast.store.address import parts_of
+from outlast.errors import StoreBroken, StoreError, StoreTooNew
 from outlast.store.commands import Command
 from outlast.store.file import disk
+from outlast.store.file.address import path_of
 from outlast.store.file.batch import Batch, Composer, Length
 from outlast.store.file.folder import Folder
+from outlast.store.file.gradual_sync import GradualSync
 from outlast.store.file.journal_files import Journals
 from outlast.store.file.load import Loader, Tail, files_in, schema_of, tails
-from outlast.store.file.log import History, Log, Part, Sum, first_line
+from outlast.store.file.log import History, Log, first_line
+from outlast.store.file.log_checks import report_difference, sum_of, untouched
 from outlast.store.file.row_changes import SCHEMA, RowChange, RowChanges, tables
-from outlast.store.paths import check_folder
 from outlast.store.protocol import CommitUnknown, left_as_it_is
 from outlast.store.sqlite import connection, migrate
 from outlast.store.sqlite import statements as sql
@@ -49,8 +46,6 @@ LOG_BYTES_MAX = 4 * 1024 * 1024
 class FileStore(SQLiteStore):
     """Keep runs as plain files in a folder, with SQLite in memory as the index."""
 
-    # 16 attributes: those of the SQLite store, and the state of the log and its files.
-
     def __init__(self, path: str | Path, *, clock: Callable[[], float] | None = None) -> None:
         super().__init__(None, clock=clock)
         self.folder = Path(path).absolute()
@@ -59,11 +54,8 @@ class FileStore(SQLiteStore):
         """Whether files and memory agree."""
         self._behind = False
         """If they do not: whether the journals lack something that the log has."""
-        self._old: list[str] | None = None
-        """The files to sync before the old log can be removed. None means that there is no old log.
-        """
-        self._share = 0.0
-        self._files_per_byte = 0.0
+        self._old: GradualSync | None = None
+        """The journals to sync before the old log can be removed. None: there is no old log."""
 
     @classmethod
     def at(
@@ -77,7 +69,7 @@ class FileStore(SQLiteStore):
 
         `heartbeat` has no effect: no other process has the store open to check for one.
         """
-        return cls(_path(address), clock=clock)
+        return cls(path_of(address), clock=clock)
 
     # -- opening
 
@@ -158,7 +150,7 @@ class FileStore(SQLiteStore):
         loader = Loader(self.folder, tables(self._db), history.commit)
         for file in sorted({*files_in(self.folder), *ends}):
             loader.load(file, ends.get(file))
-        found, known = _left_alone(loader.loaded.lengths, history)
+        found, known = untouched(loader.loaded.lengths, history)
         if found != known:
             raise StoreBroken(
                 f"{self.place}: {found.files} journals of {found.size} bytes were not written "
@@ -181,7 +173,7 @@ class FileStore(SQLiteStore):
                 torn,
             )
         for file, end in ends.items():
-            _report(self.folder / file, end)
+            report_difference(self.folder / file, end)
         self._journals.restore(ends)
         self._old = None
         if self._log.size or self._log.has_old:
@@ -194,7 +186,7 @@ class FileStore(SQLiteStore):
 
         If the disk has no room for the line, log a warning and continue without it.
         """
-        line = first_line(commit, self.now(), _sum(self._journals.lengths))
+        line = first_line(commit, self.now(), sum_of(self._journals.lengths))
         try:
             self._log.write(line)
         except OSError as error:
@@ -248,7 +240,7 @@ class FileStore(SQLiteStore):
             self._check()
             if not self._sound:
                 self._mend()
-            self._journals.sync([*(self._old or ()), *self._journals.unsynced])
+            self._journals.sync([*self._old_files(), *self._journals.unsynced])
             self._log.empty()
             self._begin_log(self._committed())
             self._log.sync()
@@ -277,7 +269,7 @@ class FileStore(SQLiteStore):
 
     def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
         """Commit only if one sync of the log is all the work. Return None otherwise."""
-        return super().try_commit(commands) if self._sound and not self._old else None
+        return super().try_commit(commands) if self._sound and not self._old_files() else None
 
     def _check(self) -> None:
         super()._check()
@@ -363,28 +355,18 @@ class FileStore(SQLiteStore):
             self._journals.rewrite(file, self._composer, batch.commit, self.now())
             self._rewriting = None
         if self._old is None and self._log.size > LOG_BYTES_MAX:
-            self._old, self._share = list(self._journals.unsynced), 0.0
+            self._old = GradualSync(self._journals.unsynced, LOG_BYTES_MAX)
             self._journals.unsynced.clear()
             self._log.turn()
             self._begin_log(batch.commit)
-            self._files_per_byte = 2 * len(self._old) / LOG_BYTES_MAX
         elif self._old is not None:
-            self._sync_some(len(batch.line))
+            self._journals.sync(self._old.take(len(batch.line)))
+            if not self._old.left:
+                self._log.drop_old()
+                self._old = None
 
-    def _sync_some(self, size: int) -> None:
-        """Sync the next share of files. All are synced when the new log is half full.
-
-        Then the old log is removed.
-        """
-        assert self._old is not None
-        self._share += size * self._files_per_byte
-        count = min(math.ceil(self._share), len(self._old))
-        self._share -= count
-        names, self._old = self._old[:count], self._old[count:]
-        self._journals.sync(names)
-        if not self._old:
-            self._log.drop_old()
-            self._old = None
+    def _old_files(self) -> list[str]:
+        return [] if self._old is None else self._old.left
 
     # -- repair
 
@@ -419,67 +401,6 @@ class FileStore(SQLiteStore):
             data = disk.read(self.folder / self._rewriting)
             self._journals.lengths[self._rewriting] = Length(len(data), data.count(b"\n"))
             self._rewriting = None
-        self._journals.unsynced.update(dict.fromkeys(self._old or ()))
+        self._journals.unsynced.update(dict.fromkeys(self._old_files()))
         self._settle_files(tails(self.folder, self._log.read(upto=committed).parts), 0)
         self._sound, self._behind = True, False
-
-
-def _path(address: str) -> str:
-    shown, parts = masked(address), parts_of(address)
-    if parts.netloc not in ("", "localhost"):
-        raise SettingsError(
-            f"{shown!r} names a host. The folder of a file store is written "
-            "file:///data/outlast, or file:name if relative."
-        )
-    if parts.query or parts.fragment:
-        raise SettingsError(
-            f"{shown!r}: a file store has no options. A ? or # in its path is written %3F or %23."
-        )
-    path = unquote(parts.path)
-    if not path or path == "/" or "\0" in path:
-        raise SettingsError(f"{shown!r} has no usable path: file:///data/outlast is a folder.")
-    if os.name == "nt" and path[2:3] == ":":
-        path = path[1:]
-    check_folder(path)
-    return path
-
-
-def _sum(lengths: dict[str, Length]) -> Sum:
-    return Sum(len(lengths), sum(length.size for length in lengths.values()))
-
-
-def _left_alone(lengths: dict[str, Length], history: History) -> tuple[Sum, Sum]:
-    """Sum up the journals that the log does not mention: as they are, and as they were at its
-    start.
-
-    Both are the same if the log does not say how it started.
-    """
-    first: dict[str, Part] = {}
-    for part in history.parts:
-        first.setdefault(part.file, part)
-    found = _sum({file: length for file, length in lengths.items() if file not in first})
-    if history.begun is None:
-        return found, found
-    before = [part for part in first.values() if part.start or part.lines is None]
-    # The length of a removed file is unknown.
-    if any(part.lines is None for part in before):
-        return found, Sum(history.begun.files - len(before), found.size)
-    return found, Sum(
-        history.begun.files - len(before), history.begun.size - sum(part.start for part in before)
-    )
-
-
-def _report(path: Path, end: Tail) -> None:
-    """Log a warning if a journal's end differs from the log in more than missing last lines."""
-    there = disk.read(path)[end.start :] if path.exists() else b""
-    if (
-        end.data is not None
-        and there
-        and not (end.data.startswith(there) and there.endswith(b"\n"))
-    ):
-        log.warning(
-            "%s: its end was not as the log has it; %d bytes were cut and written again "
-            "from the log.",
-            path,
-            len(there),
-        )
