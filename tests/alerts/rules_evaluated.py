@@ -123,7 +123,7 @@ def test_a_recovery_slower_than_its_objective(tmp_path, scraped_before):
     )
 
 
-def test_a_slow_recovery_by_a_worker_that_was_started_anew_at_its_address(tmp_path):
+def test_a_slow_recovery_by_a_worker_that_was_started_again_at_its_address(tmp_path):
     """As systemd does it: the series goes on, and its new value may be the old one."""
     history = History()
     with Fleet(tmp_path) as fleet:

@@ -115,7 +115,7 @@ class Place:
         submitted = self.commit(RegisterWorker(worker, "some-host", 4242, lease), submit)[1]
         return submitted.row or self.row(id)
 
-    def enlisted(
+    def registered(
         self, worker="w1", lease=1e6, queues=("default",), workflows=("report",), concurrency=4
     ) -> None:
         """Somebody who claims."""

@@ -21,12 +21,12 @@ REPORT = {
 }  # fmt: skip
 
 
-def enlisted(outlast, worker="w1", host=HERE, lease=1e6, concurrency=4, queues=("default",)):
+def registered(outlast, worker="w1", host=HERE, lease=1e6, concurrency=4, queues=("default",)):
     outlast.commit(RegisterWorker(worker, host, 4242, lease, queues, ("report",), concurrency))
 
 
 def drained(outlast, worker="w1", reason="SIGTERM", report=REPORT, **fields):
-    enlisted(outlast, worker, **fields)
+    registered(outlast, worker, **fields)
     outlast.commit(
         Drain(worker, reason),
         StoreDrainReport(worker, json.dumps(report)),

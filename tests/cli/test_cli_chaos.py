@@ -37,28 +37,28 @@ def test_chaos_without_submit_lists_the_workflows(outlast):
 
 
 def test_chaos_with_a_wrong_setting_exits_2(tmp_path):
-    with Command(tmp_path, "chaos", "--seconds", "1", OUTLAST_GRACES="3") as trial:
-        assert trial.wait() == 2
-        assert "Did you mean OUTLAST_GRACE?" in trial.errors
-        assert "Traceback" not in trial.errors
+    with Command(tmp_path, "chaos", "--seconds", "1", OUTLAST_GRACES="3") as experiment:
+        assert experiment.wait() == 2
+        assert "Did you mean OUTLAST_GRACE?" in experiment.errors
+        assert "Traceback" not in experiment.errors
 
 
 def test_chaos_verdict_without_a_ledger_is_not_a_failure(tmp_path):
     words = ("--submit", "report", "--args", '["{n}"]', "--seconds", "1", "--kills-per-minute", "0")
     (tmp_path / "flows.py").write_text(FLOWS)
-    with Command(tmp_path, "chaos", "flows.py", *words, "--report", "report") as trial:
-        assert trial.wait() == 0, trial.describe()
-        said = trial.output
+    with Command(tmp_path, "chaos", "flows.py", *words, "--report", "report") as experiment:
+        assert experiment.wait() == 0, experiment.describe()
+        said = experiment.output
     assert (
         "verdict: nothing is violated; unknown: no action twice, no stale fence, redone\n" in said
     )
 
 
 def test_interrupted_chaos_says_where_the_logs_are(tmp_path):
-    with Command(tmp_path, "chaos", "--seconds", "600", "--report", "report") as trial:
-        trial.wait_until(lambda: "starting" in trial.output)
-        assert trial.end_by(signal.SIGINT) == 130
-        said = trial.errors
+    with Command(tmp_path, "chaos", "--seconds", "600", "--report", "report") as experiment:
+        experiment.wait_until(lambda: "starting" in experiment.output)
+        assert experiment.end_by(signal.SIGINT) == 130
+        said = experiment.errors
     assert (
         f"there is no report, because chaos was interrupted; the workers' logs are in {tmp_path}"
         in said

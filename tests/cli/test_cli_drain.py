@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 from cli_processes import Worker, wait_for_file
-from drain_rows import FORBIDDEN, HERE, HOSTILE, REPORT, drained, enlisted
+from drain_rows import FORBIDDEN, HERE, HOSTILE, REPORT, drained, registered
 
 from outlast.cli.drain import AGAIN_SECONDS
 from outlast.store.address import store_at
@@ -46,8 +46,8 @@ def test_without_a_store_nothing_is_made(outlast, command):
 
 
 def test_drain_asks_the_worker_of_this_host(outlast):
-    enlisted(outlast, "w1")
-    enlisted(outlast, "w2", host="another-host")
+    registered(outlast, "w1")
+    registered(outlast, "w2", host="another-host")
     answer = outlast("drain", "--why", "a deploy")
     assert (answer.code, answer.out) == (0, "")
     assert "worker w1 (pid 4242" in answer.err
@@ -55,7 +55,7 @@ def test_drain_asks_the_worker_of_this_host(outlast):
 
 
 def test_first_drain_request_is_kept(outlast):
-    enlisted(outlast)
+    registered(outlast)
     assert outlast("drain", "--why", "the first").code == 0
     assert outlast("drain", "--why", "the second").code == 0
     assert asked(outlast) == "the first"
@@ -71,7 +71,7 @@ def test_drain_without_workers_says_what_to_do(outlast):
 
 
 def test_drain_names_workers_of_other_hosts(outlast):
-    enlisted(outlast, "w2", host="another-host")
+    registered(outlast, "w2", host="another-host")
     answer = outlast("drain")
     assert answer.code == 1
     assert "w2 (another-host)" in answer.err
@@ -80,19 +80,19 @@ def test_drain_names_workers_of_other_hosts(outlast):
 
 
 def test_a_dead_worker_is_not_asked(outlast):
-    enlisted(outlast, "gone", lease=0)
+    registered(outlast, "gone", lease=0)
     answer = outlast("drain", "--wait")
     assert answer.code == 1
     assert "of this host seem dead, and the next sweep removes them: gone (pid 4242)" in answer.err
     assert asked(outlast, "gone") is None
-    enlisted(outlast, "w1")
+    registered(outlast, "w1")
     assert outlast("drain").code == 0
     assert (asked(outlast, "gone"), asked(outlast, "w1")) == (None, "outlast drain")
 
 
 def test_drain_needs_a_worker_id_if_there_are_two(outlast):
-    enlisted(outlast, "w1")
-    enlisted(outlast, "w2")
+    registered(outlast, "w1")
+    registered(outlast, "w2")
     answer = outlast("drain")
     assert answer.code == 2
     for word in ("w1", "w2", "--worker", "--all"):
@@ -103,9 +103,9 @@ def test_drain_needs_a_worker_id_if_there_are_two(outlast):
 
 
 def test_drain_all_asks_every_worker_of_this_host(outlast):
-    enlisted(outlast, "w1")
-    enlisted(outlast, "w2")
-    enlisted(outlast, "w3", host="another-host")
+    registered(outlast, "w1")
+    registered(outlast, "w2")
+    registered(outlast, "w3", host="another-host")
     answer = outlast("drain", "--all", "--json")
     assert [(one["id"], one["state"]) for one in answer.json["workers"]] == [
         ("w1", "asked"),
@@ -115,8 +115,8 @@ def test_drain_all_asks_every_worker_of_this_host(outlast):
 
 
 def test_drain_accepts_the_prefix_of_a_worker_id(outlast):
-    enlisted(outlast, "abc1", host="another-host")
-    enlisted(outlast, "abd2", host="another-host")
+    registered(outlast, "abc1", host="another-host")
+    registered(outlast, "abd2", host="another-host")
     assert outlast("drain", "--worker", "ab").code == 2
     assert outlast("drain", "--worker", "abd").code == 0
     assert (asked(outlast, "abc1"), asked(outlast, "abd2")) == (None, "outlast drain")
@@ -124,7 +124,7 @@ def test_drain_accepts_the_prefix_of_a_worker_id(outlast):
 
 @pytest.mark.parametrize("name", ["nobody", "", "%", "' OR 1=1 --", HOSTILE])
 def test_a_worker_that_is_not_there_is_an_error(outlast, name):
-    enlisted(outlast)
+    registered(outlast)
     answer = outlast("drain", "--worker", name)
     assert answer.code == 1
     assert "has this store open" in answer.err
@@ -133,15 +133,15 @@ def test_a_worker_that_is_not_there_is_an_error(outlast, name):
 
 
 def test_drain_skips_programs_that_only_submit(outlast):
-    enlisted(outlast, "client", concurrency=0, queues=())
-    enlisted(outlast, "w1")
+    registered(outlast, "client", concurrency=0, queues=())
+    registered(outlast, "w1")
     assert outlast("drain").code == 0
     assert (asked(outlast, "client"), asked(outlast, "w1")) == (None, "outlast drain")
 
 
 def test_drain_stops_waiting_for_a_program_without_claims(outlast, monkeypatch):
     monkeypatch.setattr("outlast.cli.drain.HEAR_SECONDS", 0.2)
-    enlisted(outlast, "consumer", concurrency=0, queues=())
+    registered(outlast, "consumer", concurrency=0, queues=())
     answer = outlast("drain", "--wait")
     assert answer.code == 1
     assert "Does it consume a queue?" in answer.err
@@ -149,7 +149,7 @@ def test_drain_stops_waiting_for_a_program_without_claims(outlast, monkeypatch):
 
 
 def test_options_that_make_no_sense_are_refused(outlast):
-    enlisted(outlast)
+    registered(outlast)
     for words in (
         ["--worker", "w1", "--all"],
         ["--timeout", "5"],
@@ -161,7 +161,7 @@ def test_options_that_make_no_sense_are_refused(outlast):
 
 
 def test_long_drain_reason_is_truncated(outlast, monkeypatch):
-    enlisted(outlast)
+    registered(outlast)
     monkeypatch.setenv("OUTLAST_ERROR_TEXT_MAX", "10")
     assert outlast("drain", "--why", "x" * 50).code == 0
     assert asked(outlast) == "x" * 10
@@ -171,7 +171,7 @@ def test_long_drain_reason_is_truncated(outlast, monkeypatch):
 
 
 def test_drain_wait_ends_with_the_report(outlast, clock):
-    enlisted(outlast)
+    registered(outlast)
     commands = [
         Drain("w1", "outlast drain"),
         StoreDrainReport("w1", json.dumps(REPORT)),
@@ -191,7 +191,7 @@ def test_drain_wait_ends_with_the_report(outlast, clock):
 
 
 def test_drain_wait_covers_a_worker_that_drains_already(outlast, clock):
-    enlisted(outlast)
+    registered(outlast)
     outlast.commit(Drain("w1", "SIGTERM"))
     answer = outlast("drain")
     assert (answer.code, answer.err) == (0, "outlast: worker w1 is already draining: SIGTERM.\n")
@@ -207,7 +207,7 @@ def test_drain_wait_covers_a_worker_that_drains_already(outlast, clock):
 
 
 def test_drain_wait_timeout_is_an_error(outlast, clock):
-    enlisted(outlast)
+    registered(outlast)
     began = clock.now
     answer = outlast("drain", "--wait", "--timeout", "0.3", "--json")
     assert clock.now - began == pytest.approx(0.3)
@@ -223,7 +223,7 @@ def test_drain_wait_timeout_is_an_error(outlast, clock):
 
 
 def test_drain_wait_ends_when_the_worker_is_dead(outlast):
-    enlisted(outlast)
+    registered(outlast)
     outlast.commit(Drain("w1", "SIGTERM"))
     outlast.commit(
         RegisterWorker("w1", HERE, 4242, 0.0, ("default",), ("report",), 4)
@@ -242,7 +242,7 @@ def test_drain_wait_reports_a_worker_that_has_left(outlast):
 
 def test_drain_retries_a_busy_store(outlast, clock, monkeypatch):
     monkeypatch.setattr("outlast.store.sqlite.connection.BUSY_SECONDS", 0.05)
-    enlisted(outlast)
+    registered(outlast)
     with closing(sqlite3.connect(outlast.db, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         clock.after(0.1, db.rollback)
@@ -253,7 +253,7 @@ def test_drain_retries_a_busy_store(outlast, clock, monkeypatch):
 
 def test_drain_gives_up_on_a_busy_store_at_its_timeout(outlast, clock, monkeypatch):
     monkeypatch.setattr("outlast.store.sqlite.connection.BUSY_SECONDS", 0.05)
-    enlisted(outlast)
+    registered(outlast)
     with closing(sqlite3.connect(outlast.db, isolation_level=None, timeout=0)) as db:
         db.execute("BEGIN IMMEDIATE")
         began = clock.now
@@ -364,7 +364,7 @@ def test_signal_and_request_make_one_drain(outlast):
 
 
 def test_drain_imports_neither_rich_nor_a_server(outlast):
-    enlisted(outlast)
+    registered(outlast)
     code = (
         "import sys\nfrom outlast.cli import main\n"
         "try: main(['drain'])\nexcept SystemExit: print([m for m in ('rich', 'starlette', 'uvicorn') if m in sys.modules])"

@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from drain_rows import FORBIDDEN, HERE, HOSTILE, REPORT, drained, enlisted
+from drain_rows import FORBIDDEN, HERE, HOSTILE, REPORT, drained, registered
 
 from outlast import effect, workflow
 from outlast.store.commands import Claim, DeregisterWorker, Drain, Release, StoreDrainReport, Sweep
@@ -107,7 +107,7 @@ def test_a_drain_that_is_not_on_record_or_not_clear_is_an_error(outlast):
 
 
 def test_drain_without_a_report_shows_its_state(outlast):
-    enlisted(outlast)
+    registered(outlast)
     outlast.commit(Drain("w1", "SIGTERM"))
     assert " draining " in outlast("drains").out
     assert " draining " in outlast("workers").out
@@ -116,7 +116,7 @@ def test_drain_without_a_report_shows_its_state(outlast):
 
 
 def test_a_drain_that_was_cut_short_says_what_was_left(outlast):
-    enlisted(outlast)
+    registered(outlast)
     outlast.submitted("r1")
     ((row,),) = outlast.commit(Claim("w1", "t1", queues=("default",), limit=1))
     outlast.commit(Drain("w1", "SIGTERM", keep=(row.fence,)))
@@ -135,7 +135,7 @@ def test_a_drain_that_was_cut_short_says_what_was_left(outlast):
 
 
 def test_recoveries_are_counted(outlast):
-    enlisted(outlast, "w1")
+    registered(outlast, "w1")
     outlast.submitted("r1")
     (claimed,) = outlast.commit(Claim("w1", "t1", queues=("default",), limit=1))
     (row,) = claimed
@@ -144,7 +144,7 @@ def test_recoveries_are_counted(outlast):
     outlast.commit(
         StoreDrainReport("w1", json.dumps({"seconds": 1.0, "released": 1})), DeregisterWorker("w1")
     )
-    enlisted(outlast, "w2")
+    registered(outlast, "w2")
     outlast.commit(Claim("w2", "t2", queues=("default",), limit=1))
     (one,) = outlast("drains", "--json").json["drains"]
     assert one["recoveries"]["count"] == 1
@@ -157,7 +157,7 @@ def test_drain_output_escapes_control_characters(outlast):
         "blocked": [HOSTILE], "cleanup": [{"name": HOSTILE, "seconds": 1, "error": HOSTILE}], "layers": {HOSTILE: 1.0},
         "units": {HOSTILE: 1},
     }  # fmt: skip
-    enlisted(outlast, HOSTILE, host=HOSTILE)
+    registered(outlast, HOSTILE, host=HOSTILE)
     outlast.commit(Drain(HOSTILE, HOSTILE), StoreDrainReport(HOSTILE, json.dumps(report)))
     for words in (
         ["drains"],
@@ -175,7 +175,7 @@ def test_drain_output_escapes_control_characters(outlast):
     "text", ["not json", "[]", '"x"', '{"left": 3}', '{"cleanup": [1]}', "[" * 5000]
 )
 def test_unreadable_drain_report_is_shown_partly(outlast, text):
-    enlisted(outlast)
+    registered(outlast)
     outlast.commit(Drain("w1", "SIGTERM"), StoreDrainReport("w1", text))
     answer = outlast("drains", "w1")
     assert answer.code == 0
@@ -185,7 +185,7 @@ def test_unreadable_drain_report_is_shown_partly(outlast, text):
 
 
 def test_newer_drain_report_is_shown_partly(outlast):
-    enlisted(outlast)
+    registered(outlast)
     outlast.commit(
         Drain("w1", "SIGTERM"),
         StoreDrainReport("w1", '{"left": [{"id": "r1", "new": 1}], "newer": 2}'),

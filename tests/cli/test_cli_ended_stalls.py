@@ -46,7 +46,7 @@ def on_record(outlast) -> bool:
 
 
 def test_a_step_that_blocked_an_ended_worker_is_shown_after_those_of_living_ones(outlast):
-    outlast.enlisted("w1")
+    outlast.registered("w1")
     recorded(outlast, "gone", ago=10)
     recorded(outlast, "w1", ago=100)
     first, second = blocked(outlast)

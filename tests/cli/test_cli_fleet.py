@@ -40,9 +40,9 @@ QUEUE_KEYS = {
 
 
 def test_workers_are_listed_with_what_they_take_and_hold(outlast):
-    outlast.enlisted(queues=("default", "mail"), workflows=("report", "echo"))
+    outlast.registered(queues=("default", "mail"), workflows=("report", "echo"))
     outlast.submitted("r1", worker="w1")
-    outlast.enlisted("w2", queues=(), workflows=(), concurrency=0)
+    outlast.registered("w2", queues=(), workflows=(), concurrency=0)
     lines = outlast("workers", "--wide").out.splitlines()
     assert re.split(r"  +", lines[0]) == [
         "WORKER", "STATE", "HOST", "PID", "SINCE", "RENEWED", "LEASE LEFT", "SLOTS", "WORKFLOWS", "QUEUES",
@@ -56,7 +56,7 @@ def test_workers_are_listed_with_what_they_take_and_hold(outlast):
 
 
 def test_a_worker_whose_lease_ran_out_is_said_to_be_dead(outlast):
-    outlast.enlisted(lease=0.0)
+    outlast.registered(lease=0.0)
     line = outlast("workers").out.splitlines()[1]
     assert "seems dead" in line
     assert "ran out" in line
@@ -64,7 +64,7 @@ def test_a_worker_whose_lease_ran_out_is_said_to_be_dead(outlast):
 
 
 def test_a_worker_that_drains_is_said_to(outlast):
-    outlast.enlisted()
+    outlast.registered()
     outlast.commit(Renew("w1", 1e6, draining=True))
     assert "draining" in outlast("workers").out
     [worker] = outlast("workers", "--json").json["workers"]
@@ -72,7 +72,7 @@ def test_a_worker_that_drains_is_said_to(outlast):
 
 
 def test_a_step_that_blocked_a_workers_event_loop_is_shown(outlast):
-    outlast.enlisted()
+    outlast.registered()
     said = json.dumps({"count": 3, "seconds": 12.04, "at": time.time() - 60, "line": "flows.py:12"})
     outlast.commit(UpdateSession("w1", "t1", {"fetch": said, "torn": "{"}, 1e6, space=STALLS))
     [line] = [line for line in outlast("workers").out.splitlines() if "blocked" in line]
@@ -90,7 +90,7 @@ def test_a_step_that_blocked_a_workers_event_loop_is_shown(outlast):
 
 
 def test_workers_as_json_have_stable_keys(outlast):
-    outlast.enlisted()
+    outlast.registered()
     document = outlast("workers", "--json").json
     assert set(document) == {"workers", "struck_off", "stalls"}
     [worker] = document["workers"]
@@ -113,7 +113,7 @@ def test_where_nobody_is_alive_it_is_said_on_stderr(outlast):
     assert outlast("queues", "--json").json == {"queues": []}
 
 
-def test_looking_at_the_fleet_enlists_no_worker(outlast, monkeypatch):
+def test_looking_at_the_fleet_registers_no_worker(outlast, monkeypatch):
     outlast.submitted("r1")
     monkeypatch.setattr("outlast.engine.engine.Engine.open", None)
     assert outlast("workers", "--json").json["workers"] == []
@@ -124,7 +124,7 @@ def test_looking_at_the_fleet_enlists_no_worker(outlast, monkeypatch):
 
 
 def test_queues_are_listed_with_what_is_in_them(outlast):
-    outlast.enlisted()
+    outlast.registered()
     outlast.commit(SetQueueLimits("mail", 100, 2))
     outlast.submitted("r1")
     outlast.submitted("later", delay=3600.0)
@@ -160,7 +160,7 @@ def test_queues_as_json_have_stable_keys(outlast):
 
 
 def test_what_came_back_and_what_is_being_undone_have_a_line(outlast):
-    outlast.enlisted()
+    outlast.registered()
     back, undone, stuck = (outlast.submitted(id, worker="w1") for id in ("back", "undone", "stuck"))
     outlast.commit(Release(back.pk, back.fence, "drain"))
     for row in (undone, stuck):
@@ -188,15 +188,15 @@ def test_a_workflow_that_no_living_worker_knows_has_a_line(outlast):
     outlast.submitted("r3", workflow="waits", args="{}", queue="mail", delay=3600.0)
     unclaimed = "{}: runs of {} are ready, and no live worker claims from this queue."
     assert lines() == [unclaimed.format("default", "report"), unclaimed.format("mail", "echo")]
-    outlast.enlisted(workflows=("report", "echo"))
+    outlast.registered(workflows=("report", "echo"))
     assert lines() == [unclaimed.format("mail", "echo")], "it does not claim from mail"
-    outlast.enlisted("w2", queues=("mail",), workflows=())
+    outlast.registered("w2", queues=("mail",), workflows=())
     unknown = "mail: runs of echo are ready, and no live worker of this queue knows the workflow."
     assert lines() == [unknown]
-    outlast.enlisted("w2", queues=("mail",), workflows=("report", "echo"))
+    outlast.registered("w2", queues=("mail",), workflows=("report", "echo"))
     assert lines() == []
     outlast.commit(Renew("w2", 1e6, draining=True))
-    outlast.enlisted("w1", lease=0.0)
+    outlast.registered("w1", lease=0.0)
     assert lines() == [unclaimed.format("default", "report"), unclaimed.format("mail", "echo")]
 
 
@@ -204,7 +204,7 @@ def test_queue_that_is_paused_or_limited_has_a_line(outlast):
     def lines():
         return outlast("queues").out.splitlines()[2:]
 
-    outlast.enlisted()
+    outlast.registered()
     outlast.submitted("r1", worker="w1")
     for id in ("r2", "r3"):
         outlast.submitted(id)
@@ -231,7 +231,7 @@ def test_items_need_no_worker_that_knows_them(outlast):
 
 @pytest.mark.parametrize("command", ["workers", "queues"])
 def test_watching_looks_again_until_it_is_interrupted(outlast, watched, command):
-    outlast.enlisted()
+    outlast.registered()
     outlast.submitted("r1")
     watched(3)
     answer = outlast(command, "--watch")
@@ -258,7 +258,7 @@ def test_on_a_terminal_each_look_is_drawn_over_the_last_and_fits_it(
     outlast, watched, monkeypatch, capsys
 ):
     for number in range(40):
-        outlast.enlisted(f"worker-{number:02}")
+        outlast.registered(f"worker-{number:02}")
     watched(2)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")

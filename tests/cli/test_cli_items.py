@@ -80,7 +80,7 @@ def test_a_dead_run_is_retried_or_cancelled(outlast):
 
 
 def test_where_a_living_worker_knows_the_run_nothing_is_left_to_do(outlast):
-    outlast.enlisted()
+    outlast.registered()
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "the program closed Outlast"))
     taken = "A live worker knows it and claims it when it is due."
@@ -99,7 +99,7 @@ def test_show_says_how_close_a_run_is_to_being_a_dead_letter(outlast):
     out = outlast("show", "r1").out
     assert "1 death (1 of at most 5 in a row without a new entry), 0 interruptions" in out
     assert "alone" not in out
-    outlast.enlisted("w2", lease=0.0)
+    outlast.registered("w2", lease=0.0)
     outlast.commit(Claim("w2", "t", ids=("r1",)), Sweep(backoff=0.0))
     out = outlast("show", "r1").out
     assert "2 deaths (2 of at most 5 in a row without a new entry), 0 interruptions" in out

@@ -50,7 +50,7 @@ def test_limits_are_only_shown_where_nothing_is_to_change(outlast):
 
 
 def test_paused_queue_gives_out_nothing_until_it_is_resumed(outlast):
-    outlast.enlisted()
+    outlast.registered()
     outlast.submitted("r1")
     answer = outlast("limit", "default", "--concurrency", "0")
     assert answer.err.splitlines() == [

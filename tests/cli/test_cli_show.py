@@ -239,7 +239,7 @@ def test_show_says_which_worker_died_and_which_took_over(outlast):
     outlast.entry(row, 1, "intent", "book#1", value='{"key": "k1"}')
     outlast.commit(Sweep())
     assert "(worker gone); no worker has taken over" in outlast("show", "r1").out
-    outlast.enlisted("w2")
+    outlast.registered("w2")
     ((row,),) = outlast.commit(Claim("w2", "t1", ids=("r1",)))
     lines = outlast("show", "r1").out.splitlines()
     story = [" ".join(line.split()[2:]) for line in lines if line.lstrip().startswith("+")]

@@ -31,27 +31,27 @@ def start(program: Path, last: str) -> Program:
 
 
 def shown() -> tuple[list[str], list[str]]:
-    """What the session shows of the first life and of the second."""
+    """What the session shows of the first process and of the second."""
     assert SESSION is not None
-    lives = SESSION[0].split("$ python report.py\n")[1:]
-    first, second = (re.findall(r"researching part \d+", life) for life in lives)
+    parts = SESSION[0].split("$ python report.py\n")[1:]
+    first, second = (re.findall(r"researching part \d+", part) for part in parts)
     return first, second
 
 
-@pytest.mark.parametrize("blow", EXIT)
-def test_readme_program_resumes_as_the_session_shows(program: Path, blow: signal.Signals) -> None:
+@pytest.mark.parametrize("number", EXIT)
+def test_readme_program_resumes_as_the_session_shows(program: Path, number: signal.Signals) -> None:
     first, second = shown()
     assert len(first) == 3
-    with start(program, first[-1]) as life:
-        life.wait_until_stopped()
-        life.send_signal(blow)
-        life.resume()
-        assert (life.wait(), life.lines) == (EXIT[blow], first), life.describe()
-    if blow == signal.SIGTERM:  # the step under way has ended
+    with start(program, first[-1]) as process:
+        process.wait_until_stopped()
+        process.send_signal(number)
+        process.resume()
+        assert (process.wait(), process.lines) == (EXIT[number], first), process.describe()
+    if number == signal.SIGTERM:  # the step under way has ended
         second = [line for line in second if line not in first]
-    with start(program, second[-1]) as life:
-        life.wait_until_stopped()
-        assert life.lines == second
+    with start(program, second[-1]) as process:
+        process.wait_until_stopped()
+        assert process.lines == second
 
 
 def test_readme_is_short() -> None:

@@ -64,7 +64,7 @@ BEYOND = """
 KEYS * | SCAN 0 | RANDOMKEY | DBSIZE | FLUSHALL | FLUSHDB | SWAPDB 0 1 | CONFIG GET requirepass | CONFIG SET save x | MONITOR
 ACL LIST | ACL WHOAMI | CLIENT LIST | CLIENT KILL TYPE normal | DEBUG SLEEP 0 | SAVE | BGSAVE | BGREWRITEAOF | SHUTDOWN NOSAVE
 REPLICAOF NO ONE | SLOWLOG GET | LATENCY LATEST | MEMORY STATS | MODULE LIST | SCRIPT FLUSH | SCRIPT KILL | COMMAND | SYNC | LASTSAVE
-PUBSUB CHANNELS | PSUBSCRIBE * | SUBSCRIBE {other}:bell:0 | PUBLISH {other}:bell:0 x
+PUBSUB CHANNELS | PSUBSCRIBE * | SUBSCRIBE {other}:notify:0 | PUBLISH {other}:notify:0 x
 GET {other}:x | SET {other}:x 1 | HGETALL {other}:x | DEL {other}:x | UNLINK {other}:x | RENAME {mine}:x {other}:x | GET x | EXISTS {other}:x
 SORT {mine}:x BY {other}:* | MOVE {mine}:x 1 | MIGRATE h 1 {mine}:x 0 1 | DUMP {mine}:x | RESTORE {mine}:x 0 x | COPY {mine}:x {other}:x
 """

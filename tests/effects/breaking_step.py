@@ -20,4 +20,4 @@ async def breaks(seconds: float = 5.0) -> str:
     await asyncio.sleep(seconds)
     if "breaks" in broken:
         raise ValueError("no")
-    return "mended"
+    return "fixed"

@@ -1,4 +1,4 @@
-"""A book of journal entries for the tests of dealings."""
+"""Journal entries for the tests of the effect log."""
 
 import json
 

@@ -27,7 +27,7 @@ def fails(world, call, id: str = "run") -> None:
 
 
 def retried(world, call, id: str = "run"):
-    """Once the cause is mended."""
+    """Once the cause is fixed."""
     broken.clear()
     world.do(lambda app: app.retry(id))
     return world.run(call, id=id)

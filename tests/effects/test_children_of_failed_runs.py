@@ -279,10 +279,10 @@ def test_retry_repeats_a_child_that_was_undone(world, own):
     fails(world, family(own=own))
     broken.clear()
     world.do(lambda app: app.retry("run"))
-    assert world.run(family(own=own)) == ["reserved flight", "mended"]
+    assert world.run(family(own=own)) == ["reserved flight", "fixed"]
     assert outside.left == ["hotel", "flight", "seat"][not own :]
     assert statuses(world) == {"run": "done", "run/child#1": "done"}
-    assert world.replays(family(own=own)) == ["reserved flight", "mended"]
+    assert world.replays(family(own=own)) == ["reserved flight", "fixed"]
 
 
 def test_parent_writes_nothing_while_its_child_is_undone(world):

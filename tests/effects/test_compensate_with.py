@@ -256,7 +256,7 @@ def test_undone_registration_is_repeated_by_a_retry(world):
     world.do(lambda app: app.retry("run"))
     with pytest.raises(ValueError):
         world.run(one())
-    assert outside.undone == ["-l", "-l"], "what was registered anew is done anew"
+    assert outside.undone == ["-l", "-l"], "what was registered again is done again"
     assert len(set(outside.keys["-l"])) == 2
     broken.clear()
     world.do(lambda app: app.retry("run"))

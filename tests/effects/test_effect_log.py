@@ -13,7 +13,7 @@ def only(book: Book):
 # -- one place
 
 
-def test_journal_without_effects_has_no_dealings():
+def test_journal_without_effects_gives_an_empty_log():
     book = Book()
     book.add("step", "work#1", value="1")
     book.add("attempt", "work#2", value="3", error=ERROR, attempt=1)

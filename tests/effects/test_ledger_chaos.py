@@ -235,7 +235,7 @@ def test_effects_happen_and_are_undone_once_despite_killed_workers(place, tmp_pa
             for journal in node.image().journals.values()
         )
         print(
-            f"{sum(chaos.befell.values())} blows {dict(chaos.befell)} in {time.monotonic() - began:.0f} s; {chaos.submitted} runs, {deaths} deaths; "
+            f"{sum(chaos.befell.values())} faults {dict(chaos.befell)} in {time.monotonic() - began:.0f} s; {chaos.submitted} runs, {deaths} deaths; "
             f"ledger: {dict(lines)}"
         )
 

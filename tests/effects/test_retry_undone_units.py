@@ -66,7 +66,7 @@ def test_unit_rolled_back_earlier_is_not_repeated(world):
 
 
 def test_unit_between_undone_effects_rolls_back_again(world):
-    """It is after the first effect that was undone, so it is void, and it was undone: it is done anew."""
+    """It is after the first effect that was undone, so it is void, and it was undone: it is done again."""
 
     @workflow
     async def order() -> str:

@@ -232,7 +232,7 @@ def test_retry_continues_a_stuck_undo(world, how):
     outside.attempts.clear()
     world.do(lambda app: getattr(app, how)("run"))
     assert parked(world).startswith("stuck: undo:put#1")
-    assert outside.attempts["-b"] > 1, "its attempts are counted anew"
+    assert outside.attempts["-b"] > 1, "its attempts are counted from 0 again"
     outside.broken.clear()
     world.do(lambda app: getattr(app, how)("run"))
     with pytest.raises(ValueError, match="no such luck"):

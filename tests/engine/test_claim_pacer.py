@@ -281,7 +281,7 @@ def test_it_names_the_sooner_of_two_times():
     assert slow_meter.more_in(0.0) == pytest.approx(1.0)
 
 
-def test_full_hands_name_no_time_for_long():
+def test_full_worker_names_no_time_for_long():
     """A worker that is full, ramped up and rested wakes for what ends, not for the clock."""
     slots = ClaimPacer(20, now=0.0, ramp=5.0, new_share=0.2, returned_rate=100.0)
     now, held, wakes = 0.0, 0, 0

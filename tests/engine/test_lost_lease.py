@@ -149,7 +149,7 @@ def test_run_does_not_start_under_a_claim_lost_while_its_journal_is_read(
         assert (worker.id, app._open.in_flight.executions, done) == (lost, {}, [])
         await asyncio.sleep(50)
         assert (
-            [life.row.worker for life in app._open.in_flight.executions.values()]
+            [execution.row.worker for execution in app._open.in_flight.executions.values()]
             == [worker.id]
             != [lost]
         )
@@ -196,7 +196,7 @@ def test_item_is_not_handled_under_a_claim_of_a_lost_worker(
 
 
 @pytest.mark.parametrize("ends", ["left", "cancelled"])
-def test_worker_being_enlisted_again_at_close_is_removed(world, monkeypatch, ends):
+def test_worker_being_registered_again_at_close_is_removed(world, monkeypatch, ends):
     """When the app was left, or whoever had asked for it was cancelled: the store took its time, and wrote it then."""
     ask = GroupCommitWriter.execute
 
@@ -218,7 +218,7 @@ def test_worker_being_enlisted_again_at_close_is_removed(world, monkeypatch, end
             enlisting.cancel()
             await asyncio.sleep(
                 20
-            )  # it is enlisted all the same, for those who had not been cancelled
+            )  # it is registered all the same, for those who had not been cancelled
             assert [row.id for row in store.workers()] == [worker.id] == seen[1:]
         return enlisting
 

@@ -49,7 +49,7 @@ def sweep(path) -> None:
     other.close()
 
 
-def test_swept_worker_enlists_again_once_for_concurrent_starts(tmp_path):
+def test_swept_worker_registers_again_once_for_concurrent_starts(tmp_path):
     async def main() -> None:
         async with Outlast(f"sqlite:///{tmp_path}/o.db") as app:
             lost = app._open.worker.id
@@ -65,7 +65,7 @@ def test_swept_worker_enlists_again_once_for_concurrent_starts(tmp_path):
     assert sorted(done) == [f"{n}" for n in range(5)]
 
 
-def test_worker_that_enlisted_again_keeps_its_runs(tmp_path):
+def test_worker_that_registered_again_keeps_its_runs(tmp_path):
     def leases() -> set[threading.Thread]:
         return {thread for thread in threading.enumerate() if "lease" in thread.name}
 
@@ -240,13 +240,13 @@ def test_thread_step_is_repeated_only_after_its_cancelled_thread_ends(gate):
 
 def test_spinning_run_is_parked_after_its_threads_end(gate, monkeypatch):
     monkeypatch.setattr("outlast.execution.delivery.CALLBACKS_MAX", 10_000)
-    slow, mended = Slow(gate), []
+    slow, fixed = Slow(gate), []
 
     @workflow
     async def spins() -> int:
         beside = asyncio.create_task(slow.step.aio())
         await asyncio.sleep(0.1)
-        while not mended:
+        while not fixed:
             await asyncio.sleep(0)
         return await beside
 
@@ -260,7 +260,7 @@ def test_spinning_run_is_parked_after_its_threads_end(gate, monkeypatch):
             with pytest.raises(RunParked, match="without waiting"):
                 await run.result(timeout=WAIT_SECONDS)
             assert slow.now == 0
-            mended.append(1)
+            fixed.append(1)
             await app.resume("run")
             assert await (await app.start(spins(), id="run")).result(timeout=WAIT_SECONDS) == 1
 
@@ -356,8 +356,8 @@ async def reserve_in_vain(what: str) -> str:
     raise ValueError("no use for it")
 
 
-def test_run_that_ends_during_its_adoption_is_still_undone(tmp_path, monkeypatch):
-    """Adoption looks for requests once it has begun a life. One that ends meanwhile, to be undone, was asked for in vain."""
+def test_run_that_ends_during_its_takeover_is_still_undone(tmp_path, monkeypatch):
+    """The takeover looks for requests once it has begun a life. One that ends meanwhile, to be undone, was asked for in vain."""
     address = f"sqlite:///{tmp_path}/o.db"
 
     async def interrupted() -> None:

@@ -46,13 +46,13 @@ def test_change_made_during_a_notification_notifies_again():
     async def main():
         heard = []
 
-        def rung():
+        def notified():
             heard.append(clock.elapsed)
             if len(heard) < 3:
                 changes.notify_threadsafe()
 
         changes = ChangeNotifier(asyncio.get_running_loop())
-        changes.subscribe(rung)
+        changes.subscribe(notified)
         changes.notify_threadsafe()
         await asyncio.sleep(1)
         return heard

@@ -42,7 +42,7 @@ def write_hurried_examples(folder: Path) -> None:
         (folder / file.name).write_text(given)
 
 
-class Life:
+class ExampleProcess:
     """One process of an example. Its output goes to a file, so nothing is lost when it dies."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Life:
         *,
         at_once: bool,
     ) -> None:
-        self._out, self._err = folder / f"life-{number}.out", folder / f"life-{number}.err"
+        self._out, self._err = folder / f"process-{number}.out", folder / f"process-{number}.err"
         self.command = [str(word) for word in command]
         self.saved = ""
         """What of its work was in the store before it was ended, where a test has looked."""
@@ -133,17 +133,17 @@ class Stage:
         write_hurried_examples(self.examples)
         # What has arrived of a stream is saved more often, as it arrives faster.
         self.env: dict[str, str] = {"OUTLAST_PROGRESS_INTERVAL": "0.05"}
-        self.lives: list[Life] = []
+        self.processes: list[ExampleProcess] = []
         self._ports: list[socket.socket] = []
 
     def start(
         self, example: str, *args: object, stop: tuple[str, int] | None = None, **env: str
-    ) -> Life:
+    ) -> ExampleProcess:
         """Start an example. With `stop` it stops when it has printed the n-th line like a pattern."""
         before = () if stop is None else (STOPPING, *stop)
         return self._live([*PYTHON, *before, self.examples / example, *args], env, at_once=True)
 
-    def outlast(self, *args: object, **env: str) -> Life:
+    def outlast(self, *args: object, **env: str) -> ExampleProcess:
         return self._live([*PYTHON, "-m", "outlast", *args], env, at_once=True)
 
     def answer(self, *words: object) -> Answer:
@@ -152,20 +152,22 @@ class Stage:
         assert answer.code == 0, answer
         return answer
 
-    def execute(self, *command: object, **env: str) -> Life:
+    def execute(self, *command: object, **env: str) -> ExampleProcess:
         """Start a command, which a Python program need not be."""
         return self._live(list(command), env, at_once=command[0] == sys.executable)
 
-    def _live(self, command: list[object], env: dict[str, str], *, at_once: bool) -> Life:
-        life = Life(command, self.folder, len(self.lives), {**self.env, **env}, at_once=at_once)
-        self.lives.append(life)
-        return life
+    def _live(self, command: list[object], env: dict[str, str], *, at_once: bool) -> ExampleProcess:
+        process = ExampleProcess(
+            command, self.folder, len(self.processes), {**self.env, **env}, at_once=at_once
+        )
+        self.processes.append(process)
+        return process
 
-    def said(self, life: Life) -> list[str]:
+    def said(self, process: ExampleProcess) -> list[str]:
         """What a program printed that comes to its end."""
-        code = life.wait()
-        assert code == 0, f"exit code {code}: {life.lines[-5:]}\n{life.errors}"
-        return life.lines
+        code = process.wait()
+        assert code == 0, f"exit code {code}: {process.lines[-5:]}\n{process.errors}"
+        return process.lines
 
     def ledger(self, name: str) -> list[str]:
         """What happened outside: the lines of a file that stands for somebody else's server."""
@@ -184,7 +186,7 @@ class Stage:
         return int(holder.getsockname()[1])
 
     def close(self) -> None:
-        for life in self.lives:
-            life.end()
+        for process in self.processes:
+            process.end()
         for holder in self._ports:
             holder.close()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from example_tools import Life, Stage
+from example_tools import ExampleProcess, Stage
 from judges import (
     judge_approval,
     judge_batch,
@@ -33,9 +33,9 @@ SHORT = {"OUTLAST_GRACE": "60", "OUTLAST_CHECKPOINT_RESERVE": "50", "OUTLAST_EXI
 @dataclass(frozen=True)
 class Example:
     file: str
-    judge: Callable[[Stage, list[Life], int], None]
+    judge: Callable[[Stage, list[ExampleProcess], int], None]
     moments: tuple[tuple[str, int], ...]
-    """Each life but the last is killed at the `n`th line that is like this."""
+    """Each process but the last is killed at the `n`th line that is like this."""
     exits: int
     """How it ends by SIGTERM: `run` asks to be tried again, a program of one's own ends by the signal."""
     args: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Example:
     model: bool = False
     """It wants a model's server beside it."""
     deeds: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Commands of `outlast` that a person types once a life has printed this line (when it has been killed, if it is killed there)."""
+    """Commands of `outlast` that a person types once a process has printed this line (when it has been killed, if it is killed there)."""
 
     @property
     def name(self) -> str:
@@ -86,12 +86,12 @@ TABLE = [
 KILLED = {"batch.py 60", "trip.py Lisbon", "stream.py cursor"}
 """Those that no session of the page kills, or not at all of these moments."""
 ALONE = {"checkpoint.py", "approval.py"}
-"""Of which SIGTERM may redo something; whose question is answered while it lives."""
+"""Of which SIGTERM may redo something; whose question is answered while it runs."""
 
 
-def saved_by(life: Life, stage: Stage, run: str) -> str:
-    """What of the answer is in the store, once this life has saved something."""
-    begun = json.loads(life.like('"set"')[0])["set"]
+def saved_by(process: ExampleProcess, stage: Stage, run: str) -> str:
+    """What of the answer is in the store, once this process has saved something."""
+    begun = json.loads(process.like('"set"')[0])["set"]
     store = store_at(f"sqlite:///{stage.folder / 'outlast.db'}")
     store.open()
 
@@ -100,54 +100,54 @@ def saved_by(life: Life, stage: Stage, run: str) -> str:
         return "".join(json.loads(text)["str"] for text in store.progress(row.pk).values())
 
     try:
-        wait_until(lambda: len(saved()) > len(begun), life.describe)
+        wait_until(lambda: len(saved()) > len(begun), process.describe)
         return saved()
     finally:
         store.close()
 
 
-def play(stage: Stage, example: Example, number: int | None) -> list[Life]:
-    """Its lives, each but the last killed at its moment (unless nobody kills), and what people type meanwhile."""
-    lives: list[Life] = []
+def play(stage: Stage, example: Example, number: int | None) -> list[ExampleProcess]:
+    """Its processes, each but the last killed at its moment (unless nobody kills), and what people type meanwhile."""
+    processes: list[ExampleProcess] = []
     typed: set[str] = set()
 
-    def type_deeds(life: Life) -> None:
+    def type_deeds(process: ExampleProcess) -> None:
         for line, words in example.deeds.items():
-            if line not in typed and life.like(line):
+            if line not in typed and process.like(line):
                 typed.add(line)
                 stage.answer(*words)
 
     env = example.env
-    server: Life | None = None
+    server: ExampleProcess | None = None
     if example.model:
         server = stage.start("model_server.py", 0)
         env = {**env, "MODEL_URL": f"http://127.0.0.1:{json.loads(server.until('port'))['port']}"}
     for line, times in example.moments if number is not None else ():
         saves = example.model and number == SIGKILL
-        life = stage.start(
+        process = stage.start(
             example.file, *example.args, stop=None if saves else (line, times), **env
         )
-        lives.append(life)
+        processes.append(process)
         if saves:
-            life.until(line, times)
-            life.saved = saved_by(life, stage, f"answer-{example.args[0]}")
+            process.until(line, times)
+            process.saved = saved_by(process, stage, f"answer-{example.args[0]}")
         else:
-            life.until_stopped()
+            process.until_stopped()
         # However slow the drain is, the answer must not be complete before it.
         with contextlib.nullcontext() if server is None else server.paused():
-            code = life.end(number)
+            code = process.end(number)
         assert code == exit_code(example, number, is_last=(line, times) == example.moments[-1]), (
-            life.errors
+            process.errors
         )
-        type_deeds(life)
-    life = stage.start(example.file, *example.args, **env)
-    lives.append(life)
+        type_deeds(process)
+    process = stage.start(example.file, *example.args, **env)
+    processes.append(process)
     for line in example.deeds:
         if line not in typed:
-            life.until(line)
-            type_deeds(life)
-    stage.said(life)
-    return lives
+            process.until(line)
+            type_deeds(process)
+    stage.said(process)
+    return processes
 
 
 def exit_code(example: Example, number: int, *, is_last: bool) -> int:
@@ -164,19 +164,19 @@ def again_at_most(example: Example, number: int) -> int:
 
 @pytest.mark.parametrize("example", TABLE, ids=lambda example: example.name)
 def test_example_resumes_after_sigterm_without_repetition(stage, example):
-    lives = play(stage, example, SIGTERM)
-    example.judge(stage, lives, again_at_most(example, SIGTERM))
+    processes = play(stage, example, SIGTERM)
+    example.judge(stage, processes, again_at_most(example, SIGTERM))
     again = stage.start(example.file, *example.args, **example.env)
-    assert stage.said(again) == lives[-1].lines[-1:]
-    example.judge(stage, [*lives, again], again_at_most(example, SIGTERM))
+    assert stage.said(again) == processes[-1].lines[-1:]
+    example.judge(stage, [*processes, again], again_at_most(example, SIGTERM))
 
 
 @pytest.mark.parametrize(
     "example", [one for one in TABLE if one.name in KILLED], ids=lambda one: one.name
 )
 def test_example_resumes_after_sigkill_without_duplicates(stage, example):
-    lives = play(stage, example, SIGKILL)
-    example.judge(stage, lives, again_at_most(example, SIGKILL))
+    processes = play(stage, example, SIGKILL)
+    example.judge(stage, processes, again_at_most(example, SIGKILL))
 
 
 @pytest.mark.parametrize(

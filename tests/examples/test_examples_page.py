@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from example_tools import EXAMPLES, PYTHON, ROOT, Life, Stage
+from example_tools import EXAMPLES, PYTHON, ROOT, ExampleProcess, Stage
 from judges import (
     judge_approval,
     judge_batch,
@@ -90,12 +90,12 @@ class Terminal:
         elif words[-1] == "&":
             is_killed_next = after == f"kill -9 %{len(self.jobs) + 1}" and typed.shown
             stop = pattern(typed.shown[-1]) if is_killed_next else None
-            self.jobs.append(life := self.start(words[:-1], stop))
+            self.jobs.append(process := self.start(words[:-1], stop))
             for line in typed.shown:
-                life.until(pattern(line))
-            self.settle(life)
+                process.until(pattern(line))
+            self.settle(process)
             if stop is not None:
-                life.until_stopped()
+                process.until_stopped()
         elif typed.shown[-1:] == ["Killed"]:
             self.is_killed(words, typed.shown[:-1])
         elif before.startswith("sleep"):
@@ -107,30 +107,30 @@ class Terminal:
         else:
             self.ends(self.start(words), typed.shown)
 
-    def start(self, words: list[str], stop: str | None = None) -> Life:
+    def start(self, words: list[str], stop: str | None = None) -> ExampleProcess:
         before = [] if stop is None else [STOPPING, stop, 1]
         program = {"python": before, "outlast": ["-m", "outlast"]}[words[0]]
         return self.stage.execute(*PYTHON, *program, *words[1:])
 
-    def settle(self, life: Life) -> None:
+    def settle(self, process: ExampleProcess) -> None:
         """Wait until a model's server listens: it prints its port."""
-        if "model_server.py" in " ".join(life.command):
-            life.until("port")
+        if "model_server.py" in " ".join(process.command):
+            process.until("port")
 
-    def job(self, name: str) -> Life:
+    def job(self, name: str) -> ExampleProcess:
         return self.jobs[int(name.removeprefix("%")) - 1]
 
     def is_killed(self, words: list[str], shown: list[str]) -> None:
         last = [line for line in shown if line != ANYTHING][-1]
         if "?" in last:
-            life = self.start(words)
-            life.until(pattern(last))
-            wait_until(self.waits_for_an_answer, life.describe)
+            process = self.start(words)
+            process.until(pattern(last))
+            wait_until(self.waits_for_an_answer, process.describe)
         else:
-            life = self.start(words, pattern(last))
-            life.until_stopped()
-        assert life.end() == -signal.SIGKILL, life.lines
-        assert matches("\n".join(shown), "\n".join(life.lines)), life.lines
+            process = self.start(words, pattern(last))
+            process.until_stopped()
+        assert process.end() == -signal.SIGKILL, process.lines
+        assert matches("\n".join(shown), "\n".join(process.lines)), process.lines
 
     def waits_for_an_answer(self) -> bool:
         store = store_at(f"sqlite:///{self.stage.folder}/outlast.db")
@@ -140,8 +140,8 @@ class Terminal:
         finally:
             store.close()
 
-    def ends(self, life: Life, shown: list[str]) -> None:
-        assert matches("\n".join(shown), "\n".join(self.stage.said(life))), life.lines
+    def ends(self, process: ExampleProcess, shown: list[str]) -> None:
+        assert matches("\n".join(shown), "\n".join(self.stage.said(process))), process.lines
 
 
 @pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if any(typed(text))])
@@ -162,7 +162,11 @@ def play(stage: Stage, section: str) -> None:
     (name,) = re.findall(r"^\[(\w+\.py)\]", SECTIONS[section].strip())
     if name in JUDGES:
         judge, again = JUDGES[name]
-        judge(stage, [life for life in stage.lives if f"examples/{name}" in life.command], again)
+        judge(
+            stage,
+            [process for process in stage.processes if f"examples/{name}" in process.command],
+            again,
+        )
 
 
 def test_every_example_has_a_section_and_a_docstring():

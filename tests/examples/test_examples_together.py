@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import httpx
 import pytest
-from example_tools import PYTHON, Life, Stage
+from example_tools import PYTHON, ExampleProcess, Stage
 
 from outlast.store.address import store_at
 from support.stores import a_place
@@ -19,10 +19,12 @@ SIGKILL, SIGTERM = signal.SIGKILL, signal.SIGTERM
 either_signal = pytest.mark.parametrize("number", [SIGKILL, SIGTERM], ids=["kill", "term"])
 
 
-def counted(lives: list[Life], word: str) -> Counter[str]:
-    """What follows the pid and this word, in all lives."""
+def counted(processes: list[ExampleProcess], word: str) -> Counter[str]:
+    """What follows the pid and this word, in all processes."""
     return Counter(
-        line.partition(f" {word} ")[2] for life in lives for line in life.like(rf"^\d+ {word} ")
+        line.partition(f" {word} ")[2]
+        for process in processes
+        for line in process.like(rf"^\d+ {word} ")
     )
 
 
@@ -117,24 +119,24 @@ def fleet(stage, request, tmp_path):
         stage.close()
 
 
-def start_worker(stage: Stage) -> Life:
+def start_worker(stage: Stage) -> ExampleProcess:
     return stage.outlast("worker", stage.examples / "fleet.py", "--concurrency", 4)
 
 
-def start_workers(stage: Stage) -> list[Life]:
+def start_workers(stage: Stage) -> list[ExampleProcess]:
     """Two who work already: of what is submitted then each has its part."""
     workers = [start_worker(stage) for _ in range(2)]
     wait_until_they_work(workers)
     return workers
 
 
-def wait_until_they_work(workers: list[Life]) -> None:
+def wait_until_they_work(workers: list[ExampleProcess]) -> None:
     for one in workers:
         wait_until(lambda one=one: "working" in one.errors or one.has_ended, one.describe)
         assert "working" in one.errors
 
 
-def assert_all_sent_once(stage: Stage, submitter: Life) -> None:
+def assert_all_sent_once(stage: Stage, submitter: ExampleProcess) -> None:
     assert stage.said(submitter) == [
         f"submitted {REPORTS}",
         *(f"sent: streets of city-{n} and bridges of city-{n}" for n in range(1, REPORTS + 1)),
@@ -185,7 +187,7 @@ class Service:
             timeout=WAIT_SECONDS, trust_env=False, headers={"Connection": "close"}
         )
 
-    def start(self) -> Life:
+    def start(self) -> ExampleProcess:
         port, ready = self.stage.hold_port(), self.stage.hold_port()
         self.url, self.ready_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{ready}/ready"
         command = (
@@ -198,9 +200,11 @@ class Service:
             "--port",
             port,
         )
-        life = self.stage.execute(*command, OUTLAST_HTTP=f"127.0.0.1:{ready}")
-        wait_until(lambda: "Uvicorn running" in life.errors and self.is_ready(), life.describe)
-        return life
+        process = self.stage.execute(*command, OUTLAST_HTTP=f"127.0.0.1:{ready}")
+        wait_until(
+            lambda: "Uvicorn running" in process.errors and self.is_ready(), process.describe
+        )
+        return process
 
     def is_ready(self, path: str = "") -> bool:
         with suppress(httpx.TransportError):
@@ -272,30 +276,30 @@ def test_service_ended_under_load_answers_everything_once(service, number):
     assert counted([first, second], "asks") == asked, "the same id is the same run"
 
 
-def assert_says_not_ready(service: Service, life: Life) -> None:
-    """While it still lives: a load balancer hears of the drain at once."""
+def assert_says_not_ready(service: Service, process: ExampleProcess) -> None:
+    """While it still runs: a load balancer hears of the drain at once."""
     codes: list[int] = []
     with suppress(httpx.TransportError):
-        while not life.has_ended and 503 not in codes:
+        while not process.has_ended and 503 not in codes:
             codes.append(service.client.get(service.ready_url).status_code)
     assert 503 in codes or len(codes) < 5, f"{codes}: a test that got no CPU may have come too late"
 
 
 def test_service_drains_under_gunicorn(stage, service):
     service.url = f"http://127.0.0.1:{(port := stage.hold_port())}"
-    life = stage.execute(
+    process = stage.execute(
         *PYTHON, "-m", "gunicorn", "--pythonpath", stage.examples, "-k", "uvicorn_worker.UvicornWorker", "-w", 2,
         "-b", f"127.0.0.1:{port}", "--graceful-timeout", 300, "--no-control-socket", "service:web",
         OUTLAST_GRACE="250",
     )  # fmt: skip
-    wait_until(lambda: service.is_ready(f"{service.url}/ops/ready"), life.describe)
+    wait_until(lambda: service.is_ready(f"{service.url}/ops/ready"), process.describe)
     threads, answers = service.ask_all()
-    life.until(r"asks .* 2$", len(QUESTIONS))
-    assert life.end(SIGTERM) == 0
+    process.until(r"asks .* 2$", len(QUESTIONS))
+    assert process.end(SIGTERM) == 0
     for thread in threads:
         thread.join(WAIT_SECONDS)
-    assert {status for status, _ in answers.values()} <= {200, 503}, life.errors
-    assert set(counted([life], "asks").values()) == {1}
+    assert {status for status, _ in answers.values()} <= {200, 503}, process.errors
+    assert set(counted([process], "asks").values()) == {1}
     assert (stage.folder / "outlast.db").exists(), "where it was typed, as under uvicorn: one store"
 
 
@@ -331,7 +335,7 @@ def test_ended_consumer_loses_no_item_and_sends_no_mail_twice(stage, number):
     outbox = Counter(line.split()[0] for line in stage.ledger("outbox.txt"))
     assert outbox == dict.fromkeys(MAILS - {NOWHERE}, 1)
     handled = Counter(
-        line.split()[2] for life in (first, second) for line in life.like(" handles ")
+        line.split()[2] for process in (first, second) for line in process.like(" handles ")
     )
     alone = {id: 3 if id == NOWHERE else 2 if id in BUSY else 1 for id in MAILS}
     more = handled - Counter(alone)

@@ -190,19 +190,19 @@ def test_a_refusal_in_a_task_group_names_the_line_in_the_task(world, how):
 
 
 def test_fixed_code_resumes_from_the_recorded_steps(world):
-    mended = []
+    fixed = []
 
     @workflow
     async def one() -> str:
         first = await work("first")
-        if not mended:
+        if not fixed:
             with suppress(NotInStep):
                 await refused()
         return first + await work("second")
 
     with pytest.raises(NotInStep):
         world.run(one())
-    mended.append(True)
+    fixed.append(True)
 
     async def again(app: Any) -> str:
         await app.retry("run")

@@ -110,7 +110,7 @@ def test_many_messages_arrive_once_in_order_without_rescanning_the_mailbox(world
     assert many <= len(looks) <= 10 * many
 
 
-def test_parent_does_not_adopt_an_unrelated_run_as_its_child(world):
+def test_parent_does_not_take_an_unrelated_run_as_its_child(world):
     @workflow
     async def child(n: int) -> str:
         return await work("child")

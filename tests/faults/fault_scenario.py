@@ -185,7 +185,7 @@ class Scenario:
             return {run["status"] for run in read_snapshot(self.direct).runs.values()} == {"done"}
         return False
 
-    def _are_enlisted(self) -> bool:
+    def _are_registered(self) -> bool:
         """Return whether every worker is in the store: a new one has no signal handlers before."""
         pids = {row["pid"] for row in read_snapshot(self.direct).workers.values()}
         return {worker.pid for worker in self.workers} <= pids
@@ -220,7 +220,7 @@ class Scenario:
             *lost_results(self._lines("before")),
         ]
         assert not problems, "\n".join([*problems, self.describe()])
-        self._wait(self._are_enlisted)
+        self._wait(self._are_registered)
         for worker in self.workers:
             worker.terminate()
         codes = [worker.wait() for worker in self.workers]

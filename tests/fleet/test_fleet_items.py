@@ -153,14 +153,14 @@ def test_items_of_a_killed_consumer_are_handled_by_another(fleet):
     wait_until(lambda: len(fleet.lines(pid=victim.pid)) == 5)
     victim.kill()
     fleet.make("gate")
-    heir = fleet.start("one_step", **CONSUME)
+    successor = fleet.start("one_step", **CONSUME)
     wait_until(lambda: len(fleet.lines("after")) == 25)
     fleet.wait_until(lambda: size(fleet) == 0 and not has_running(fleet))
     times = Counter(line.run for line in fleet.lines())
     assert times == {f"i{n}": 2 if n < 5 else 1 for n in range(25)}
-    assert {line.attempt for line in fleet.lines(pid=heir.pid) if int(line.run[1:]) < 5} == {2}, (
-        "a death is an attempt"
-    )
+    assert {line.attempt for line in fleet.lines(pid=successor.pid) if int(line.run[1:]) < 5} == {
+        2
+    }, "a death is an attempt"
 
 
 def test_consumer_that_closes_releases_its_items_uncharged(fleet):
@@ -232,8 +232,8 @@ def test_ack_by_a_worker_that_was_taken_for_dead_is_refused(fleet):
         item = await queue.claim()
         app._engine.worker._lease.stop()  # as in a process that is paused
         await asyncio.to_thread(fleet.let_lease_run_out, 2.0)
-        heir = fleet.start("one_step", **CONSUME, clock=True)
-        await wait_until_async(lambda: fleet.lines("after", heir.pid), heir.describe)
+        successor = fleet.start("one_step", **CONSUME, clock=True)
+        await wait_until_async(lambda: fleet.lines("after", successor.pid), successor.describe)
         with pytest.raises(LeaseLost):
             await item.ack()
         with pytest.raises(LeaseLost):

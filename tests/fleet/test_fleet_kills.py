@@ -55,11 +55,11 @@ def test_every_run_ends_exactly_once_when_workers_are_killed(fleet):
 
 
 def test_idle_worker_that_died_is_removed(fleet):
-    idle, heir = fleet.start_many(2, *FLOWS)
+    idle, successor = fleet.start_many(2, *FLOWS)
     assert len(fleet.image().workers) == 2
     idle.kill()
     fleet.wait_until(
-        lambda: {worker["pid"] for worker in fleet.image().workers.values()} == {heir.pid}
+        lambda: {worker["pid"] for worker in fleet.image().workers.values()} == {successor.pid}
     )
 
 
@@ -89,12 +89,12 @@ def test_run_being_cancelled_when_its_worker_dies_is_cancelled_by_the_next(fleet
     victim.pause()
     assert fleet.do(lambda app: app.cancel("r", "enough")) == "running"
     victim.kill()
-    heir = fleet.start("tidy_gated")
+    successor = fleet.start("tidy_gated")
     fleet.until_all_are("cancelled")
     assert [line.pid for line in fleet.lines()] == [victim.pid], (
         "no step is started for a run that is being cancelled"
     )
-    assert [line.pid for line in fleet.lines("told")] == [heir.pid]
+    assert [line.pid for line in fleet.lines("told")] == [successor.pid]
 
 
 def kill_one(fleet: Fleet, rng: random.Random) -> set[tuple[str, str]]:

@@ -65,7 +65,7 @@ def test_cancelled_open_leaves_no_thread_and_no_open_file(tmp_path):
             while turns is None and not any(
                 thread.name == "outlast-writer" for thread in our_threads()
             ):
-                await asyncio.sleep(0)  # until the store is open, and the worker enlists
+                await asyncio.sleep(0)  # until the store is open, and the worker registers
             opening.cancel()
             await asyncio.wait([opening], timeout=WAIT_SECONDS)
             if not opening.cancelled():

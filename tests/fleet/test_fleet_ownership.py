@@ -67,7 +67,7 @@ def test_run_is_not_executed_again_while_a_thread_of_it_still_executes():
             await wait_until_async(lambda: begun == ["a"])
             await lose_the_worker(app)
             others = [await app.submit(blocked(label), id=label) for label in "bc"]
-            # One slot is the old life's, and the other is enough to claim the run anew.
+            # One slot is the old life's, and the other is enough to claim the run again.
             await wait_until_async(lambda: len(engine.in_flight.held()) == 2)
             assert [row.id for row in engine.in_flight.held()] == ["a", "a"]
             assert begun == ["a"]
@@ -98,7 +98,7 @@ def test_worker_whose_claim_is_refused_drops_its_runs():
         await engine.writer.execute(DeregisterWorker(engine.worker.id))
         assert await (await app.submit(job("short"))).result(timeout=5) == "short"
         assert old.end_reason is not None
-        assert {life.row.worker for life in engine.in_flight.executions.values()} <= {
+        assert {execution.row.worker for execution in engine.in_flight.executions.values()} <= {
             engine.worker.id
         }
         return await run.result()

@@ -138,9 +138,9 @@ def test_everything_a_killed_worker_held_begins_on_another_at_once(fleet, what):
     else:
         fleet.do(lambda app: app.queue("mail").put_many(["gated"] * len(ids), ids=ids))
     wait_until(lambda: len(fleet.lines(pid=victim.pid)) == len(ids))
-    heir = fleet.is_up(fleet.start("gated", **options))
+    successor = fleet.is_up(fleet.start("gated", **options))
     victim.kill()
-    wait_until(lambda: len(fleet.lines(pid=heir.pid)) == len(ids))
+    wait_until(lambda: len(fleet.lines(pid=successor.pid)) == len(ids))
     assert fleet.lines("after") == []
     fleet.make("gate")
     fleet.until_all_are("done")
@@ -152,9 +152,9 @@ def killed_and_replaced(fleet: Fleet, first: Program, *flows: str, **options) ->
     """Kill a worker that executes something. Return another worker that executes it again."""
     wait_until(lambda: fleet.lines(pid=first.pid))
     first.kill()
-    heir = fleet.is_up(fleet.start(*flows, **options))
-    wait_until(lambda: fleet.lines(pid=heir.pid))
-    return heir
+    successor = fleet.is_up(fleet.start(*flows, **options))
+    wait_until(lambda: fleet.lines(pid=successor.pid))
+    return successor
 
 
 @pytest.mark.parametrize("what", ["run", "item"])

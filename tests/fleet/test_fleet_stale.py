@@ -77,14 +77,14 @@ def test_worker_paused_past_its_lease_is_evicted_when_it_resumes(fleet):
     stale = fleet.start(*flows, **STALE, concurrency=3)
     wait_until(lambda: len(fleet.lines(pid=stale.pid)) == 3)
     pause_past_its_lease(fleet, stale)
-    heir = fleet.is_up(fleet.start(*flows, clock=True, concurrency=3))
+    successor = fleet.is_up(fleet.start(*flows, clock=True, concurrency=3))
     fleet.make("gate")
     fleet.until_all_are("done")
     before = fleet.image()
-    assert [line.pid for line in fleet.lines("after")] == [heir.pid] * 3
+    assert [line.pid for line in fleet.lines("after")] == [successor.pid] * 3
     stale.resume()
     wait_until(lambda: len(evictions(fleet, stale.pid)) == 3)
-    takes_new_work(fleet, stale, [heir])
+    takes_new_work(fleet, stale, [successor])
     after = fleet.image()
     assert {
         id: journal for id, journal in after.journals.items() if id != "more"
@@ -105,11 +105,11 @@ def test_worker_that_learns_of_its_death_by_a_refused_claim_evicts_its_runs(flee
     stale = fleet.start(*flows, **STALE, stall_max=1.0, **options)
     wait_until(lambda: len(fleet.lines(pid=stale.pid)) == 2)
     pause_past_its_lease(fleet, stale)
-    heir = fleet.is_up(fleet.start(*flows, clock=True, **options))
-    fleet.make(f"gate-{heir.pid}")
+    successor = fleet.is_up(fleet.start(*flows, clock=True, **options))
+    fleet.make(f"gate-{successor.pid}")
     fleet.until_all_are("done")
     stale.resume()
-    takes_new_work(fleet, stale, [heir])
+    takes_new_work(fleet, stale, [successor])
     wait_until(lambda: len(evictions(fleet, stale.pid)) == 2)
     assert sorted(run for run, _ in evictions(fleet, stale.pid)) == ["r0", "r1"]
 
@@ -122,15 +122,15 @@ def test_results_of_a_stale_worker_are_refused_while_the_new_owner_executes(flee
     stale = fleet.start(*flows, **STALE, stall_max=1.0)
     wait_until(lambda: len(fleet.lines(pid=stale.pid)) == 3)
     pause_past_its_lease(fleet, stale)
-    heir = fleet.is_up(fleet.start(*flows, clock=True))
-    wait_until(lambda: len(fleet.lines(pid=heir.pid)) == 3)
+    successor = fleet.is_up(fleet.start(*flows, clock=True))
+    wait_until(lambda: len(fleet.lines(pid=successor.pid)) == 3)
     fleet.make(f"gate-{stale.pid}")
     stale.resume()
     wait_until(
         lambda: len(fleet.lines("after", stale.pid)) == 3 or "considered dead" in stale.errors
     )
     fleet.wait_until(lambda: len(fleet.image().workers) == 2)  # it works again under another id
-    fleet.make(f"gate-{heir.pid}")
+    fleet.make(f"gate-{successor.pid}")
     fleet.until_all_are("done")
     left = fleet.image()
     assert left.kinds("r") == ["death", "step", "step", "step"]
@@ -173,13 +173,13 @@ def test_worker_that_lost_a_suspect_before_it_began_takes_new_work(fleet):
     stale = fleet.start(*flows, **STALE, at_read="stop")
     stale.wait_until_stopped()
     fleet.let_lease_run_out(SHORT_LEASE)
-    heir = fleet.is_up(fleet.start(*flows, clock=True))
+    successor = fleet.is_up(fleet.start(*flows, clock=True))
     fleet.until_all_are("done")
     stale.resume()
     fleet.wait_until(lambda: len(fleet.image().workers) == 2)  # it knows, and has another id
     fleet.make("known")
-    takes_new_work(fleet, stale, [heir])
-    assert [line.pid for line in fleet.lines("after") if line.run == "r"] == [heir.pid]
+    takes_new_work(fleet, stale, [successor])
+    assert [line.pid for line in fleet.lines("after") if line.run == "r"] == [successor.pid]
 
 
 def test_worker_whose_event_loop_is_blocked_loses_its_lease(fleet):
@@ -189,13 +189,13 @@ def test_worker_whose_event_loop_is_blocked_loses_its_lease(fleet):
     blocked = fleet.start(*flows, **STALE, stall_max=1.0)
     blocked.wait_until(lambda: "the event loop has been blocked" in blocked.errors)
     fleet.let_lease_run_out(SHORT_LEASE)
-    heir = fleet.is_up(fleet.start(*flows, clock=True))
+    successor = fleet.is_up(fleet.start(*flows, clock=True))
     fleet.until_all_are("done")
-    assert [line.pid for line in fleet.lines("after")] == [heir.pid]
+    assert [line.pid for line in fleet.lines("after")] == [successor.pid]
     before = fleet.image()
     fleet.make("gate")
     wait_until(lambda: evictions(fleet, blocked.pid))
-    takes_new_work(fleet, blocked, [heir])
+    takes_new_work(fleet, blocked, [successor])
     ((run, reason),) = evictions(fleet, blocked.pid)
     assert run == "r"
     assert "considered dead" in reason
@@ -223,10 +223,10 @@ def test_forked_child_neither_keeps_a_worker_alive_nor_claims(fleet, left_behind
     wait_until((fleet.folder / "inherited").exists)
     assert (fleet.folder / "inherited").read_text() == "StoreUnavailable"
     worker.kill()
-    heir = fleet.is_up(fleet.start(*flows))
+    successor = fleet.is_up(fleet.start(*flows))
     fleet.wait_until(lambda: fleet.status("r") == "done")
     assert is_running(line.pid)
     fleet.submit([one_step(n) for n in range(10)], [f"more{n}" for n in range(10)])
     fleet.until_all_are("done")
-    assert {line.pid for line in fleet.lines() if line.run != "r"} == {heir.pid}
+    assert {line.pid for line in fleet.lines() if line.run != "r"} == {successor.pid}
     assert len(fleet.image().deaths()) == 1

@@ -1,4 +1,4 @@
-"""A program that is not a worker submits runs: into queues that may be full, to workers that the bell wakes."""
+"""A program that is not a worker submits runs: into queues that may be full, to workers that a notification wakes."""
 
 import asyncio
 import math

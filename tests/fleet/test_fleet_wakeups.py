@@ -94,7 +94,7 @@ def test_item_due_between_two_looks_is_not_late():
 
         store.peek = slow
         await queue.put(1, delay=0.5)
-        await asyncio.sleep(0.1)  # the bell has rung
+        await asyncio.sleep(0.1)  # the notification has come
         start = app.clock()
         item = await queue.claim(wait=1000)
         assert item.payload == 1

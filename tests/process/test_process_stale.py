@@ -46,7 +46,7 @@ def pause_past_its_lease_at(spawn, tmp_path, place):
 
 
 def resume_and_wait_until_it_knows(stale, tmp_path):
-    """Resume a program, and wait until it knows that it was taken for dead: it enlists again."""
+    """Resume a program, and wait until it knows that it was taken for dead: it registers again."""
     known = set(read_snapshot(tmp_path / "outlast.db").workers)
     (tmp_path / f"go-{stale.pid}").touch()
     stale.resume()
@@ -81,11 +81,11 @@ def test_process_that_lost_its_run_waits_for_the_result_of_the_new_owner(spawn, 
     """Here the lease ends in real time, and the new owner itself notices that."""
     log = OutsideLog(tmp_path)
     stale, fence = pause_at(spawn, tmp_path, "step")
-    heir = spawn("stale.py", "step", "end", env=LONG_LEASE)
-    heir.wait_until(lambda: log.of(heir.pid))
+    successor = spawn("stale.py", "step", "end", env=LONG_LEASE)
+    successor.wait_until(lambda: log.of(successor.pid))
     resume_and_wait_until_it_knows(stale, tmp_path)
-    (tmp_path / f"go-{heir.pid}").touch()
-    assert heir.result() == RESULT
+    (tmp_path / f"go-{successor.pid}").touch()
+    assert successor.result() == RESULT
     assert stale.result() == RESULT
     journal = read_snapshot(tmp_path / "outlast.db").journals["r"]
     taken = [entry["kind"] for entry in journal].index("death")
@@ -98,10 +98,10 @@ def test_process_that_lost_its_run_waits_for_the_result_of_the_new_owner(spawn, 
 def test_process_that_lost_its_run_takes_it_back_when_the_new_owner_dies(spawn, tmp_path, place):
     log = OutsideLog(tmp_path)
     stale, fence = pause_past_its_lease_at(spawn, tmp_path, place)
-    heir = spawn("stale.py", "step", "end", env=LONG_LEASE)
-    heir.wait_until(lambda: log.of(heir.pid))
+    successor = spawn("stale.py", "step", "end", env=LONG_LEASE)
+    successor.wait_until(lambda: log.of(successor.pid))
     resume_and_wait_until_it_knows(stale, tmp_path)
-    heir.kill()
+    successor.kill()
     assert stale.result() == RESULT
     journal = read_snapshot(tmp_path / "outlast.db").journals["r"]
     assert [entry["kind"] for entry in journal].count("death") == 2

@@ -1,4 +1,4 @@
-"""Processes wake each other without polling; where the bell does not work, polling is enough.
+"""Processes wake each other without polling; where notification does not work, polling is enough.
 
 The poll is an hour, so a wait that ends within the time-out of the tests cannot be due to it.
 """
@@ -39,11 +39,11 @@ def test_cancel_is_noticed_while_another_process_takes_over_the_run(spawn, tmp_p
     first = spawn("wake.py", "is_killed", 1)
     first.wait_until((tmp_path / "waits-0").exists)
     first.kill()
-    heir, canceller = (
+    successor, canceller = (
         spawn("wake.py", "takes_over", 1, 1, "slow"),
         spawn("wake.py", "cancels_meanwhile", 1),
     )
-    assert heir.wait() == 0, heir.errors
+    assert successor.wait() == 0, successor.errors
     (tmp_path / "ended").touch()
     assert canceller.wait() == 0, canceller.errors
     assert read_snapshot(tmp_path / "outlast.db").runs["waiter-0"]["status"] == "cancelled"

@@ -56,14 +56,14 @@ def test_files_made_by_root_belong_to_the_database_owner(tmp_path, monkeypatch, 
     """A look as root, after a backup was put back, must not shut out the worker."""
     owner_of, owners = gifts_of_root(monkeypatch), file_trust.Owners(STRANGER, STRANGER, mode)
     file_trust.give_folder(owners, tmp_path)
-    turnstile, presence, bell = FairWriteLock(tmp_path, owners), Liveness(tmp_path, 0.2, owners), Notifier(tmp_path, owners)  # fmt: skip
-    presence.acquire("w")
-    bell.listen(lambda: None)
+    lock, liveness, notifier = FairWriteLock(tmp_path, owners), Liveness(tmp_path, 0.2, owners), Notifier(tmp_path, owners)  # fmt: skip
+    liveness.acquire("w")
+    notifier.listen(lambda: None)
     made = [tmp_path, *tmp_path.iterdir()]
     assert len(made) == 5
     assert {owner_of(one) for one in made} == {(STRANGER, STRANGER)}
     assert {stat.S_IMODE(one.stat().st_mode) & 0o060 for one in made} == {mode}
-    for one in (turnstile, presence, bell):
+    for one in (lock, liveness, notifier):
         one.close()
 
 

@@ -50,7 +50,7 @@ def _attacked(place: str, text: str) -> tuple[dict[str, object], list[object]]:
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_injected_text_stays_text_in_every_field_of_every_verb(request, tmp_path, kind) -> None:
+def test_injected_text_stays_text_in_every_field_of_every_command(request, tmp_path, kind) -> None:
     """What becomes of the store is the same as with a harmless text, but for the text itself: canaries, counts and all."""
     outcomes, told = attacked(request, tmp_path, kind, HARMLESS)
     assert str(told).count(HARMLESS) > 50
@@ -60,7 +60,7 @@ def test_injected_text_stays_text_in_every_field_of_every_verb(request, tmp_path
         assert in_order(found) == in_order(swapped(told, HARMLESS, text))
 
 
-def test_every_verb_is_attacked() -> None:
+def test_every_command_is_attacked() -> None:
     names = [leaf.name for leaf in LEAVES]
     assert len(names) == len(set(names)) > 80
     assert {name.partition(".")[0] for name in names} == {

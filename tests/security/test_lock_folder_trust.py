@@ -209,10 +209,10 @@ def test_pipe_in_place_of_a_workers_lock_does_not_block_the_sweep(path) -> None:
     opened(path)
     folder = path.with_name("outlast.db.d")
     lock = folder / "worker-w.lock"
-    presence = Liveness(folder, 0.2)
+    liveness = Liveness(folder, 0.2)
     lock.unlink()
     os.mkfifo(lock)
-    assert not presence.has_left("w")
+    assert not liveness.has_left("w")
 
 
 def test_lock_folder_that_is_a_link_is_refused(path, tmp_path) -> None:

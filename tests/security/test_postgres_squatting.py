@@ -202,11 +202,11 @@ def test_operator_in_public_does_not_shadow_a_builtin_behind_a_pooler(database) 
     with closing(PostgresStore.at(address)) as store:
         store.open()
         store.acquire_liveness("w")
-        enlist, submit = (
+        register, submit = (
             RegisterWorker("w", "host", 1, 60.0),
             Submit("r", "flow", "[]", "t", "s", worker="w"),
         )
-        row = store.commit([enlist, submit, UpdateSession("s", "t", {"a": "1"})])[1].row
+        row = store.commit([register, submit, UpdateSession("s", "t", {"a": "1"})])[1].row
         store.commit([Record(row.pk, 1, row.fence, "step", "key", 1.0)])
         everything = RunQuery(
             statuses=("running",), workflow="flow", queue="default", items=False, undoing=False, parent="p",

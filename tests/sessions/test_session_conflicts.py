@@ -75,7 +75,7 @@ def test_value_of_the_wrong_type_fails_the_run_until_a_retry(world):
     with pytest.raises(Unrecordable, match="field 'n' of session 's'"):
         world.run(reads_a_number())
     assert world.status() == "failed"
-    put(world, n="7", token="mended")
+    put(world, n="7", token="fixed")
 
     async def retry(app):
         await app.retry("run")

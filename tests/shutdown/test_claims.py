@@ -129,7 +129,7 @@ def test_the_store_refuses_claims_of_a_drained_worker():
     assert worker().do(main) == ([], 1)
 
 
-def test_a_lost_lease_in_a_drain_does_not_enlist_again(world):
+def test_a_lost_lease_in_a_drain_does_not_register_again(world):
     async def main(app):
         await app.start(one("x", 10.0), id="run")
         await asyncio.sleep(1)

@@ -152,8 +152,8 @@ def test_a_callback_can_be_set_in_a_thread(world):
         await app.start(flow(), id="run")
         while not any(
             body.drain.listeners
-            for life in app._open.in_flight.executions.values()
-            for body in life.steps.tasks.values()
+            for execution in app._open.in_flight.executions.values()
+            for body in execution.steps.tasks.values()
         ):
             await asyncio.sleep(0)
         return await app.drain("test", grace=1e6)

@@ -1,4 +1,4 @@
-"""What the tests of the file store share: a tale that makes it do everything, and a disk on which anything can happen."""
+"""What the tests of the file store share: a history that makes it do everything, and a disk on which anything can happen."""
 
 import os
 import tempfile
@@ -61,7 +61,7 @@ def dump(store) -> dict:
     }
 
 
-def tale(store, told=lambda: None) -> None:
+def write_history(store, told=lambda: None) -> None:
     """Runs, items and sessions, from their beginning to their end; `told()` is called after each commit."""
     clock = store._clock
 
@@ -108,11 +108,11 @@ def small_files():
 
 
 def states(folder) -> list[dict]:
-    """What a store holds at the beginning of the tale and after each of its commits."""
+    """What a store holds at the beginning of the history and after each of its commits."""
     store = opened(folder)
     found = [dump(store)]
     with small_files():
-        tale(store, lambda: found.append(dump(store)))
+        write_history(store, lambda: found.append(dump(store)))
     store.close()
     return found
 

@@ -7,7 +7,7 @@ import re
 import shutil
 
 import pytest
-from file_history import dump, opened, quick_folder, submit, tale
+from file_history import dump, opened, quick_folder, submit, write_history
 
 from outlast.errors import StoreBroken, StoreUnavailable
 from outlast.store.address import store_at
@@ -33,7 +33,7 @@ def quick_path():
 def dead(quick_path):
     """The folder of a store that was killed: everything is in its log, and in its journals too."""
     store = opened(quick_path / "dead")
-    tale(store)
+    write_history(store)
     before = dump(store)
     kill(store)
     return quick_path / "dead", before
@@ -43,7 +43,7 @@ def dead(quick_path):
 def dying(quick_path):
     """The same, killed when its last commit was in the log and nowhere else; and what it held before that commit, and after it."""
     store = opened(quick_path / "dying")
-    tale(store)
+    write_history(store)
     before = dump(store)
     shutil.copytree(store.folder, quick_path / "copied")
     store.commit(
@@ -62,7 +62,7 @@ def dying(quick_path):
 @pytest.fixture
 def closed(quick_path):
     store = opened(quick_path / "closed")
-    tale(store)
+    write_history(store)
     store.close()
     return quick_path / "closed"
 

@@ -13,7 +13,7 @@ from file_history import (
     quick_folder,
     small_files,
     states,
-    tale,
+    write_history,
 )
 
 from outlast.testing.store_hooks import kill
@@ -144,14 +144,14 @@ def test_power_cut_after_any_operation_loses_nothing_that_was_acknowledged(quick
 
     with small_files(), Disk(folder, cuts.meddle).on():
         store = opened(folder)
-        tale(store, told)
+        write_history(store, told)
         store.close()
     assert cuts.told == len(expected) - 1
     assert cuts.looks > 60
 
 
 def test_power_cut_during_recovery_loses_nothing(quick_path):
-    """The store is killed in the middle of its tale, and the power fails while it is opened again."""
+    """The store is killed in the middle of its history, and the power fails while it is opened again."""
     expected = states(quick_path / "quiet")
     for commits in range(2, len(expected), 3):
         folder = quick_path / f"store-{commits}"
@@ -180,7 +180,7 @@ def died_after(folder, commits):
     with small_files():
         store = opened(folder)
         with pytest.raises(Dead):
-            tale(store, enough)
+            write_history(store, enough)
         kill(store)
 
 
@@ -206,7 +206,7 @@ def lived_until(folder, at: int, half: bool) -> int:
         try:
             with small_files(), Disk(folder, meddle).on():
                 store = opened(folder)
-                tale(store, lambda: os.write(told_write, b"."))
+                write_history(store, lambda: os.write(told_write, b"."))
                 store.close()
         finally:
             os._exit(0)

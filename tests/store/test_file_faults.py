@@ -15,7 +15,7 @@ from file_history import (
     small_files,
     states,
     submit,
-    tale,
+    write_history,
 )
 
 from outlast.errors import StoreUnavailable
@@ -73,7 +73,7 @@ def test_any_failing_operation_leads_to_the_same_state(quick_path, error):
         store = patient(folder)
         meddle, count = failing({at}, error)
         with small_files(), Disk(folder, meddle).on():
-            tale(store)
+            write_history(store)
         errors += store.errors
         assert dump(store) == expected[-1], at
         kill(store)
@@ -94,7 +94,7 @@ def test_repeatedly_failing_operations_lead_to_the_same_state(quick_path, every)
         store = patient(folder)
         meddle, _ = failing({*range(offset + 1, 400, every), *range(20, 60)}, errno.EIO)
         with small_files(), Disk(folder, meddle).on():
-            tale(store)
+            write_history(store)
         assert dump(store) == expected[-1] == as_opened_elsewhere(store, quick_path)
         store.close()
 
@@ -114,7 +114,7 @@ def test_files_match_memory_after_an_interrupt_at_any_operation(quick_path):
 
         try:
             with small_files(), Disk(folder, meddle).on():
-                tale(store)
+                write_history(store)
         except KeyboardInterrupt:
             interrupted = True
         store.commit([Renew("w", 500.0 + at), submit(f"new-{at}")])

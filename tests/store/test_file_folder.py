@@ -5,7 +5,7 @@ import os
 import stat
 
 import pytest
-from file_history import dump, opened, small_files, submit, tale
+from file_history import dump, opened, small_files, submit, write_history
 
 from outlast.store.commands import (
     Ack,
@@ -81,7 +81,7 @@ def test_run_is_one_readable_journal(store):
     assert "12 €" in (store.folder / "runs/000/000001.jsonl").read_text()
 
 
-def test_session_is_one_journal_and_forgetting_removes_it(store):
+def test_session_is_one_journal_and_deleting_removes_it(store):
     store.commit(
         [
             UpdateSession(
@@ -231,7 +231,7 @@ def test_only_the_owner_may_read_the_files(tmp_path):
     try:
         with small_files():
             store = opened(tmp_path / "store")
-            tale(store)
+            write_history(store)
             store.close()
     finally:
         os.umask(before)

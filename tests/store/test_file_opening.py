@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from file_history import dump, opened, submit, tale
+from file_history import dump, opened, submit, write_history
 from store_processes import Child
 
 from outlast.errors import SettingsError, StoreBroken, StoreTooNew, StoreUnavailable
@@ -70,7 +70,7 @@ def test_newer_format_or_schema_is_too_new_and_left_alone(tmp_path, monkeypatch)
 
 def test_migration_to_a_newer_schema_is_one_commit(tmp_path, monkeypatch):
     store = opened(tmp_path / "store")
-    tale(store)
+    write_history(store)
     store.close()
     more = """
     ALTER TABLE runs ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm';

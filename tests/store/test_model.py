@@ -58,7 +58,7 @@ FIELDS = (
 COMMANDS = [
     "submit", "submit", "many", "own", "own", "claim", "claim", "claim", "claim_suspect", "claim_suspect", "claim_id",
     "claim_id", "record", "record", "record", "record_again", "settle", "settle", "settle", "release", "release", "wait",
-    "wait", "nack", "ack", "send", "send", "cancel", "cancel_parked", "retry", "retry", "resume", "resume", "enlist", "renew",
+    "wait", "nack", "ack", "send", "send", "cancel", "cancel_parked", "retry", "retry", "resume", "resume", "register", "renew",
     "leave", "sweep", "sweep", "drain", "drain", "limit", "prune", "undo", "undo", "undo_child", "undo_child", "decide", "decide",
 ]  # fmt: skip
 EVENTS = [
@@ -82,7 +82,7 @@ draws = st.tuples(
 VERDICTS = ('{"status":"failed"}', '{"status":"done"}')
 
 
-def enlist(worker: str) -> RegisterWorker:
+def register(worker: str) -> RegisterWorker:
     """One of them claims from nowhere: it is nobody who could have taken anything."""
     return RegisterWorker(worker, "host", 1, LEASES[worker], () if worker == "w2" else QUEUES)
 
@@ -97,7 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.lives: list[tuple[int, int, str]] = []
         """Run, fence and id of every life there was, the youngest last."""
         self.records: list[Record] = []
-        self.commit([enlist(worker) for worker in WORKERS[:2]])
+        self.commit([register(worker) for worker in WORKERS[:2]])
         self.commit(
             [SubmitMany(tuple(self.new(0, y, y % 4)._replace(depth_max=None) for y in range(5)))]
         )
@@ -132,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
             case "kill_holder":
                 self.a_run_is_taken_by_a_process_that_is_killed(worker, IDS[y], x)
             case "start":
-                self.commit([enlist(worker)])
+                self.commit([register(worker)])
             case "reopen":
                 self.the_store_is_opened_again()
 
@@ -150,7 +150,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def a_run_is_taken_by_a_process_that_is_killed(self, worker: str, id: str, x: int) -> None:
         """The way to a dead letter."""
-        again = enlist(worker)
+        again = register(worker)
         self.commit([DeregisterWorker(worker), again])
         self.commit([Claim(worker, f"k{x}{id}", ids=(id, IDS[x % 7]), limit=1 + x % 2)])
         self.a_process_is_killed(worker)
@@ -275,8 +275,8 @@ class StoreMachine(RuleBasedStateMachine):
                 last = len(there.journal) if there else 0
                 verdict = (None, *VERDICTS)[x % 3]
                 return Decide(one, "key", '{"what":1}', last - (z == 3), token, verdict)
-            case "enlist":
-                return enlist(worker)
+            case "register":
+                return register(worker)
             case "renew":
                 return Renew(worker, LEASES[worker], draining=x == 0)
             case "leave":

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from outlast.store.commands import Ack, Claim, Settle, Submit, SubmitMany
-from outlast.store.postgres import scan_cursors as floors_module
+from outlast.store.postgres import scan_cursors
 from outlast.store.postgres.migrate import WALK_MAX
 from outlast.store.postgres.scan_cursors import ScanCursorCache
 from outlast.store.postgres.store import PostgresStore
@@ -72,8 +72,8 @@ def in_the_way(schema: str, count: int) -> Iterator[psycopg.Connection]:
 @pytest.fixture
 def long_memory(monkeypatch) -> None:
     """What is remembered is not forgotten while a test goes on, however quick the scan was."""
-    monkeypatch.setattr(floors_module, "SHARE", 1e9)
-    monkeypatch.setattr(floors_module, "SECONDS_MAX", 600.0)
+    monkeypatch.setattr(scan_cursors, "SHARE", 1e9)
+    monkeypatch.setattr(scan_cursors, "SECONDS_MAX", 600.0)
 
 
 def test_claim_of_a_few_reads_few_of_many_new_runs(store, schema) -> None:
@@ -186,7 +186,7 @@ def test_run_below_the_claim_floor_is_found_by_the_next_full_scan(store, schema)
 
 @pytest.mark.usefixtures("long_memory")
 def test_empty_claim_reports_the_time_of_the_next_full_scan(store, schema) -> None:
-    """The bell has rung for what stands before the place, and does not ring for it again."""
+    """What stands before the cursor was notified of, and is not notified of again."""
     put(store, "place", 1)
     with in_the_way(schema, 3_000):
         assert store.peek(("q",), ("",)).ready
@@ -227,7 +227,7 @@ def test_claim_remembers_nothing_while_more_is_overdue_than_it_makes_ready(store
 
 
 @pytest.mark.usefixtures("long_memory")
-def test_look_remembers_nothing_while_something_is_overdue(store, schema) -> None:
+def test_peek_remembers_nothing_while_something_is_overdue(store, schema) -> None:
     put(store, "line", 1)
     assert take(store, "first") == ["line0"]
     with in_the_way(schema, 3_000) as db:

@@ -249,7 +249,7 @@ def test_journal_that_lost_its_tail_refuses_entries_after_a_gap(address, monkeyp
             "several of a run"
         )
         assert store.commit([step(4), SetWaiting(row.pk, row.fence, ())]) == [hole, None], (
-            "beside another verb"
+            "beside another command"
         )
         assert store.commit([kept(3)]) == [hole]
         assert store.commit([DeleteSession("s", "f", record=step(3))]) == [hole]

@@ -42,7 +42,7 @@ def test_forked_child_leaves_the_sessions_of_its_parent_alone(schema) -> None:
     lost = store._writer.db()
     with pytest.raises(psycopg.OperationalError):
         lost.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-    assert not store._writer.is_usable and store._writer._db is lost, "nobody has connected anew"
+    assert not store._writer.is_usable and store._writer._db is lost, "nobody has connected again"
 
     def child() -> None:
         assert store._reader._db is None, "it would speak in its parent's session, and end it"

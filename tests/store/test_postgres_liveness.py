@@ -1,4 +1,4 @@
-"""On Postgres a worker is dead when it holds no lock and its heart has stopped, and only then."""
+"""On Postgres a worker is dead when it holds no lock and its heartbeat has stopped, and only then."""
 
 import inspect
 import json
@@ -37,7 +37,7 @@ BUSY = 6074
 
 @pytest.fixture(scope="module")
 def schema(postgres_server) -> Iterator[str]:
-    with schema_of_this_process(postgres_server.url, "presence") as address:
+    with schema_of_this_process(postgres_server.url, "liveness") as address:
         yield address
 
 
@@ -76,7 +76,7 @@ def beat_of(db: psycopg.Connection) -> float | None:
 
 
 def wait_for_beats(db: psycopg.Connection, count: int = 3) -> None:
-    """Wait until the worker's heart has beaten so many times."""
+    """Wait until the worker has renewed its heartbeat `count` times."""
     for _ in range(count):
         before = beat_of(db)
         wait_until(lambda before=before: beat_of(db) != before)
@@ -96,7 +96,7 @@ def holders(db: psycopg.Connection) -> set[int]:
     return {pid for (pid,) in found}
 
 
-def cut_ears(db: psycopg.Connection) -> None:
+def cut_listeners(db: psycopg.Connection) -> None:
     """End every session that holds a worker's lock."""
     db.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_locks"
@@ -113,7 +113,7 @@ def test_killed_process_is_dead_and_its_run_is_released(stores, schema, tmp_path
         assert store.dead_workers() == []
         holder.pause()
         wait_until(lambda: seconds(db) > beat_of(db) + migrate.GRACE_SECONDS + 0.2)
-        assert store.dead_workers() == [], "its heart has stopped, but it still holds its lock"
+        assert store.dead_workers() == [], "its heartbeat has stopped, but it still holds its lock"
         holder.kill()
         wait_until(lambda: store.dead_workers() == ["w"])
         last_beat = beat_of(db)
@@ -170,7 +170,7 @@ def test_worker_that_loses_its_session_repeatedly_is_not_dead(stores, schema) ->
         wait_until(lambda: holders(db))
         for _ in range(4):
             before = holders(db)
-            cut_ears(db)
+            cut_listeners(db)
             assert other.dead_workers() == []
             wait_until(lambda before=before: holders(db) - before)
             assert other.dead_workers() == []
@@ -213,7 +213,7 @@ def test_store_uses_the_time_of_the_server(stores, schema, monkeypatch) -> None:
     "trouble",
     ["new connections hang", "a read is under way", "new connections hang and a read is under way"],
 )
-def test_heart_beats_on_after_its_session_is_cut(proxied, trouble) -> None:
+def test_heartbeat_continues_after_its_session_is_cut(proxied, trouble) -> None:
     """It beats over another connection that is free."""
     proxy, store, db = proxied
     db.execute("SELECT pg_advisory_lock(%s)", (BUSY,))
@@ -226,7 +226,7 @@ def test_heart_beats_on_after_its_session_is_cut(proxied, trouble) -> None:
         wait_until(lambda: db.execute(waits).fetchone())
     proxy.silent = "hang" in trouble
     before = holders(db)
-    cut_ears(db)
+    cut_listeners(db)
     wait_until(lambda: not holders(db) & before)
     wait_for_beats(db)
     if proxy.silent:
@@ -237,14 +237,14 @@ def test_heart_beats_on_after_its_session_is_cut(proxied, trouble) -> None:
         reading.join(WAIT_SECONDS)
 
 
-def test_heart_connects_itself_while_every_connection_is_busy(proxied) -> None:
+def test_heartbeat_connects_itself_while_every_connection_is_busy(proxied) -> None:
     _, store, db = proxied
     with (
         store._writing,
         store._reading,
         mock.patch.object(store._listener, "_session", side_effect=OSError),
     ):
-        cut_ears(db)
+        cut_listeners(db)
         wait_until(lambda: not holders(db))
         wait_for_beats(db)
         assert holders(db) == set()

@@ -24,7 +24,7 @@ class PostgresMachine(StoreMachine):
             super().open()
 
     def a_process_is_killed(self, worker: str) -> None:
-        """Its session has gone, and its heart does not beat any more: for all to see at once."""
+        """Its session has gone and its heartbeat has stopped, which all see at once."""
         self.store.release_liveness(worker)
         with connected(self.address) as db:
             while db.execute(

@@ -17,7 +17,7 @@ from support.waiting import WAIT_SECONDS, wait_until
 
 @pytest.fixture(scope="module")
 def schema(postgres_server) -> Iterator[str]:
-    with schema_of_this_process(postgres_server.url, "rings") as address:
+    with schema_of_this_process(postgres_server.url, "notify") as address:
         yield address
 
 
@@ -32,18 +32,18 @@ def stores(schema) -> Iterator[list[PostgresStore]]:
         store.close()
 
 
-def rings_of(store: PostgresStore) -> list[float]:
-    """Listen, and return the times of the rings from now on. The first ring says that the store listens."""
-    rings: list[float] = []
-    store.listen(lambda: rings.append(time.monotonic()))
-    wait_until(lambda: rings)
-    rings.clear()
-    return rings
+def notifications_of(store: PostgresStore) -> list[float]:
+    """Listen, and return the times of the notifications from now on. The first says that the store listens."""
+    notifications: list[float] = []
+    store.listen(lambda: notifications.append(time.monotonic()))
+    wait_until(lambda: notifications)
+    notifications.clear()
+    return notifications
 
 
-def test_many_commits_ring_rarely_and_the_last_is_heard(stores) -> None:
+def test_many_commits_notify_rarely_and_the_last_is_heard(stores) -> None:
     one, other = stores
-    heard = rings_of(other)
+    heard = notifications_of(other)
     one.acquire_liveness("w")
     one.commit([Submit("r", "flow", "[]", "t", "s")])
     wait_until(lambda: heard)
@@ -57,22 +57,22 @@ def test_many_commits_ring_rarely_and_the_last_is_heard(stores) -> None:
 
 def test_store_hears_its_own_commit_once(stores, schema) -> None:
     store, _ = stores
-    rings = rings_of(store)
+    notifications = notifications_of(store)
     own_channel = channel_of(parse(schema).schema)
     with connected(schema) as db:
         db.execute(f"LISTEN {own_channel}")
         store.commit([Submit("r", "flow", "[]", "t", "s")])
         assert len(list(db.notifies(timeout=WAIT_SECONDS, stop_after=1))) == 1
-        assert len(rings) == 1
+        assert len(notifications) == 1
         # Notifications arrive in order: the store has skipped its own when it hears this one.
         db.execute("SELECT pg_notify(%s, '')", (own_channel,))
-        wait_until(lambda: len(rings) > 1)
-    assert len(rings) == 2
+        wait_until(lambda: len(notifications) > 1)
+    assert len(notifications) == 2
 
 
 def test_commit_of_a_store_without_listeners_is_heard(stores) -> None:
     one, other = stores
-    heard = rings_of(other)
+    heard = notifications_of(other)
     one.commit([Submit("r", "flow", "[]", "t", "s")])
     wait_until(lambda: heard)
 
@@ -82,7 +82,7 @@ def test_channel_name_fits_any_schema_name() -> None:
     assert channel_of("a") != channel_of("b")
 
 
-def test_ring_during_a_heartbeat_is_heard(stores, schema, monkeypatch) -> None:
+def test_notification_during_a_heartbeat_is_heard(stores, schema, monkeypatch) -> None:
     """psycopg takes what arrives while a statement is under way out of the connection."""
     beat, beating = Listener._beat, threading.Event()
 
@@ -92,13 +92,13 @@ def test_ring_during_a_heartbeat_is_heard(stores, schema, monkeypatch) -> None:
         beat(self)
 
     monkeypatch.setattr(Listener, "_beat", slow)
-    rung = threading.Event()
-    stores[0].listen(rung.set)
+    notified = threading.Event()
+    stores[0].listen(notified.set)
     stores[0].acquire_liveness("w")
     with connected(schema) as db:
         for _ in range(3):
             beating.clear()
             assert beating.wait(WAIT_SECONDS)
-            rung.clear()
+            notified.clear()
             db.execute("SELECT pg_notify(%s, '')", (channel_of(parse(schema).schema),))
-            assert rung.wait(WAIT_SECONDS)
+            assert notified.wait(WAIT_SECONDS)

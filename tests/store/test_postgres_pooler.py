@@ -67,7 +67,7 @@ def test_runs_are_executed_through_a_pooler(pooler, schema, words) -> None:
         store.close()
 
 
-def test_ring_through_a_pooler_reaches_direct_listeners(pooler, schema) -> None:
+def test_notification_through_a_pooler_reaches_direct_listeners(pooler, schema) -> None:
     direct, pooled = PostgresStore.at(schema), through(pooler, schema)
     heard = threading.Event()
     direct.open()

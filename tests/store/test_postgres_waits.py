@@ -155,7 +155,7 @@ def test_worker_that_registers_during_a_sweep_is_not_swept(store, other, schema)
             sweep = threading.Thread(target=lambda: swept.append(other.commit([Sweep()])[0]))
             sweep.start()
             wait_until(lambda: blocked_by(db) == 1)
-            enlist = threading.Thread(
+            register = threading.Thread(
                 target=store.commit,
                 args=(
                     [
@@ -164,10 +164,10 @@ def test_worker_that_registers_during_a_sweep_is_not_swept(store, other, schema)
                     ],
                 ),
             )
-            enlist.start()
-            wait_until(lambda: not enlist.is_alive() or is_blocked(db, store))
+            register.start()
+            wait_until(lambda: not register.is_alive() or is_blocked(db, store))
             db.execute("SELECT pg_advisory_unlock(%s)", (GATE,))
-            enlist.join(WAIT_SECONDS)
+            register.join(WAIT_SECONDS)
             sweep.join(WAIT_SECONDS)
         finally:
             db.execute("SELECT pg_advisory_unlock_all()")

@@ -181,39 +181,39 @@ def test_nobody_is_missed_for_a_lease_after_a_failover(store, place):
     assert store.commit([Sweep()])[0].workers == ()
 
 
-def test_commit_rings_only_for_what_others_may_wait_for(store, place, client):
-    rung = threading.Event()
-    store.listen(rung.set)
+def test_commit_notifies_only_of_what_others_may_wait_for(store, place, client):
+    notified = threading.Event()
+    store.listen(notified.set)
     store.acquire_liveness("w")
     other = store_at(place)
     other.open()
-    bell = f"{store._address.prefix}notify:0"
-    wait_until(lambda: subscribers(client, bell) == [1])
+    channel = f"{store._address.prefix}notify:0"
+    wait_until(lambda: subscribers(client, channel) == [1])
     for number in range(3):
-        rung.clear()
+        notified.clear()
         other.commit([Submit(f"r{number}", "flow", "[]", "t", "s")])
-        assert rung.wait(WAIT_SECONDS)
+        assert notified.wait(WAIT_SECONDS)
     with client.pubsub(ignore_subscribe_messages=True) as listener:
-        listener.subscribe(bell)
-        wait_until(lambda: subscribers(client, bell) == [2])
+        listener.subscribe(channel)
+        wait_until(lambda: subscribers(client, channel) == [2])
         other.commit([RegisterWorker("w2", "host", 1, LEASE)])  # nobody waits for that
         other.commit([Send("r0", "m", "1", "1")])
         wait_until(lambda: listener.get_message(timeout=0.01))
         assert listener.get_message(timeout=0.01) is None
-    rung.clear()
+    notified.clear()
     store.commit([Send("r0", "m", "2", "1")])
-    assert rung.is_set(), "its own runs may wait for it"
+    assert notified.is_set(), "its own runs may wait for it"
     other.close()
 
 
-def test_ear_that_lost_its_connection_while_busy_subscribes_to_everything_again(
+def test_listener_that_lost_its_connection_while_busy_subscribes_to_everything_again(
     store, place, client
 ):
     block, blocked, resume = threading.Event(), threading.Event(), threading.Event()
-    rung, prefix = threading.Event(), store._address.prefix
+    notified, prefix = threading.Event(), store._address.prefix
 
     def listener():
-        rung.set()
+        notified.set()
         if block.is_set():
             blocked.set()
             assert resume.wait(WAIT_SECONDS)
@@ -238,34 +238,34 @@ def test_ear_that_lost_its_connection_while_busy_subscribes_to_everything_again(
     wait_until(lambda: subscribers(client, *channels) == [1, 1, 1, 1])
     for hold in holds:
         hold.join()
-    rung.clear()
+    notified.clear()
     other.commit([Submit("b", "flow", "[]", "t", "s")])
-    assert rung.wait(WAIT_SECONDS)
+    assert notified.wait(WAIT_SECONDS)
     other.close()
 
 
 def test_failing_listener_does_not_stop_other_listeners(store, place, client):
-    rung = threading.Event()
+    notified = threading.Event()
 
     def broken():
         raise RuntimeError("Event loop is closed")
 
     store.listen(broken)
-    store.listen(rung.set)
+    store.listen(notified.set)
     store.acquire_liveness("w")
     prefix = store._address.prefix
     wait_until(lambda: subscribers(client, f"{prefix}notify:0", f"{prefix}alive:0:w") == [1, 1])
-    rung.clear()
+    notified.clear()
     other = store_at(place)
     other.open()
     other.commit([Submit("a", "flow", "[]", "t", "s")])
-    assert rung.wait(WAIT_SECONDS)
+    assert notified.wait(WAIT_SECONDS)
     assert subscribers(client, f"{prefix}alive:0:w") == [1]
     store.commit([Submit("b", "flow", "[]", "t", "s")])
     other.close()
 
 
-def test_only_an_enlisted_worker_is_known_to_be_connected(store, client):
+def test_only_a_registered_worker_is_known_to_be_connected(store, client):
     present, alive = (f"{store._address.prefix}{name}" for name in ("present", "alive:0:w"))
     store.acquire_liveness("w")
     assert client.smembers(present) == set()
@@ -292,19 +292,19 @@ def test_worker_that_is_released_and_held_again_is_known_again(store, client):
 def test_prefixes_and_databases_do_not_hear_each_other(redis_server, client):
     prefix = uuid4().hex
     base = f"{redis_server.url}?prefix={prefix}"
-    rung = threading.Event()
+    notified = threading.Event()
     one, two, three = store_at(base), store_at(f"{base}x"), store_at(f"{base}&db=1")
     for each in (one, two, three):
         each.open()
-    one.listen(rung.set)
+    one.listen(notified.set)
     one.acquire_liveness("w")
     wait_until(lambda: subscribers(client, f"{one._address.prefix}notify:0") == [1])
-    assert rung.wait(WAIT_SECONDS)
-    rung.clear()
+    assert notified.wait(WAIT_SECONDS)
+    notified.clear()
     for each in (two, three):
         each.commit([Submit("r", "flow", "[]", "t", "s")])
         assert each.run("r") is not None
-    assert not rung.wait(0.2)
+    assert not notified.wait(0.2)
     assert one.run("r") is None
     for each in (one, two, three):
         each.close()

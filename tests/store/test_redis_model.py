@@ -6,7 +6,7 @@ from uuid import uuid4
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, run_state_machine_as_test
 from store_model import Model
-from test_model import MODEL_EXAMPLES, WORKERS, StoreMachine, SubmitMany, enlist
+from test_model import MODEL_EXAMPLES, WORKERS, StoreMachine, SubmitMany, register
 
 from outlast.store.redis.address import parse
 from outlast.store.redis.store import RedisStore
@@ -44,7 +44,7 @@ class RedisMachine(StoreMachine):
         self.store.open()
         self.model = Model(self.clock)
         self.lives, self.records = [], []
-        self.commit([enlist(worker) for worker in WORKERS[:2]])
+        self.commit([register(worker) for worker in WORKERS[:2]])
         self.commit(
             [SubmitMany(tuple(self.new(0, y, y % 4)._replace(depth_max=None) for y in range(5)))]
         )

@@ -99,17 +99,17 @@ def test_store_is_unavailable_while_the_server_is_down_and_goes_on_afterwards(se
 
 
 def test_listeners_and_presence_come_back_after_a_restart(server, store, client):
-    rung = threading.Event()
+    notified = threading.Event()
     store.acquire_liveness("w")
-    store.listen(rung.set)
+    store.listen(notified.set)
     server.stop()
     server.start()
     channels = ["{outlast}:alive:0:w", "{outlast}:notify:0"]
     wait_until(lambda: [count for _, count in client.pubsub_numsub(*channels)] == [1, 1])
-    rung.clear()
+    notified.clear()
     with opened(server.url) as other:
         other.commit([Submit("a", "flow", "[]", "t", "s")])
-    assert rung.wait(WAIT_SECONDS)
+    assert notified.wait(WAIT_SECONDS)
 
 
 def test_server_that_lost_its_last_second_reuses_no_fence_and_accepts_no_gap(server, store, client):

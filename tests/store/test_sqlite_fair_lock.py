@@ -15,8 +15,8 @@ from outlast.store.sqlite.store import SQLiteStore
 from support.waiting import WAIT_SECONDS, wait_until
 
 ENTER_TWICE = """
-from outlast.store.sqlite import fair_lock as turnstile
-turnstile.PATIENCE = 3600.0
+from outlast.store.sqlite import fair_lock
+fair_lock.PATIENCE = 3600.0
 store = SQLiteStore(sys.argv[1])
 store.open()
 with store._write_lock:
@@ -27,8 +27,8 @@ with store._write_lock:
 store.close()
 """
 COMMIT_ONCE = """
-from outlast.store.sqlite import fair_lock as turnstile
-turnstile.PATIENCE = 0.1
+from outlast.store.sqlite import fair_lock
+fair_lock.PATIENCE = 0.1
 store = SQLiteStore(sys.argv[1])
 store.open()
 say(store.commit([submit("once")])[0].new)
@@ -82,7 +82,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("where", ["gate", "room"])
-def test_process_stopped_inside_the_turnstile_does_not_block_others(store, where, monkeypatch):
+def test_process_stopped_inside_the_fair_lock_does_not_block_others(store, where, monkeypatch):
     monkeypatch.setattr(fair_lock, "PATIENCE", 0.1)
     with Child(STAND_IN_THE_WAY, store.path, where) as child:
         assert child.line() == "inside"
@@ -94,7 +94,7 @@ def test_process_stopped_inside_the_turnstile_does_not_block_others(store, where
 
 
 @pytest.mark.parametrize("where", ["gate", "room"])
-def test_writers_do_not_wait_for_a_process_killed_inside_the_turnstile(store, where, monkeypatch):
+def test_writers_do_not_wait_for_a_process_killed_inside_the_fair_lock(store, where, monkeypatch):
     monkeypatch.setattr(fair_lock, "PATIENCE", 3600.0)  # to wait for it at all would hang the test
     with Child(STAND_IN_THE_WAY, store.path, where) as child:
         assert child.line() == "inside"

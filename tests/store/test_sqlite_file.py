@@ -62,7 +62,7 @@ def test_only_the_owner_may_read_the_database_and_its_companions(path, umask):
         assert {mode(file) for file in files} == {0o600}
         assert mode(beside) == 0o700
         inside = list(beside.iterdir())
-        assert len(inside) == 5  # gate, room, files, a lock, a bell
+        assert len(inside) == 5  # gate, room, files, a lock, a fifo
         assert {mode(file) for file in inside} == {0o600}
         store.close()
     finally:
@@ -78,7 +78,7 @@ def test_missing_folders_are_created(tmp_path):
     assert look(path) == [("r",)]
 
 
-def test_closed_store_leaves_only_the_database_and_the_turnstile(path):
+def test_closed_store_leaves_only_the_database_and_the_fair_lock(path):
     store = SQLiteStore(path)
     store.open()
     store.acquire_liveness("w")
@@ -332,7 +332,7 @@ def test_unexpected_fault_leaves_no_transaction_open(store, monkeypatch):
     with pytest.raises(StoreUnavailable):
         store.commit([submit("r"), Sweep()])
     with pytest.raises(KeyError):
-        store.commit([submit("r"), "not a verb"])
+        store.commit([submit("r"), "not a command"])
     monkeypatch.undo()
     assert store.run("r") is None
     assert store.commit([submit("r"), Sweep()])[0].new

@@ -56,17 +56,17 @@ say(*(name for name in os.listdir(sys.argv[1] + ".d") if "worker" in name))
 def test_listener_is_added_once_there_is_room_for_its_pipe(path):
     store = SQLiteStore(path)
     store.open()
-    rung = []
+    notified = []
     shutil.rmtree(f"{path}.d")
     with pytest.raises(StoreUnavailable):
-        store.listen(lambda: rung.append(1))
+        store.listen(lambda: notified.append(1))
     os.mkdir(f"{path}.d", 0o700)  # noqa: PTH102
-    store.listen(lambda: rung.append(1))
+    store.listen(lambda: notified.append(1))
     with Child(
         'store = SQLiteStore(sys.argv[1]); store.open(); store.commit([submit("x")]); say(1)', path
     ) as child:
         child.line()
-        wait_until(lambda: rung)
+        wait_until(lambda: notified)
     store.close()
 
 

@@ -11,11 +11,11 @@ from outlast.store.commands import Claim, Record, RegisterWorker, Send, Settle, 
 from outlast.store.sqlite.store import SQLiteStore
 from support.waiting import WAIT_SECONDS, wait_until
 
-# It never polls: only the bell can make it print.
+# It never polls: only a notification can make it print.
 LISTEN = """
 store = SQLiteStore(sys.argv[1])
 store.open()
-store.listen(lambda: say("rung"))
+store.listen(lambda: say("notified"))
 say("listens")
 sys.stdin.readline()
 store.close()
@@ -34,7 +34,7 @@ def store(tmp_path):
     store.close()
 
 
-def bells(store):
+def fifos(store):
     return list(store.path.with_name("outlast.db.d").glob("notify-*"))
 
 
@@ -43,7 +43,7 @@ def test_every_commit_wakes_a_listener_in_another_process(store):
         assert child.line() == "listens"
         for number in range(20):
             store.commit([submit(f"r{number}")])
-            assert child.line() == "rung"
+            assert child.line() == "notified"
 
 
 def test_commit_wakes_every_listening_process(store):
@@ -51,47 +51,47 @@ def test_commit_wakes_every_listening_process(store):
         children = [stack.enter_context(Child(LISTEN, store.path)) for _ in range(3)]
         for child in children:
             assert child.line() == "listens"
-        assert len(bells(store)) == 3
+        assert len(fifos(store)) == 3
         store.commit([submit("r")])
         for child in children:
-            assert child.line() == "rung"
+            assert child.line() == "notified"
 
 
 def test_process_wakes_itself_only_for_work_it_may_take(store):
-    rung = []
-    store.listen(lambda: rung.append(1))
+    notified = []
+    store.listen(lambda: notified.append(1))
     store.acquire_liveness("w")
     store.commit([RegisterWorker("w", "host", 1, 60.0)])
     assert store.commit([Claim("w", "t")]) == [[]]
-    assert rung == []
+    assert notified == []
     store.commit([submit("r")])  # it may claim that itself
-    assert len(rung) == 1
+    assert len(notified) == 1
     (row,) = store.commit([Claim("w", "t")])[0]
     store.commit([Record(row.pk, 1, row.fence, "step", "k", 1.0)])
-    assert len(rung) == 1
+    assert len(notified) == 1
     store.commit([Send("r", "m", "1", "1")])
-    assert len(rung) == 2
+    assert len(notified) == 2
     store.commit([Settle(row.pk, row.fence, "done")])
-    assert len(rung) == 2
+    assert len(notified) == 2
 
 
-def test_commit_removes_only_the_bell_of_a_dead_process(store):
+def test_commit_removes_only_the_fifo_of_a_dead_process(store):
     with Child(LISTEN, store.path) as dies, Child(LISTEN, store.path) as lives:
         assert dies.line() == lives.line() == "listens"
         dies.kill()
-        assert len(bells(store)) == 2
+        assert len(fifos(store)) == 2
         store.commit([submit("r")])
-        assert len(bells(store)) == 1
-        assert lives.line() == "rung"
+        assert len(fifos(store)) == 1
+        assert lives.line() == "notified"
 
 
-def test_closing_store_removes_its_bell(store):
+def test_closing_store_removes_its_fifo(store):
     with Child(LISTEN, store.path) as child:
         assert child.line() == "listens"
-        assert len(bells(store)) == 1
+        assert len(fifos(store)) == 1
         child.tell()
         assert child.wait() == 0
-        assert bells(store) == []
+        assert fifos(store) == []
 
 
 def test_full_pipe_of_a_listener_does_not_block_a_commit(store):
@@ -108,8 +108,8 @@ def test_full_pipe_of_a_listener_does_not_block_a_commit(store):
         other.listen(listener)
         store.commit([submit("first")])
         assert listening.wait(WAIT_SECONDS)
-        (bell,) = bells(store)
-        pipe = os.open(bell, os.O_WRONLY | os.O_NONBLOCK)
+        (fifo,) = fifos(store)
+        pipe = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
         with suppress(BlockingIOError):
             while True:
                 os.write(pipe, b"!" * 65536)
@@ -123,7 +123,7 @@ def test_full_pipe_of_a_listener_does_not_block_a_commit(store):
         other.close()
 
 
-def test_process_without_free_descriptors_commits_and_keeps_other_bells(store):
+def test_process_without_free_descriptors_commits_and_keeps_other_fifos(store):
     script = """
 import resource
 store = SQLiteStore(sys.argv[1])
@@ -145,13 +145,13 @@ for n in range(3):
     store.listen(lambda: None)
     with Child(script, store.path) as child:
         assert [child.line() for _ in range(3)] == ["True"] * 3
-    assert len(bells(store)) == 1
+    assert len(fifos(store)) == 1
     assert store.run("r2") is not None
 
 
-def test_commit_succeeds_without_the_bells_of_others(store):
+def test_commit_succeeds_without_the_fifos_of_others(store):
     store.listen(lambda: None)
-    for file in bells(store):
+    for file in fifos(store):
         file.unlink()
     assert store.commit([submit("r")])[0].new
 
@@ -160,10 +160,10 @@ def test_commit_wakes_another_store_of_the_same_process(store):
     other = SQLiteStore(store.path)
     other.open()
     try:
-        rung = threading.Event()
-        other.listen(rung.set)
+        notified = threading.Event()
+        other.listen(notified.set)
         store.commit([submit("r")])
-        assert rung.wait(WAIT_SECONDS)
-        wait_until(lambda: len(bells(store)) == 1)
+        assert notified.wait(WAIT_SECONDS)
+        wait_until(lambda: len(fifos(store)) == 1)
     finally:
         other.close()

@@ -33,7 +33,7 @@ def store():
     store.close()
 
 
-def test_verbs_queued_during_a_commit_are_written_in_one_transaction(store):
+def test_commands_queued_during_a_commit_are_written_in_one_transaction(store):
     async def scenario(writer):
         store.gate.clear()
         first = asyncio.ensure_future(writer.execute(submit("first")))
@@ -84,7 +84,7 @@ def test_long_texts_are_not_all_written_together(store):
 
 
 @pytest.mark.parametrize("kind", [GroupCommitWriter, InlineWriter])
-def test_verbs_are_written_and_answered_in_order(store, kind):
+def test_commands_are_written_and_answered_in_order(store, kind):
     async def scenario(writer):
         told, over = [], asyncio.get_running_loop().create_future()
 
@@ -116,7 +116,7 @@ def test_outcomes_arrive_on_the_loop_and_refusals_are_returned(store):
     with_writer(store, scenario)
 
 
-def test_renewal_overtakes_verbs_of_runs_which_keep_their_order(store):
+def test_renewal_overtakes_commands_of_runs_which_keep_their_order(store):
     async def scenario(writer):
         store.acquire_liveness("w")
         await writer.execute(RegisterWorker("w", "host", 1, 60.0))
@@ -150,7 +150,7 @@ def test_renewal_overtakes_verbs_of_runs_which_keep_their_order(store):
     with_writer(store, scenario)
 
 
-def test_urgent_verbs_are_written_however_many_others_wait(store):
+def test_urgent_commands_are_written_however_many_others_wait(store):
     async def scenario(writer):
         store.acquire_liveness("w")
         await writer.execute(RegisterWorker("w", "host", 1, 60.0))

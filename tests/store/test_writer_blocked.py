@@ -83,7 +83,7 @@ def test_locked_run_delays_only_itself(store):
     with_writer(store, scenario)
 
 
-def test_later_verbs_of_a_locked_run_do_not_overtake(store):
+def test_later_commands_of_a_locked_run_do_not_overtake(store):
     async def scenario(writer):
         (row,) = await held_runs(writer, store, "r")
         asked = await put_together(writer, store, entry(row, 1))

@@ -146,7 +146,7 @@ def test_bug_in_the_store_fails_its_waiters(store):
     with_writer(store, scenario)
 
 
-def test_close_writes_queued_verbs(store):
+def test_close_writes_queued_commands(store):
     async def scenario(writer):
         store.gate.clear()
         for n in range(50):

@@ -141,7 +141,7 @@ def test_nor_by_an_attempt_that_follows_in_the_same_life(world, by):
 
 @pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize("inside", [True, False])
-def test_answer_that_is_no_good_is_discarded_and_asked_for_anew(world, by, inside):
+def test_answer_that_is_no_good_is_discarded_and_asked_for_again(world, by, inside):
     @step(retries=3, backoff=0)
     async def picky() -> str:
         async with resume_stream(opener(by), by=by) as stream:

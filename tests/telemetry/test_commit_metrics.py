@@ -10,7 +10,7 @@ from outlast.telemetry import names
 from outlast.telemetry.meters import buckets, merged
 
 
-def test_commit_metrics_count_verbs_and_stale_fences():
+def test_commit_metrics_count_commands_and_stale_fences():
     commits = Commits()
     commits.add([None, Refused(FENCE), Refused(STATUS)], 0.0007)
     commits.add([None], 3.0)

@@ -47,7 +47,7 @@ def test_run_log_lines_name_their_run():
 
 
 def test_run_log_lines_have_no_unmasked_traceback():
-    """What an exception says is the program's: it is veiled."""
+    """What an exception says is the program's: it is redacted."""
     for where, call in calls():
         assert call.func.attr != "exception", where
         for word in call.keywords:

@@ -75,7 +75,7 @@ def after(world, *calls, then=()):
 
 
 @pytest.fixture(autouse=True)
-def _mended():
+def _fixed():
     FAILING.clear()
 
 

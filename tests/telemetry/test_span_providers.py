@@ -77,7 +77,7 @@ def test_opentelemetry_is_not_imported_when_unused(tmp_path):
 
         spans = []
         gone = RunObserver.ended
-        RunObserver.ended = lambda observer, life, outcome: (spans.append(life.trace.span), gone(observer, life, outcome))[1]
+        RunObserver.ended = lambda observer, execution, outcome: (spans.append(execution.trace.span), gone(observer, execution, outcome))[1]
 
         @step
         async def one() -> int:

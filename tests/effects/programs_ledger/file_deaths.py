@@ -3,11 +3,11 @@
     before    the content of the file at first, null: there is no file
     at        "write" or "undo": in which of them
     how       "kill", or "stop": it is stopped there, overtaken, and resumed when all is over
-    other     somebody else's content, written between the death and the heir; null: nobody's
+    other     somebody else's content, written between the death and the successor; null: nobody's
     changes   true: only at lines before which the folder has changed
 
 For each such line of outlast.effects.file and .folder that is executed: fork, let the child come to that
-line, and print what was seen then and after each thing that the heir did. The last line of output is
+line, and print what was seen then and after each thing that the successor did. The last line of output is
 {"lines": N}: how many lines there were.
 """
 
@@ -140,7 +140,7 @@ def child(path: Path, number: int) -> int:
 
 
 def happened(path: Path, seen: dict[str, Any], fence: int) -> None:
-    """The heir finds out, and does what was not done."""
+    """The successor finds out, and does what was not done."""
     if file.happened(str(path), key="ours", fence=fence):
         seen["happened"] = True
         return
@@ -148,7 +148,7 @@ def happened(path: Path, seen: dict[str, Any], fence: int) -> None:
     write(path, OURS, "ours", fence)
 
 
-def heir(path: Path, pid: int, seen: dict[str, Any]) -> None:
+def successor(path: Path, pid: int, seen: dict[str, Any]) -> None:
     if at == "write":
         try:
             happened(path, seen, 2)
@@ -190,7 +190,7 @@ def one(number: int) -> bool:
     if other is not None:
         path.with_name("other").write_text(other)
         path.with_name("other").rename(path)
-    heir(path, pid, seen)
+    successor(path, pid, seen)
     seen["left"] = left(path)
     seen["mode"] = oct(path.stat().st_mode & 0o777) if path.exists() else None
     print(json.dumps(seen))

@@ -135,7 +135,7 @@ async def cancels_meanwhile(app: Outlast) -> None:
     await app.cancel("waiter-0")
     await somewhat_later()
     make("cancelled")
-    await until_there("ended")  # closing would ring the bell once more
+    await until_there("ended")  # closing would notify once more
 
 
 class SlowToRead(SQLiteStore):

@@ -35,7 +35,7 @@ def submit(store, *, workflow=STEPS) -> str:
     return id
 
 
-def enlist(
+def register(
     store, worker: str, *, lease: float = 60.0, workflows: tuple[str, ...] = (STEPS,)
 ) -> None:
     store.acquire_liveness(worker)
@@ -50,7 +50,7 @@ def claim(store, id: str, worker: str = "gone"):
 
 def leftovers(store) -> None:
     """Leave runs of a bench in every state, and its dead worker."""
-    enlist(store, "gone")
+    register(store, "gone")
     ended, returned, later, held = (claim(store, submit(store)) for _ in range(4))
     submit(store)
     unrecorded = claim(store, submit(store, workflow=RECOVERY))
@@ -117,7 +117,7 @@ def test_of_two_simultaneous_benches_one_stays(store, monkeypatch):
 
 
 def test_worker_of_others_in_the_queue_is_not_a_bench(store, file):
-    enlist(store, "theirs", workflows=("report",))
+    register(store, "theirs", workflows=("report",))
     with guest(SQLiteStore(file), Settings()):
         pass
     assert [row.id for row in store.workers()] == ["theirs"]

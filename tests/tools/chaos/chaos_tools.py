@@ -10,8 +10,8 @@ from support.processes import Program, clean_environment
 from support.waiting import WAIT_SECONDS, wait_until
 
 PROGRAMS = Path(__file__).parent / "programs"
-TRIAL_SECONDS = 5 * WAIT_SECONDS
-"""How long a test waits for the end of a trial."""
+EXPERIMENT_SECONDS = 5 * WAIT_SECONDS
+"""How long a test waits for the end of an experiment."""
 
 
 def command(*words: object) -> list[str]:
@@ -19,13 +19,13 @@ def command(*words: object) -> list[str]:
 
 
 def chaos(folder: Path, *words: object, **env: str) -> tuple[int, dict[str, Any], str]:
-    """Run a trial and wait until all its processes are gone. Return exit code, report and stderr."""
+    """Run an experiment and wait until all its processes are gone. Return exit code, report and stderr."""
     told = command(*words, "--report", folder / "report", "--json")
-    with Program(told, folder, env=clean_environment(**env)) as trial:
-        code = trial.wait(TRIAL_SECONDS)
-        assert trial.output.startswith("{"), trial.describe()
+    with Program(told, folder, env=clean_environment(**env)) as experiment:
+        code = experiment.wait(EXPERIMENT_SECONDS)
+        assert experiment.output.startswith("{"), experiment.describe()
     wait_until(lambda: processes_of(folder) == [])
-    return code, json.loads(trial.output), trial.errors
+    return code, json.loads(experiment.output), experiment.errors
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from chaos_tools import PROGRAMS, TRIAL_SECONDS, alarms, chaos, check_of, command, processes_of
+from chaos_tools import EXPERIMENT_SECONDS, PROGRAMS, alarms, chaos, check_of, command, processes_of
 
 from outlast.cli import main
 from outlast.store.address import store_at
@@ -23,7 +23,7 @@ from support.processes import Program
 from support.stores import peek
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(TRIAL_SECONDS + 300)
+pytestmark = pytest.mark.timeout(EXPERIMENT_SECONDS + 300)
 
 
 def rows(path: Path) -> list[str]:
@@ -34,14 +34,14 @@ def rows(path: Path) -> list[str]:
         db.close()
 
 
-def test_trial_with_every_blow_loses_and_repeats_nothing(tmp_path):
+def test_experiment_with_every_fault_loses_and_repeats_nothing(tmp_path):
     code, report, said = chaos(
         tmp_path, "--seconds", 5, "--seed", 1542, "--workers", 2, "--concurrency", 6, "--rate", 3, "--kills-per-minute", 60, "--grace", 30,
         "--lease", 2, "--objective", 600,
     )  # fmt: skip
     assert alarms(report) == {}, said
     assert (code, report["outcome"], report["passed"], report["seed"]) == (0, "ok", True, 1542)
-    # On a slow machine a blow finds no worker that works, and is missed.
+    # On a slow machine a fault finds no worker that works, and is missed.
     assert set(report["faults"]["by_kind"]) <= {"term", "kill", "stop", "rolling", "fleet"}
     assert sum(report["faults"]["processes"].values()) > 0
     looked_at = report["verdict"]["looked_at"]
@@ -57,7 +57,7 @@ def test_trial_with_every_blow_loses_and_repeats_nothing(tmp_path):
 def verified_without_a_trace(path: Path) -> None:
     """Check that `outlast chaos verify` finds no fault, and does not change the store.
 
-    It does not know which workers the trial killed. A worker that was killed while it drained looks like
+    It does not know which workers the experiment killed. A worker that was killed while it drained looks like
     a drain that failed.
     """
     before, files = rows(path), path.read_bytes()
@@ -75,7 +75,7 @@ def verified_without_a_trace(path: Path) -> None:
     assert path.read_bytes() == files, "not even the file"
 
 
-def test_trial_that_stops_its_own_server_loses_nothing(tmp_path):
+def test_experiment_that_stops_its_own_server_loses_nothing(tmp_path):
     code, report, said = chaos(
         tmp_path, "--server", "redis", "--faults", "server,kill", "--seconds", 3, "--seed", 6, "--workers", 2, "--rate", 3,
         "--kills-per-minute", 60, "--objective", 600,
@@ -125,7 +125,7 @@ def test_data_of_its_own_server_are_removed_if_all_is_well(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_trial_that_does_not_begin_leaves_no_folder(tmp_path, monkeypatch, capsys):
+def test_experiment_that_does_not_begin_leaves_no_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("outlast.testing.servers.find_spec", lambda _: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "t"))
     (tmp_path / "t").mkdir()
@@ -154,9 +154,11 @@ def test_file_store_gets_one_worker_and_work_while_it_is_dead(tmp_path):
 
 
 def test_effect_that_is_not_idempotent_as_declared_is_found(tmp_path):
-    with Program.python(PROGRAMS / "lying_chaos.py", tmp_path, folder=tmp_path / "driver") as trial:
-        assert trial.wait(TRIAL_SECONDS) == 0, trial.describe()
-    report = json.loads(trial.output)
+    with Program.python(
+        PROGRAMS / "lying_chaos.py", tmp_path, folder=tmp_path / "driver"
+    ) as experiment:
+        assert experiment.wait(EXPERIMENT_SECONDS) == 0, experiment.describe()
+    report = json.loads(experiment.output)
     assert not report["passed"] and report["outcome"] == "violated"
     assert set(alarms(report)) == {"no action twice", "compensated"}
     assert "was done once more" in alarms(report)["no action twice"][0]
@@ -250,7 +252,7 @@ def test_store_with_other_work_is_refused(tmp_path, monkeypatch, capsys):
 
 
 def test_seed_is_tried_once_in_a_store(tmp_path, monkeypatch, capsys):
-    """Work with the ids of an earlier trial is not executed again, so it would look lost."""
+    """Work with the ids of an earlier experiment is not executed again, so it would look lost."""
     store = store_at(f"sqlite:///{tmp_path}/shared.db")
     store.open()
     with closing(store):
@@ -284,7 +286,7 @@ def test_report_is_written_whole_or_not_at_all(tmp_path):
         cli._write(tmp_path / "not" / "there" / "report.html", "x")
 
 
-def test_death_of_the_ledger_fails_the_trial(tmp_path):
+def test_death_of_the_ledger_fails_the_experiment(tmp_path):
     words = command(
         "--seconds",
         600,
@@ -347,7 +349,7 @@ def test_report_folder_must_be_empty(tmp_path, monkeypatch, capsys):
 
 
 def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    """Return the exit code of a trial that does not begin. It runs in this process."""
+    """Return the exit code of an experiment that does not begin. It runs in this process."""
     monkeypatch.chdir(folder)
     for name in [name for name in os.environ if name.startswith("OUTLAST_")]:
         monkeypatch.delenv(name)

@@ -133,7 +133,7 @@ def test_delayed_stop_spares_a_worker_that_drains_meanwhile(fleet):
     fleet.turn(first, "alive")
 
 
-def test_drain_by_the_trial_itself_is_not_a_blow(fleet):
+def test_drain_by_the_experiment_itself_is_not_a_fault(fleet):
     faults = FaultInjector(fleet, 60.0)
     first, second = fleet.there()
     fleet.followed = False
@@ -164,7 +164,7 @@ def load(**facts):
     )
 
 
-def test_trial_without_work_or_blows_does_not_pass(fleet):
+def test_experiment_without_work_or_faults_does_not_pass(fleet):
     faults = FaultInjector(fleet, 60.0)
     verdict = Verdict([Check(name, "") for name in ASKS], {})
     check_experiment(
@@ -178,7 +178,7 @@ def test_trial_without_work_or_blows_does_not_pass(fleet):
     check_experiment(
         verdict, Options(seed=1, per_minute=0.0), fleet, faults, load(acknowledged=["r"])
     )
-    assert verdict.outcome == "ok", "that nobody is struck was asked for"
+    assert verdict.outcome == "ok", "no faults were asked for"
 
 
 def test_rolling_restart_ends_one_worker_at_a_time(fleet):
@@ -195,7 +195,7 @@ def test_rolling_restart_ends_one_worker_at_a_time(fleet):
     assert len(fleet.members) == 4 and len(faults.drains) == 2 and fleet.surprises == []
 
 
-def test_blow_without_a_victim_is_reported_as_missed(fleet, monkeypatch):
+def test_fault_without_a_victim_is_reported_as_missed(fleet, monkeypatch):
     monkeypatch.setattr("outlast.tools.chaos.faults.VICTIM_SECONDS", 0.05)
     fleet.followed = False
     for member in fleet.there():
@@ -210,13 +210,13 @@ def test_blow_without_a_victim_is_reported_as_missed(fleet, monkeypatch):
     )
 
 
-class Desk:
+class FakeLoad:
     seen, away, acknowledged = Seen(3, 2, 1), None, ["a"] * 6
 
 
 def drawn(view: Screen, fleet: Fleet, faults: FaultInjector, columns: int) -> str:
     console = Console(width=columns, file=StringIO())
-    console.print(Group(view._frame(fleet, Desk, faults)))  # as it is drawn over itself
+    console.print(Group(view._frame(fleet, FakeLoad, faults)))  # as it is drawn over itself
     return console.file.getvalue()
 
 
@@ -232,19 +232,19 @@ def test_shown_clock_begins_with_the_storm(fleet, capsys):
     fleet.began = time.monotonic() - 40.0
     screen, lines = Screen(), Lines()
     assert "starting\n" in drawn(screen, fleet, FaultInjector(fleet, 60.0), 60).replace(" ", "")
-    lines.show(fleet, Desk, FaultInjector(fleet, 60.0))
+    lines.show(fleet, FakeLoad, FaultInjector(fleet, 60.0))
     assert "40." not in capsys.readouterr().out
     screen.phase = "storm"
     assert "storm  40 s" in drawn(screen, fleet, FaultInjector(fleet, 60.0), 60)
     screen.close()
 
 
-def test_screen_shows_workers_runs_and_blows(fleet):
+def test_screen_shows_workers_runs_and_faults(fleet):
     faults = FaultInjector(fleet, 60.0)
     faults.inject(Fault(0.0, "stop", 0.0, 60.0, hard=False))
     faults.go_on()
     view = Screen()
-    view.show(fleet, Desk, faults)
+    view.show(fleet, FakeLoad, faults)
     text = drawn(view, fleet, faults, 100)
     view.close()
     for said in (
@@ -257,13 +257,13 @@ def test_screen_shows_workers_runs_and_blows(fleet):
         assert said in text, said
 
 
-def test_lines_report_each_blow_once(fleet, capsys):
+def test_lines_report_each_fault_once(fleet, capsys):
     faults = FaultInjector(fleet, 60.0)
     faults.inject(Fault(0.0, "kill", 0.0, 0.0, hard=False))
     faults.go_on()
     view = Lines()
-    view.show(fleet, Desk, faults)
-    view.show(fleet, Desk, faults)
+    view.show(fleet, FakeLoad, faults)
+    view.show(fleet, FakeLoad, faults)
     said = capsys.readouterr().out
     assert said.count("SIGKILL while alive") == 1
     assert "6 submitted, 3 queued, 2 running, 1 waiting" in said
@@ -279,7 +279,7 @@ def claimed(run: str, fence: int, at: float) -> str:
     return f'{{"time": "{when}", "message": "run {run} is claimed", "run": "{run}", "fence": {fence}}}\n'
 
 
-class Struck:
+class FaultedWorker:
     def __init__(self, folder: Path, number: int, text: str, *faults) -> None:
         self.number, self.log, self.faults = number, folder / f"{number}.log", list(faults)
         self.resumed: list[float] = []
@@ -290,11 +290,11 @@ def end(fence: int, at: float, kind: str = "death", seen: float | None = None) -
     return ExecutionEnd(kind, 3, at, seen, fence, "")
 
 
-def test_recovery_lasts_from_the_blow_to_the_next_claim(tmp_path):
+def test_recovery_lasts_from_the_fault_to_the_next_claim(tmp_path):
     now = time.time()
     noise = "what a program prints is claimed to be no JSON\n"
-    one = Struck(tmp_path, 1, noise + claimed("r", 5, now), (now + 10, "kill"))
-    two = Struck(
+    one = FaultedWorker(tmp_path, 1, noise + claimed("r", 5, now), (now + 10, "kill"))
+    two = FaultedWorker(
         tmp_path, 2, claimed("r", 9, now + 12.5) + claimed("s", 8, now), (now + 20, "term")
     )
     claims = Claims([one, two])
@@ -312,17 +312,17 @@ def test_recovery_lasts_from_the_blow_to_the_next_claim(tmp_path):
 
 def test_recovery_after_a_release_begins_at_the_release(tmp_path):
     now = time.time()
-    one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 10, "term"))
-    two = Struck(tmp_path, 2, claimed("r", 9, now + 13))
+    one = FaultedWorker(tmp_path, 1, claimed("r", 5, now), (now + 10, "term"))
+    two = FaultedWorker(tmp_path, 2, claimed("r", 9, now + 13))
     seconds = Claims([one, two]).recovered("r", end(5, now + 12, "interruption"), None)
     assert seconds == pytest.approx(1.0, abs=0.001)
 
 
 def test_survived_stop_is_not_the_cause_of_a_later_death(tmp_path):
     now = time.time()
-    one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 1, "stop"))
+    one = FaultedWorker(tmp_path, 1, claimed("r", 5, now), (now + 1, "stop"))
     one.resumed = [now + 2]
-    two = Struck(tmp_path, 2, claimed("r", 9, now + 62))
+    two = FaultedWorker(tmp_path, 2, claimed("r", 9, now + 62))
     claims = Claims([one, two], lease=2.0)
     seconds = claims.recovered("r", end(5, now + 61, seen=now + 60), None)
     assert seconds == pytest.approx(2.0, abs=0.001) and list(claims.by_fault) == ["none"]
@@ -335,8 +335,10 @@ def test_survived_stop_is_not_the_cause_of_a_later_death(tmp_path):
 @pytest.mark.parametrize("ahead", [-300.0, 300.0])
 def test_wrong_clock_of_the_store_does_not_change_recovery(tmp_path, ahead):
     now = time.time()
-    one = Struck(tmp_path, 1, claimed("r", 5, now) + claimed("s", 6, now), (now + 10, "kill"))
-    two = Struck(tmp_path, 2, claimed("r", 9, now + 12) + claimed("s", 10, now + 14))
+    one = FaultedWorker(
+        tmp_path, 1, claimed("r", 5, now) + claimed("s", 6, now), (now + 10, "kill")
+    )
+    two = FaultedWorker(tmp_path, 2, claimed("r", 9, now + 12) + claimed("s", 10, now + 14))
     claims = Claims([one, two], ahead=ahead)
     death = end(5, now + ahead + 11, seen=now + ahead + 10.5)
     assert claims.recovered("r", death, None) == pytest.approx(2.0, abs=0.001)
@@ -346,7 +348,7 @@ def test_wrong_clock_of_the_store_does_not_change_recovery(tmp_path, ahead):
 
 def test_first_request_to_the_ledger_counts_where_no_claim_was_logged(tmp_path):
     now = time.time()
-    one = Struck(tmp_path, 1, claimed("r", 5, now), (now + 10, "kill"))
+    one = FaultedWorker(tmp_path, 1, claimed("r", 5, now), (now + 10, "kill"))
     claims = Claims([one], {"r": {5: now + 1, 7: now + 11}})
     assert claims.recovered("r", end(5, now + 10.5), None) == pytest.approx(1.0, abs=0.001)
 

@@ -1,4 +1,4 @@
-"""The plan of blows: pure, by its seed."""
+"""The plan of faults: pure, by its seed."""
 
 import json
 from collections import Counter
@@ -23,7 +23,7 @@ def test_same_seed_is_the_same_plan_and_another_is_another():
     assert made(7) != made(8)
 
 
-def test_blows_fall_in_order_within_the_time_and_about_as_often_as_asked():
+def test_faults_fall_in_order_within_the_time_and_about_as_often_as_asked():
     faults = made()
     assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
     assert 0 < faults[0].at and faults[-1].at < 599
@@ -52,7 +52,7 @@ def test_most_stops_are_longer_than_the_lease_and_some_are_shorter():
     assert max(stops) <= 12.0 and min(stops) < 2.0
 
 
-def test_blows_strike_anybody_and_hard_and_soft():
+def test_faults_pick_any_worker_and_are_hard_and_soft():
     faults = made()
     picks = [fault.pick for fault in faults]
     assert min(picks) < 0.1
@@ -70,7 +70,7 @@ def test_kinds_are_read_by_commas_and_a_wrong_one_is_told():
         parse_kinds(" , ")
 
 
-def test_workers_get_the_trials_own_lease_and_grace_and_the_users_settings():
+def test_workers_get_the_experiments_own_lease_and_grace_and_the_users_settings():
     given = {
         "OUTLAST_STORE": "postgresql://production",
         "OUTLAST_LEASE": "99",

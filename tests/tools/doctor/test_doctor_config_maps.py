@@ -31,8 +31,8 @@ def test_what_a_config_map_of_the_files_says_is_judged(tmp_path):
     found = findings(tmp_path, "m.yaml", MAPPED)
     assert {("grace", "error"), ("lease", "warning")} <= fired(found), found
     assert any("grace 60 s" in one.what for one in found)
-    mended = MAPPED.replace("Seconds: 40", "Seconds: 70").replace('lease: "4"', 'lease: "30"')
-    assert fired(findings(tmp_path, "m.yaml", mended)) <= {
+    fixed = MAPPED.replace("Seconds: 40", "Seconds: 70").replace('lease: "4"', 'lease: "30"')
+    assert fired(findings(tmp_path, "m.yaml", fixed)) <= {
         ("probes", "note"), ("rollout", "warning"), ("filesystem", "note"),
     }  # fmt: skip
 

@@ -138,7 +138,7 @@ class ManyContract(Contract):
         assert [outcome.new for outcome in outcomes] == [True] * 4
         assert driver.store.depth("default") == 3
 
-    def test_the_queues_own_limit_goes_before_the_verbs(self, driver: StoreDriver) -> None:
+    def test_the_queues_own_limit_overrides_that_of_the_command(self, driver: StoreDriver) -> None:
         driver.one(SetQueueLimits("default", 2, None))
         assert driver.one(many("a", "b", "c", depth_max=100)) == Refused(DEPTH, "0/2/3")
         assert len(driver.one(many("a", "b", depth_max=1))) == 2
@@ -166,7 +166,7 @@ class ManyContract(Contract):
         assert driver.store.runs(EVERYTHING) == []
         assert driver.store.depth("default") == 0
 
-    def test_a_thousand_runs_are_one_verb(self, driver: StoreDriver) -> None:
+    def test_a_thousand_runs_are_one_command(self, driver: StoreDriver) -> None:
         ids = [f"r{number}" for number in range(1000)]
         assert len(driver.one(many(*ids))) == 1000
         assert driver.store.depth("default") == 1000

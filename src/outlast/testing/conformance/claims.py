@@ -40,7 +40,7 @@ class ClaimContract(Contract):
         assert (second.started, second.deadline) == (first.started, first.deadline)
         assert second.fence > first.fence
 
-    def test_a_worker_that_is_not_enlisted_cannot_claim(self, driver: StoreDriver) -> None:
+    def test_a_worker_that_is_not_registered_cannot_claim(self, driver: StoreDriver) -> None:
         driver.submit()
         outcome = driver.one(Claim("stranger", "t"))
         assert isinstance(outcome, Refused)
@@ -300,7 +300,7 @@ class ClaimContract(Contract):
         assert driver.commit(command, command) == [first, first]
         assert driver.row("b").status == "queued"
 
-    def test_a_repeated_claim_of_what_was_released_claims_anew(self, driver: StoreDriver) -> None:
+    def test_a_repeated_claim_of_what_was_released_claims_again(self, driver: StoreDriver) -> None:
         driver.register_worker()
         driver.submit("a")
         command = Claim("w1", "again")

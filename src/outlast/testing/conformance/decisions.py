@@ -196,7 +196,7 @@ class DecisionContract(Contract):
         )
         assert driver.kinds(row) == ["intent", "undoing", "decision"]
 
-    def test_a_decision_rings_the_bell(self, driver: StoreDriver) -> None:
+    def test_a_decision_notifies(self, driver: StoreDriver) -> None:
         parked(driver)
         notified = threading.Event()
         driver.store.listen(notified.set)

@@ -164,7 +164,7 @@ class DrainContract(Contract):
         )
         assert (back, [row.id for row in rows], refused.why) == (("a",), ["a"], DRAINING)
 
-    def test_a_thousand_go_back_in_one_verb(self, driver: StoreDriver) -> None:
+    def test_a_thousand_go_back_in_one_command(self, driver: StoreDriver) -> None:
         for number in range(1000):
             driver.commit(Submit(f"r{number}", "flow", "[]", f"t{number}", "seed"))
         rows = driver.claim(limit=1000)
@@ -256,13 +256,13 @@ class DrainContract(Contract):
         driver.one(Drain("w1", "x"))
         assert [outcome.why for outcome in driver.commit(claim, submit)] == [DRAINING, DRAINING]
 
-    def test_neither_enlisting_nor_renewing_takes_a_drain_back(self, driver: StoreDriver) -> None:
+    def test_neither_registering_nor_renewing_takes_a_drain_back(self, driver: StoreDriver) -> None:
         driver.register_worker()
         driver.one(Drain("w1", "x"))
         driver.commit(Renew("w1", LEASE), RegisterWorker("w1", "host", 1, LEASE))
         assert driver.one(Claim("w1", "t")).why == DRAINING
 
-    def test_a_worker_that_left_and_is_back_under_its_id_drains_anew(
+    def test_a_worker_that_left_and_is_back_under_its_id_drains_again(
         self, driver: StoreDriver
     ) -> None:
         driver.register_worker()
@@ -278,7 +278,7 @@ class DrainContract(Contract):
 
     # -- requests and notifications
 
-    def test_a_drain_that_gives_something_back_rings(self, driver: StoreDriver) -> None:
+    def test_a_drain_that_releases_something_notifies(self, driver: StoreDriver) -> None:
         driver.held()
         notified = threading.Event()
         driver.store.listen(notified.set)
@@ -316,7 +316,7 @@ class DrainContract(Contract):
         assert driver.one(RequestDrain("w1", "a new version")).why == WORKER
         assert driver.store.asked("w1") is None
 
-    def test_a_request_rings_also_in_the_process_that_makes_it(self, driver: StoreDriver) -> None:
+    def test_a_request_also_notifies_the_process_that_makes_it(self, driver: StoreDriver) -> None:
         driver.register_worker()
         notified = threading.Event()
         driver.store.listen(notified.set)

@@ -53,15 +53,13 @@ class DurabilityContract(Contract):
         assert driver.record(row, 2) is None
         assert len(driver.store.journal(row.pk)) == 2
 
-    def test_a_commit_of_something_others_wait_for_rings_the_bell(
-        self, driver: StoreDriver
-    ) -> None:
+    def test_a_commit_of_something_others_wait_for_notifies(self, driver: StoreDriver) -> None:
         driver.held()
         notified = threading.Event()
         driver.store.listen(notified.set)
-        assert self._rings(notified, driver)
+        assert self._notifies(notified, driver)
 
-    def _rings(self, notified: threading.Event, driver: StoreDriver) -> bool:
+    def _notifies(self, notified: threading.Event, driver: StoreDriver) -> bool:
         """Return whether a commit notifies. A notification may be lost, so try several times."""
         for turn in range(int(WAIT_SECONDS)):
             driver.commit(Send("r", "m", str(turn), "1"), Cancel("r", "why"))
@@ -110,10 +108,8 @@ class ReopeningContract(DurabilityContract):
         assert second.fence > abs(first.fence)
         assert second.pk > first.pk
 
-    def test_a_commit_elsewhere_rings_the_bell_here(
-        self, driver: StoreDriver, opened: Opened
-    ) -> None:
+    def test_a_commit_elsewhere_notifies_here(self, driver: StoreDriver, opened: Opened) -> None:
         driver.held()
         notified = threading.Event()
         opened().listen(notified.set)
-        assert self._rings(notified, driver)
+        assert self._notifies(notified, driver)

@@ -190,7 +190,7 @@ class FenceContract(Contract):
         assert driver.one(Record(other.pk, 1, mine.fence, "step", "k", 1.0)) == Refused(FENCE)
         assert driver.store.journal(other.pk) == []
 
-    def test_a_refused_verb_fails_alone_in_a_mixed_batch(self, driver: StoreDriver) -> None:
+    def test_a_refused_command_fails_alone_in_a_mixed_batch(self, driver: StoreDriver) -> None:
         good, stale = driver.held("good"), driver.held("stale")
         driver.one(Release(stale.pk, stale.fence, "drain"))
         taken = driver.take("stale", "w2")
@@ -214,7 +214,7 @@ class FenceContract(Contract):
         assert driver.kinds(taken) == ["interruption", "step"]
         assert driver.kinds(good) == ["step", "step"]
 
-    def test_verbs_of_a_batch_see_those_before_them(self, driver: StoreDriver) -> None:
+    def test_commands_of_a_batch_see_those_before_them(self, driver: StoreDriver) -> None:
         row = driver.held()
         outcomes = driver.commit(
             entry(row, 1), Release(row.pk, row.fence, "drain"), entry(row, 3), Cancel("r", "why")

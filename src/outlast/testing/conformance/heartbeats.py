@@ -51,7 +51,7 @@ class PulseContract(Contract):
         assert driver.store.dead_workers() == ["w1"]
         assert driver.sweep() == Swept(("r",), (), ("w1",))
 
-    def test_the_renewals_and_enlistments_of_others_keep_the_store_awake(
+    def test_the_renewals_and_registrations_of_others_keep_the_store_awake(
         self, driver: StoreDriver
     ) -> None:
         driver.held()
@@ -164,7 +164,7 @@ class PulseContract(Contract):
             driver.renew("short", lease=LEASE / 4)
         assert driver.sweep().workers == ("long",)
 
-    def test_a_store_that_stood_still_with_nobody_enlisted_charges_nobody_later(
+    def test_a_store_that_stood_still_with_nobody_registered_charges_nobody_later(
         self, driver: StoreDriver
     ) -> None:
         driver.clock.forward(DAY)

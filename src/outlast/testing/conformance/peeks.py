@@ -41,7 +41,7 @@ class LookContract(Contract):
         assert driver.store.peek(("p", "q"), ("v", "w")) == NOTHING._replace(ready=True)
         assert driver.store.peek(("p",), ("w",)) == NOTHING
 
-    def test_a_look_takes_nothing(self, driver: StoreDriver) -> None:
+    def test_a_peek_takes_nothing(self, driver: StoreDriver) -> None:
         before = driver.submit()
         driver.store.peek(("default",), ("flow",))
         assert driver.row() == before
@@ -92,7 +92,7 @@ class LookContract(Contract):
         assert [row.id for row in driver.claim(limit=5)] == ["soon"]
         assert driver.store.peek(("default",), ("flow",)) == NOTHING._replace(next_due=first + 5.0)
 
-    def test_who_looks_and_claims_what_it_sees_finds_everything_in_time(
+    def test_who_peeks_and_claims_what_it_sees_finds_everything_in_time(
         self, driver: StoreDriver
     ) -> None:
         """Act like a claimer: sleep until the next due time, and never oversleep a run."""
@@ -275,7 +275,7 @@ class LookContract(Contract):
         driver.commit(Submit("r", "flow", "[]", "t", "s", queue="q"), Cancel("r", "no"))
         assert [(q.name, q.queued, q.ended) for q in driver.store.queues()] == [("q", 0, 1)]
 
-    def test_to_look_and_to_claim_make_no_queue(self, driver: StoreDriver) -> None:
+    def test_to_peek_and_to_claim_make_no_queue(self, driver: StoreDriver) -> None:
         driver.claim(queues=("nothing here",))
         driver.store.peek(("nor here",), ("flow",))
         assert driver.store.depth("nor here") == 0
@@ -310,7 +310,7 @@ class LookContract(Contract):
         driver.settle(rows[0])
         assert {worker.id: worker.held for worker in driver.store.workers()} == {"w1": 3, "w2": 0}
 
-    def test_to_enlist_again_says_anew_what_it_claims(self, driver: StoreDriver) -> None:
+    def test_registering_again_updates_what_a_worker_claims(self, driver: StoreDriver) -> None:
         driver.one(RegisterWorker("w1", "host", 7, 30.0, ("q",), ("flow",), 20))
         driver.clock.forward(5)
         driver.one(RegisterWorker("w1", "host", 7, 40.0, ("p",), (), 5))

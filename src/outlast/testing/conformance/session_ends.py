@@ -63,7 +63,7 @@ class SessionEndContract(Contract):
         assert row is not None
         assert row.expires == driver.clock.now + 5.0
 
-    def test_a_session_that_is_made_anew_by_a_change_that_extends_has_its_expiry_from_that(
+    def test_a_session_that_is_made_again_by_a_change_that_extends_has_its_expiry_from_that(
         self, driver: StoreDriver
     ) -> None:
         driver.one(UpdateSession("s", "t1", {"a": "1"}, ttl=10.0))
@@ -106,7 +106,7 @@ class SessionEndContract(Contract):
         assert driver.one(Prune(driver.clock.now, sessions=True)) == 0
         assert kept(driver).fields == {"b": "2"}
 
-    def test_a_touch_moves_the_expiry_and_changes_nothing_else(self, driver: StoreDriver) -> None:
+    def test_an_extension_moves_the_expiry_and_nothing_else(self, driver: StoreDriver) -> None:
         driver.one(UpdateSession("s", "t1", {"a": "1"}, ttl=10.0, appends={"l": Append(("1",))}))
         before = kept(driver)
         driver.clock.forward(9)
@@ -117,7 +117,7 @@ class SessionEndContract(Contract):
         driver.clock.forward(2)
         assert driver.store.session("s") is None
 
-    def test_a_touch_never_shortens_the_time_and_never_is_the_longest(
+    def test_an_extension_never_shortens_the_time_and_never_is_the_longest(
         self, driver: StoreDriver
     ) -> None:
         driver.one(UpdateSession("s", "t1", {"a": "1"}, ttl=10.0, appends={"l": Append(("1",))}))
@@ -134,7 +134,7 @@ class SessionEndContract(Contract):
         assert driver.store.items("s", "l") == ["1"]
         assert driver.one(Prune(driver.clock.now, sessions=True)) == 0
 
-    def test_a_touch_brings_nothing_back_and_makes_nothing(self, driver: StoreDriver) -> None:
+    def test_an_extension_brings_nothing_back_and_makes_nothing(self, driver: StoreDriver) -> None:
         assert driver.one(ExtendSession("absent", 10.0)) is None
         assert driver.store.session("absent") is None
         driver.one(UpdateSession("s", "t1", {"a": "1"}, ttl=10.0))
@@ -143,7 +143,7 @@ class SessionEndContract(Contract):
         assert driver.store.session("s") is None
         assert driver.one(UpdateSession("s", "t2", {"b": "1"}, version=0)) == 1
 
-    def test_a_touch_is_no_change_so_the_token_of_the_last_one_still_counts(
+    def test_an_extension_is_no_change_so_the_token_of_the_last_one_still_counts(
         self, driver: StoreDriver
     ) -> None:
         command = UpdateSession("s", "t1", {"a": "1"}, ttl=10.0)
@@ -152,7 +152,7 @@ class SessionEndContract(Contract):
 
     # -- the end of a session
 
-    def test_a_forgotten_session_is_gone(self, driver: StoreDriver) -> None:
+    def test_a_deleted_session_is_gone(self, driver: StoreDriver) -> None:
         lists = {"l": Append(("1",))}
         driver.commit(
             UpdateSession("s", "t1", {"a": "1"}, appends=lists),
@@ -172,7 +172,7 @@ class SessionEndContract(Contract):
         assert kept(driver, "other").fields == {"a": "1"}
         assert driver.store.items("other", "l") == ["1"]
 
-    def test_a_repeat_of_what_came_before_it_was_forgotten_brings_nothing_back(
+    def test_a_repeat_of_what_came_before_it_was_deleted_brings_nothing_back(
         self, driver: StoreDriver
     ) -> None:
         first, second = (
@@ -192,7 +192,7 @@ class SessionEndContract(Contract):
         assert driver.store.session("s") is None
 
     @pytest.mark.parametrize("was_there", [True, False])
-    def test_a_repeat_of_forgetting_takes_nothing_from_who_made_it_anew(
+    def test_a_repeat_of_a_deletion_takes_nothing_from_who_made_it_again(
         self, driver: StoreDriver, was_there: bool
     ) -> None:
         before = UpdateSession("s", "t1", {"a": "1"}, appends={"l": Append(("1",))})
@@ -245,7 +245,7 @@ class SessionEndContract(Contract):
         assert driver.one(command) == 1
         assert kept(driver).fields == {"a": "1"}
 
-    def test_what_is_left_of_a_forgotten_session_is_pruned_when_its_time_has_come(
+    def test_what_is_left_of_a_deleted_session_is_pruned_when_its_time_has_come(
         self, driver: StoreDriver
     ) -> None:
         forgotten, forgetting = driver.clock.now, DeleteSession("s", "f")
@@ -334,7 +334,7 @@ class SessionEndContract(Contract):
         assert driver.store.session("s") is None
         assert driver.one(Prune(driver.clock.now + 1e9, sessions=True)) == 1
 
-    def test_a_session_that_was_touched_in_time_is_not_pruned(self, driver: StoreDriver) -> None:
+    def test_a_session_that_was_extended_in_time_is_not_pruned(self, driver: StoreDriver) -> None:
         driver.commit(
             UpdateSession("s", "t1", {"a": "1"}, ttl=10.0),
             UpdateSession("t", "t1", {"a": "1"}, ttl=10.0),

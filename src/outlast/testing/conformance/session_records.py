@@ -139,7 +139,7 @@ class SessionRecordContract(Contract):
             {"version": 1}
         ] * 2
 
-    def test_forgetting_with_a_record_happens_once(self, driver: StoreDriver) -> None:
+    def test_deleting_with_a_record_happens_once(self, driver: StoreDriver) -> None:
         row = driver.held()
         driver.one(UpdateSession("s", "t1", {"a": "1"}))
         command = DeleteSession("s", "f", record=noted(row, 1))

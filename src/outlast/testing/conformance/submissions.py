@@ -115,7 +115,7 @@ class SubmissionContract(Contract):
         assert not again.new
         assert again.row == first.row
 
-    def test_a_worker_that_is_not_enlisted_cannot_submit_for_itself(
+    def test_a_worker_that_is_not_registered_cannot_submit_for_itself(
         self, driver: StoreDriver
     ) -> None:
         outcome = driver.one(NEW._replace(worker="stranger"))

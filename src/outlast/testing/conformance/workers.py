@@ -7,14 +7,14 @@ from outlast.testing.conformance.harness import LEASE, NOBODY, Contract, StoreDr
 
 
 class WorkerContract(Contract):
-    def test_an_enlisted_worker_is_listed_with_its_lease(self, driver: StoreDriver) -> None:
+    def test_an_registered_worker_is_listed_with_its_lease(self, driver: StoreDriver) -> None:
         driver.store.acquire_liveness("w1")
         assert driver.one(RegisterWorker("w1", "host-7", 4711, 30.0)) is None
         (row,) = driver.store.workers()
         assert (row.id, row.host, row.pid, row.started) == ("w1", "host-7", 4711, driver.clock.now)
         assert (row.lease_until, bool(row.draining)) == (driver.clock.now + 30.0, False)
 
-    def test_to_enlist_again_renews(self, driver: StoreDriver) -> None:
+    def test_registering_again_renews(self, driver: StoreDriver) -> None:
         driver.register_worker(lease=30.0)
         driver.clock.forward(10)
         driver.one(RegisterWorker("w1", "host", 1, 30.0))
@@ -30,12 +30,12 @@ class WorkerContract(Contract):
         driver.clock.forward(LEASE - 1)
         assert driver.sweep() == NOBODY
 
-    def test_a_worker_that_is_not_enlisted_cannot_renew(self, driver: StoreDriver) -> None:
+    def test_a_worker_that_is_not_registered_cannot_renew(self, driver: StoreDriver) -> None:
         outcome = driver.one(Renew("w1", 30.0))
         assert isinstance(outcome, Refused)
         assert outcome.why == WORKER
 
-    def test_a_worker_that_leaves_gives_its_runs_back_interrupted(
+    def test_a_worker_that_deregisters_releases_its_runs_interrupted(
         self, driver: StoreDriver
     ) -> None:
         row = driver.held()
@@ -48,7 +48,7 @@ class WorkerContract(Contract):
         assert driver.row("other") == other
         assert [worker.id for worker in driver.store.workers()] == ["w2"]
 
-    def test_to_leave_again_is_harmless(self, driver: StoreDriver) -> None:
+    def test_deregistering_again_is_harmless(self, driver: StoreDriver) -> None:
         row = driver.held()
         assert driver.commit(
             DeregisterWorker("w1"), DeregisterWorker("w1"), DeregisterWorker("never")
