@@ -61,7 +61,10 @@ def drains(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the last drains, newest first: duration, outcome of the runs and time to recovery."""
+    """List the last drains, newest first.
+
+    Show their duration, the outcome of their runs and the time to recovery.
+    """
     with answering(as_json):
         if worker is None:
             view = View(

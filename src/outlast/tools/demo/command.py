@@ -46,7 +46,7 @@ def demo(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a research agent that survives a stopped and a killed worker.
+    """Watch a research agent survive a SIGTERM and a `kill -9`.
 
     It runs on three workers. A gets SIGTERM in the middle of a tool call, B is killed in the middle
     of a streamed answer, and C finishes every run. This takes less than a minute, needs nothing but
