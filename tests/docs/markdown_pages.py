@@ -13,7 +13,9 @@ PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted(DOCS.rglob("*.md")),
     *sorted(
-        path for name in ("bench", "deploy", "examples") for path in (ROOT / name).rglob("*.md")
+        path
+        for name in ("bench", "deploy", "examples", "upstream")
+        for path in (ROOT / name).rglob("*.md")
     ),
 ]
 FENCE = re.compile(
