@@ -260,7 +260,7 @@ def test_run_that_only_lacked_its_final_record_counts_as_recovered(world):
     world.restart()
     row = world.row()
     world.store._db.execute(
-        "UPDATE runs SET status = 'queued', ended = NULL, interrupted = 1, ready = 1"
+        "UPDATE runs SET status = 'queued', released = ended, ended = NULL, interrupted = 1, ready = 1"
     )
     world.store._db.execute(
         "INSERT INTO entries (run, seq, fence, kind, key, at, value) VALUES (?, 4, ?, 'death', '', ?, '{}')",

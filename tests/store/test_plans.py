@@ -113,13 +113,13 @@ def test_prune_looks_for_those_above_and_below_a_run_by_their_indexes(store):
 
 
 def test_prune_in_batches_skips_kept_dead_letters_once(store):
-    with_letters(store, 300)
+    with_letters(store, 600)
     prune = Prune(NEVER, 10)
     first, second, third = (counted(store, lambda: store.commit([prune])) for _ in range(3))
     assert second < first / 4
     assert third < first / 4
     assert store.commit([prune]) == [0]
-    assert store.commit([Prune(NEVER, 1_000, dead=True)]) == [300]
+    assert store.commit([Prune(NEVER, 1_000, dead=True)]) == [600]
 
 
 def with_letters(store, count):

@@ -14,7 +14,7 @@ from outlast.store.postgres.address import parse
 from outlast.store.postgres.store import PostgresStore
 
 TABLES = (
-    "runs", "entries", "messages", "progress", "workers", "presence", "queues", "lines", "drains", "recoveries", "durations", "sessions",
+    "runs", "entries", "executions", "messages", "progress", "workers", "presence", "queues", "lines", "drains", "recoveries", "durations", "sessions",
     "session_fields", "session_items", "worker_deaths",
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from outlast.store.rows import (
     Claimable,
     DrainRow,
     Entry,
+    ExecutionRow,
     Message,
     QueueRow,
     RunQuery,
@@ -198,6 +199,10 @@ class Store(Protocol):
 
         This part stays short even if the run has a million `done` entries.
         """
+        ...
+
+    def executions(self, run: int) -> list[ExecutionRow]:
+        """Return the executions of a run, oldest first. The last one may still go on."""
         ...
 
     def messages(self, run: int, after: int = 0) -> list[Message]:

@@ -136,6 +136,27 @@ class RunRow(NamedTuple):
         return self.status == "queued" and self.ready == 0 and self.due > now
 
 
+class ExecutionRow(NamedTuple):
+    """One execution of a run: a worker held it under one fence, from a claim to its end."""
+
+    fence: int
+    worker: str
+    host: str
+    pid: int
+    began: float
+    """When the worker claimed the run, by the store's clock, like `ended`."""
+    ended: float | None
+    """When the fence became void. None: the worker holds the run."""
+    status: str
+    """The status in which the execution left the run, or "running".
+
+    It is "queued" after a death, an interruption or another release, and "undoing" if the
+    execution began the compensation.
+    """
+    reason: str | None
+    """The reason of a release. None after a retry or a resume, which clear it."""
+
+
 class Message(NamedTuple):
     """One message in a run's mailbox. `number` starts at 1; a receive records it."""
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from outlast.store.redis.store import RedisStore
 
 _REOPEN = (
-    "UPDATE runs SET status = 'queued', ready = 1, ended = NULL, due = 0, undoing = ? WHERE id = ?"
+    "UPDATE runs SET status = 'queued', ready = 1, ended = NULL, due = 0, undoing = ?, "
+    "released = coalesce(released, ended), released_as = coalesce(released_as, status) "
+    "WHERE id = ?"
 )
 
 

@@ -19,6 +19,7 @@ STORE = "store.jsonl"
 OWNERS = {
     "runs": ("runs", "pk"),
     "entries": ("runs", "run"),
+    "executions": ("runs", "run"),
     "messages": ("runs", "run"),
     "progress": ("runs", "run"),
     "sessions": ("sessions", "pk"),

@@ -17,6 +17,7 @@ from outlast.store.rows import (
     Claimable,
     DrainRow,
     Entry,
+    ExecutionRow,
     Message,
     RunQuery,
     RunRow,
@@ -74,6 +75,9 @@ class Reads:
 
     def history(self, run: int) -> list[Entry]:
         return [Entry(*row) for row in self._read(sql.HISTORY, (run,))]
+
+    def executions(self, run: int) -> list[ExecutionRow]:
+        return [ExecutionRow(*row) for row in self._read(sql.EXECUTIONS, {"run": run})]
 
     def messages(self, run: int, after: int = 0) -> list[Message]:
         return [Message(*row) for row in self._read(sql.MESSAGES, (run, after))]

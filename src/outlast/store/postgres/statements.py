@@ -11,7 +11,7 @@ exactly to one that needs a conversion.
 from __future__ import annotations
 
 from outlast.store.commands import Record
-from outlast.store.rows import DrainRow, Entry, RunRow, WorkerRow
+from outlast.store.rows import DrainRow, Entry, ExecutionRow, RunRow, WorkerRow
 
 _RUN = ", ".join(RunRow._fields)
 _ENTRY = ", ".join(Entry._fields)
@@ -105,6 +105,15 @@ SELECT key, value FROM {s}.entries WHERE kind = 'done' AND run = %s AND key = AN
     ORDER BY key, seq
 """
 DONE_COUNT = "SELECT count(*) FROM {s}.entries WHERE kind = 'done' AND run = %s"
+EXECUTIONS = f"""
+SELECT {", ".join(ExecutionRow._fields)} FROM {{s}}.executions WHERE run = %(run)s
+UNION ALL
+SELECT abs(fence), claimed_by, claimed_host, claimed_pid, claimed,
+    CASE WHEN worker IS NULL THEN coalesce(released, ended) END, coalesce(released_as, status),
+    reason
+FROM {{s}}.runs WHERE pk = %(run)s AND claimed IS NOT NULL
+ORDER BY 1
+"""
 MESSAGES = """
 SELECT number, name, id, value, at FROM {s}.messages WHERE run = %s AND number > %s ORDER BY number
 """

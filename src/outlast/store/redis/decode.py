@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from outlast.errors import StoreBroken
-from outlast.store.rows import DrainRow, Entry, Message, QueueRow, RunRow, SessionRow, WorkerRow
+from outlast.store.rows import (
+    DrainRow,
+    Entry,
+    ExecutionRow,
+    Message,
+    QueueRow,
+    RunRow,
+    SessionRow,
+    WorkerRow,
+)
 
 
 def _pairs(flat: Sequence[Any]) -> dict[str, Any]:
@@ -99,6 +108,16 @@ def message(number: int, text: str) -> Message:
     named, at, rest = text.split("\n", 2)
     id, value = json.loads(rest)
     return Message(number, json.loads(named)[0], id, value, float(at))
+
+
+def execution(run: int, text: str) -> ExecutionRow:
+    """Decode an execution of a run. Raise StoreBroken if a number in it is none."""
+    fence, worker, host, pid, began, ended, status, reason = json.loads(text)
+    try:
+        who = (worker, host, int(pid), float(began), _float(ended))
+        return ExecutionRow(int(fence), *who, status, reason)
+    except ValueError as error:
+        raise _damaged("an execution of run", str(run), error) from None
 
 
 def progress(flat: Sequence[str]) -> dict[str, str]:

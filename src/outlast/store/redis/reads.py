@@ -27,6 +27,7 @@ from outlast.store.rows import (
     Claimable,
     DrainRow,
     Entry,
+    ExecutionRow,
     Message,
     QueueRow,
     RunQuery,
@@ -168,6 +169,9 @@ class Reads:
         if not self.done_count(run):
             return self.journal(run, limit=INTEGER_MAX)
         return sorted(decode.entries(self._read("history", *integers(run))))
+
+    def executions(self, run: int) -> list[ExecutionRow]:
+        return [decode.execution(run, text) for text in self._read("executions", *integers(run))]
 
     def messages(self, run: int, after: int = 0) -> list[Message]:
         texts = self._read("messages", *integers(run, after))

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def claim(transaction: Transaction, command: commands.Claim) -> list[RunRow] | Refused:
-    draining = transaction.standing(command.worker)
-    if draining is None:
+    worker = transaction.registered(command.worker)
+    if worker is None:
         return Refused(WORKER, "not enlisted, or swept")
     again = transaction.db.execute(sql.CLAIMED_BY_TOKEN, (command.worker, command.token)).fetchall()
     if again:
         return [RunRow(*row) for row in again]
-    if draining:
+    if worker.draining:
         return Refused(DRAINING)
     if command.ids:
         found = transaction.db.execute(
@@ -42,16 +42,23 @@ def claim(transaction: Transaction, command: commands.Claim) -> list[RunRow] | R
         came_back = {"runs": json.dumps(returned), "by": command.worker, "now": transaction.now}
         transaction.db.execute(sql.RECOVERED, came_back)
     fence = transaction.next_fences(len(found)) - len(found)
-    for number, (_, _, _, pk, queue, status, parent, abandoned_at) in enumerate(found, 1):
+    for number, row in enumerate(found, 1):
+        _, _, _, pk, queue, status, parent, abandoned_at, claimed_before = row
         abandoned = (
             abandoned_at is not None
             and abandoned_at < transaction.now
             and undo.abandon(transaction, pk)
         )
+        if claimed_before:
+            transaction.db.execute(sql.KEEP_EXECUTION, (pk,))
         values = (
             fence + number,
             command.worker,
             command.token,
+            command.worker,
+            worker.host,
+            worker.pid,
+            transaction.now,
             transaction.now,
             transaction.now,
             pk,

@@ -21,10 +21,10 @@ NOT_BEGUN = "its worker drains before it began"
 
 
 def drain(transaction: Transaction, command: commands.Drain) -> tuple[str, ...] | Refused:
-    draining = transaction.standing(command.worker)
-    if draining is None:
+    worker = transaction.registered(command.worker)
+    if worker is None:
         return Refused(WORKER, "not enlisted, or swept")
-    if not draining:
+    if not worker.draining:
         transaction.db.execute(sql.DRAIN, (command.worker,))
         # The worker may have drained before under the same id. Delete that drain's report.
         _forget(transaction, [command.worker])

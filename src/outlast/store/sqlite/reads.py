@@ -15,6 +15,7 @@ from outlast.store.rows import (
     Claimable,
     DrainRow,
     Entry,
+    ExecutionRow,
     Message,
     QueueRow,
     RunQuery,
@@ -70,6 +71,9 @@ class Reads:
 
     def history(self, run: int) -> list[Entry]:
         return [Entry(*row) for row in self._read(sql.HISTORY, (run,))]
+
+    def executions(self, run: int) -> list[ExecutionRow]:
+        return [ExecutionRow(*row) for row in self._read(sql.EXECUTIONS, {"run": run})]
 
     def messages(self, run: int, after: int = 0) -> list[Message]:
         return [Message(*row) for row in self._read(sql.MESSAGES, (run, after))]

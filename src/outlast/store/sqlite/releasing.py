@@ -80,7 +80,7 @@ def release(transaction: Transaction, command: commands.Release) -> str | Refuse
         after = row._replace(status="queued", due=transaction.now + command.delay)
     after = after._replace(reason=command.reason)
     if command.interrupted and not command.waiting and not command.failed:
-        return interrupt(transaction, row, after, draining=bool(transaction.standing(row.worker)))
+        return interrupt(transaction, row, after, draining=transaction.is_draining(row.worker))
     status = release_run(transaction, row, after)
     if command.failed:
         transaction.append(row.pk, row.fence, "failure", {"why": command.reason})

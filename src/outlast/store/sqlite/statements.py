@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.store.rows import SUSPECT_DEATHS, DrainRow, Entry, RunRow, WorkerRow
+from outlast.store.rows import SUSPECT_DEATHS, DrainRow, Entry, ExecutionRow, RunRow, WorkerRow
 
 _RUN = ", ".join(RunRow._fields)
 _READY = f"CASE WHEN deaths_in_a_row >= {SUSPECT_DEATHS} THEN 2 ELSE 1 END"
@@ -24,10 +24,12 @@ RUNS_BY_ID = f"SELECT {_RUN} FROM runs WHERE id IN (SELECT value FROM json_each(
 SUBMIT = f"""
 INSERT INTO runs (id, workflow, args, queue, priority, status, fence, worker, token, seed, parent,
     attempts_max,
-      interruptions_max, created, started, due, timeout, deadline, abandon_after, lives)
+      interruptions_max, created, started, due, timeout, deadline, abandon_after, lives,
+      claimed, claimed_by, claimed_host, claimed_pid)
 VALUES (:id, :workflow, :args, :queue, :priority, 'running', :fence, :worker, :token, :seed,
     :parent, :attempts_max,
-        :interruptions_max, :now, :now, :now, :timeout, :now + :timeout, :abandon_after, 1)
+        :interruptions_max, :now, :now, :now, :timeout, :now + :timeout, :abandon_after, 1,
+        :now, :worker, :host, :pid)
 ON CONFLICT (id) DO NOTHING
 RETURNING {_RUN}
 """
@@ -67,7 +69,7 @@ CASE WHEN undoing IS NULL AND cancel IS NULL AND started IS NOT NULL THEN due + 
 CLAIMABLE = {
     (ready, new): f"""
     SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent,
-        {_ABANDONED_AT} FROM runs
+        {_ABANDONED_AT}, claimed IS NOT NULL FROM runs
     WHERE ready > 0 AND ready = {ready} AND queue = ? AND workflow = ?
         AND (interrupted IS NULL) = {new}
     ORDER BY priority DESC, interrupted, due, pk LIMIT ?
@@ -78,7 +80,7 @@ CLAIMABLE = {
 CLAIMABLE_CHILDREN = {
     new: f"""
     SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent,
-        {_ABANDONED_AT} FROM runs
+        {_ABANDONED_AT}, claimed IS NOT NULL FROM runs
     WHERE ready > 0 AND parent IS NOT NULL AND queue = ? AND workflow = ? AND ready = ?
         AND (interrupted IS NULL) = {new}
     ORDER BY priority DESC, interrupted, due, pk LIMIT ?
@@ -86,8 +88,8 @@ CLAIMABLE_CHILDREN = {
     for new in (0, 1)
 }
 CLAIMABLE_BY_ID = """
-SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, NULL
-    FROM runs
+SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, NULL,
+    claimed IS NOT NULL FROM runs
 WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting')
     AND (ready > 0 OR due <= ?)
 ORDER BY pk LIMIT ?
@@ -101,9 +103,28 @@ WHERE pk IN (SELECT value FROM json_each(:runs)) AND left_by IN (SELECT worker F
 CLAIM = """
 UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = ?,
     worker = ?, token = ?, waits = '', lives = lives + 1,
+    claimed_by = ?, claimed_host = ?, claimed_pid = ?, claimed = ?,
+    released = NULL, released_as = NULL,
     started = coalesce(started, ?), deadline = CASE WHEN undoing IS NULL
         THEN coalesce(deadline, ? + timeout) END
 WHERE pk = ?
+"""
+
+_ENDED_AT = "coalesce(released, ended)"
+_LEFT_AS = "coalesce(released_as, status)"
+KEEP_EXECUTION = f"""
+INSERT INTO executions (run, fence, worker, host, pid, began, ended, status, reason)
+SELECT pk, abs(fence), claimed_by, claimed_host, claimed_pid, claimed, {_ENDED_AT}, {_LEFT_AS},
+    reason
+FROM runs WHERE pk = ?
+"""
+EXECUTIONS = f"""
+SELECT {", ".join(ExecutionRow._fields)} FROM executions WHERE run = :run
+UNION ALL
+SELECT abs(fence), claimed_by, claimed_host, claimed_pid, claimed,
+    CASE WHEN worker IS NULL THEN {_ENDED_AT} END, {_LEFT_AS}, reason
+FROM runs WHERE pk = :run AND claimed IS NOT NULL
+ORDER BY 1
 """
 
 RECORD = """
@@ -146,6 +167,8 @@ UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, value = :v
     undoing = CASE WHEN :status = 'parked' THEN undoing END,
     -- since when its clock stands still
     due = CASE WHEN :status = 'parked' THEN :now ELSE due END,
+    released = CASE WHEN :status = 'parked' THEN :now END,
+    released_as = CASE WHEN :status = 'parked' THEN 'parked' END,
     ended = CASE WHEN :status = 'parked' THEN NULL ELSE :now END
 WHERE pk = :run AND fence = :fence AND fence > 0
   AND NOT (:unless_cancelled AND :status = 'parked' AND cancel IS NOT NULL AND undoing IS NULL)
@@ -169,7 +192,7 @@ HELD_BY = f"SELECT {_RUN}, {_PROGRESS} FROM runs WHERE worker = ? ORDER BY pk"
 HOLDS = "SELECT pk, fence, id FROM runs WHERE worker = ?"
 GIVE_BACK = """
 UPDATE runs SET status = :status, fence = -abs(fence), worker = NULL, due = :due, ready = :ready,
-    reason = :reason, waits = :waits,
+    reason = :reason, waits = :waits, released = :now, released_as = :status,
     interrupted = :interrupted, deaths = :deaths, interruptions = :interruptions,
         failures = :failures,
     deaths_in_a_row = :deaths_in_a_row,
@@ -186,7 +209,9 @@ UPDATE runs SET status = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 'ca
     ready = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 0
                  WHEN deaths_in_a_row >= {SUSPECT_DEATHS} AND NOT {_PROGRESS} THEN 2
                      ELSE 1 END,
-    fence = -abs(fence), worker = NULL, due = :now,
+    fence = -abs(fence), worker = NULL, due = :now, released = :now,
+    released_as = CASE WHEN workflow = '' AND cancel IS NOT NULL THEN 'cancelled'
+        ELSE 'queued' END,
     deaths_in_a_row = CASE WHEN deaths_in_a_row > 0 AND NOT {_PROGRESS}
         THEN deaths_in_a_row ELSE 0 END,
     interruptions_in_a_row =
@@ -255,6 +280,7 @@ UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = :no
     deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0,
         lives = max(lives, 1),
     left_by = NULL, left_at = NULL,
+    released = coalesce(released, ended), released_as = coalesce(released_as, status),
     deadline = CASE WHEN undoing IS NOT NULL THEN NULL
                     WHEN :again THEN :now + timeout
                         ELSE deadline + :now - coalesce(ended, due) END
@@ -268,6 +294,8 @@ WHERE run = ? AND kind IN ('retry', 'resume') AND kind = ? AND json_extract(valu
 
 UNDO = """
 UPDATE runs SET undoing = :verdict, status = 'queued', fence = -abs(fence), worker = NULL,
+    released = CASE WHEN worker IS NULL THEN coalesce(released, ended) ELSE :now END,
+    released_as = CASE WHEN worker IS NULL THEN coalesce(released_as, status) ELSE 'undoing' END,
     due = :now, ready = 1,
     interrupted = coalesce(interrupted, :now), deaths_in_a_row = 0,
         interruptions_in_a_row = 0, waits = '',
@@ -301,7 +329,7 @@ RENEW = """
 UPDATE workers SET lease_until = :now + :lease, lease = :lease, renewed = :now,
     draining = max(draining, :draining) WHERE id = :worker
 """
-STANDING = "SELECT draining FROM workers WHERE id = ?"
+REGISTERED = "SELECT draining, host, pid FROM workers WHERE id = ?"
 LEAVE = "DELETE FROM workers WHERE id = ?"
 HOLDERS = """
 SELECT id, lease_until, lease, draining, renewed FROM workers
@@ -452,6 +480,7 @@ SELECT ended, pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < :
 PRUNE = (
     "DELETE FROM entries WHERE run = ?",
     "DELETE FROM messages WHERE run = ?",
+    "DELETE FROM executions WHERE run = ?",
     FORGET_PROGRESS,
     "DELETE FROM runs WHERE pk = ?",
 )

@@ -33,14 +33,20 @@ def submit(
 def _submit_owned(
     transaction: Transaction, command: commands.Submit
 ) -> commands.Submitted | Refused:
-    draining = transaction.standing(command.worker)
-    if draining is None:
+    worker = transaction.registered(command.worker)
+    if worker is None:
         return Refused(WORKER, "not enlisted, or swept")
-    if draining:
+    if worker.draining:
         held = transaction.row(command.id)
         again = held is not None and _own(held, command)
         return commands.Submitted(held, new=True) if again else Refused(DRAINING)
-    values = {**command._asdict(), "fence": transaction.next_fences(1), "now": transaction.now}
+    values = {
+        **command._asdict(),
+        "fence": transaction.next_fences(1),
+        "now": transaction.now,
+        "host": worker.host,
+        "pid": worker.pid,
+    }
     row = transaction.db.execute(sql.SUBMIT, values).fetchone()
     if row is not None:
         transaction.moved(command.queue, command.parent, None, "running")

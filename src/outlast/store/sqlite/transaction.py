@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Any
+from typing import Any, NamedTuple
 
 from outlast.store.rows import RunRow
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.pruning import PruneCursor
 from outlast.store.sqlite.queues import QueueCounts
 from outlast.store.sqlite.workers import Alive
+
+
+class Registered(NamedTuple):
+    """A registered worker as a claim sees it."""
+
+    draining: int
+    host: str
+    pid: int
 
 
 class Transaction:
@@ -83,10 +91,14 @@ class Transaction:
 
     # -- workers
 
-    def standing(self, worker: str | None) -> int | None:
-        """Return 0 for a registered worker, 1 for a draining one, and None for any other."""
-        row = self.db.execute(sql.STANDING, (worker,)).fetchone()
-        return int(row[0]) if row else None
+    def registered(self, worker: str | None) -> Registered | None:
+        """Return what a claim needs to know of a worker, or None if it is not registered."""
+        row = self.db.execute(sql.REGISTERED, (worker,)).fetchone()
+        return Registered(*row) if row else None
+
+    def is_draining(self, worker: str | None) -> bool:
+        found = self.registered(worker)
+        return found is not None and bool(found.draining)
 
     # -- entries that the store itself writes
 

@@ -72,7 +72,7 @@ def renew(transaction: Transaction, command: commands.Renew) -> Refused | None:
 
 
 def deregister(transaction: Transaction, command: commands.DeregisterWorker) -> None:
-    draining = bool(transaction.standing(command.worker))
+    draining = transaction.is_draining(command.worker)
     seen = Seen(transaction.now, "leave")
     for row, _ in held_by(transaction, command.worker):
         after = row._replace(status="queued", due=transaction.now, reason="its worker left")

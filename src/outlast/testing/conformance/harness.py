@@ -26,7 +26,7 @@ from outlast.store.commands import (
     Swept,
 )
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, NEVER, Entry, QueueRow, RunQuery, RunRow
+from outlast.store.rows import ENDED, NEVER, Entry, ExecutionRow, QueueRow, RunQuery, RunRow
 
 LEASE = 60.0
 WAIT_SECONDS = 60.0
@@ -105,6 +105,13 @@ class StoreDriver:
             self.register_worker(worker)
         rows: list[RunRow] | Refused = self.one(Claim(worker, self.token(), **fields))
         assert isinstance(rows, list), rows
+        return rows
+
+    def claim_again(self, row: RunRow) -> list[RunRow]:
+        """Repeat the claim that gave a run to its worker."""
+        assert row.worker is not None
+        assert row.token is not None
+        rows: list[RunRow] = self.one(Claim(row.worker, row.token, ids=(row.id,)))
         return rows
 
     def take(self, id: str = "r", worker: str = "w1") -> RunRow:
@@ -222,6 +229,7 @@ def check_rows(store: Store) -> None:
         assert (row.ended is not None) == (row.status in ENDED), row
         if row.lives > 1:
             check_fences(row, store.journal(row.pk))
+        check_executions(row, store.executions(row.pk))
 
 
 def check_apart(queue: QueueRow, rows: Sequence[RunRow], now: float) -> None:
@@ -254,6 +262,22 @@ def check_fences(row: RunRow, journal: Sequence[Entry]) -> None:
         )
         last = one.fence
     assert abs(last) <= abs(row.fence), (row, journal)
+
+
+def check_executions(row: RunRow, executions: Sequence[ExecutionRow]) -> None:
+    """Check that the executions are in order, and that only the last one may go on."""
+    fences = [one.fence for one in executions]
+    assert fences == sorted(set(fences)), executions
+    # A retry of a run that never started counts as a life.
+    assert row.lives - 1 <= len(executions) <= row.lives, (row, executions)
+    assert (row.started is None) == (not executions), (row, executions)
+    for one in executions[:-1]:
+        assert one.ended is not None, executions
+    if executions:
+        last = executions[-1]
+        assert (last.fence, last.ended is None) == (abs(row.fence), row.worker is not None), row
+        assert executions[0].began == row.started, (row, executions)
+        assert row.worker in (None, last.worker), (row, executions)
 
 
 class Contract:

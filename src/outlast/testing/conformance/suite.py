@@ -14,6 +14,7 @@ from outlast.testing.conformance.drains import DrainContract
 from outlast.testing.conformance.durability import DurabilityContract, ReopeningContract
 from outlast.testing.conformance.ends import EndContract
 from outlast.testing.conformance.entries import EntryContract
+from outlast.testing.conformance.executions import ExecutionContract
 from outlast.testing.conformance.fences import FenceContract
 from outlast.testing.conformance.heartbeats import PulseContract
 from outlast.testing.conformance.items import ItemContract
@@ -49,6 +50,7 @@ class StoreConformance(
     ClaimContract,
     LimitContract,
     EntryContract,
+    ExecutionContract,
     SaveContract,
     FenceContract,
     EndContract,

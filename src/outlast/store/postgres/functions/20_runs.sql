@@ -210,6 +210,8 @@ BEGIN
                         undoing = CASE WHEN s.status <> 'parked' THEN NULL ELSE undoing END,
                         -- since when its clock stands still
                         due = CASE WHEN s.status <> 'parked' THEN due ELSE now END,
+                        released = CASE WHEN s.status <> 'parked' THEN NULL ELSE now END,
+                        released_as = CASE WHEN s.status <> 'parked' THEN NULL ELSE 'parked' END,
                         ended = CASE WHEN s.status <> 'parked' THEN now END
         FROM (SELECT (v->>0)::bigint AS pk, (v->>1)::bigint AS fence, v->>2 AS status,
             v->>3 AS value, v->>4 AS error, v->>5 AS reason,

@@ -120,7 +120,8 @@ BEGIN
                     ready = CASE WHEN after.status NOT IN ('queued', 'waiting') OR after.due > now
                         THEN 0
                                  ELSE readiness__v(after.deaths_in_a_row) END,
-                    waits = after.waits, interrupted = after.interrupted, deaths = after.deaths,
+                    waits = after.waits, released = now, released_as = after.status,
+                        interrupted = after.interrupted, deaths = after.deaths,
                         interruptions = after.interruptions,
                     failures = after.failures, deaths_in_a_row = after.deaths_in_a_row,
                     interruptions_in_a_row = after.interruptions_in_a_row,

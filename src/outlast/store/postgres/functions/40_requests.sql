@@ -184,6 +184,8 @@ BEGIN
                     deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0,
                         lives = greatest(lives, 1),
                     left_by = NULL, left_at = NULL,
+                    released = coalesce(released, ended),
+                        released_as = coalesce(released_as, status),
                     deadline = CASE WHEN undoing IS NOT NULL THEN NULL
                                     WHEN again THEN now + timeout
                                         ELSE deadline + now - coalesce(ended, due) END
@@ -234,6 +236,9 @@ CREATE FUNCTION begin_undo__v(r runs, verdict text, now double precision) RETURN
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE runs SET undoing = verdict, status = 'queued', fence = -abs(fence), worker = NULL,
+        released = CASE WHEN worker IS NULL THEN coalesce(released, ended) ELSE now END,
+        released_as = CASE WHEN worker IS NULL THEN coalesce(released_as, status)
+            ELSE 'undoing' END,
         due = now, ready = 1,
                     interrupted = coalesce(interrupted, now), deaths_in_a_row = 0,
                         interruptions_in_a_row = 0, waits = '',

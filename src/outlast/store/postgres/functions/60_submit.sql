@@ -6,14 +6,14 @@ CREATE FUNCTION submit__v(v jsonb, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     base bigint := fences_from__v();
-    standing smallint;
+    w workers;
     r runs;
 BEGIN
-    SELECT draining INTO standing FROM workers WHERE id = v->>10 FOR SHARE;
+    SELECT * INTO w FROM workers WHERE id = v->>10 FOR SHARE;
     IF NOT FOUND THEN
         RETURN refused__v('worker', 'not enlisted, or swept');
     END IF;
-    IF standing = 1 THEN
+    IF w.draining = 1 THEN
         SELECT * INTO r FROM runs WHERE id = v->>0;
         IF r.token = v->>3 AND r.worker = v->>10 THEN
             RETURN '[' || row__v(r) || ',true]';
@@ -24,12 +24,13 @@ BEGIN
         INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, worker, token,
             seed, parent, attempts_max,
                           interruptions_max, created, started, due, timeout, deadline,
-                              abandon_after, lives)
+                              abandon_after, lives, claimed, claimed_by, claimed_host,
+                              claimed_pid)
         VALUES (nextval('numbers'), v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'running',
             base + nextval('fences'), v->>10, v->>3, v->>4,
                 v->>9, (v->>11)::bigint, (v->>12)::bigint, now, now, now, (v->>8)::double precision,
                     now + (v->>8)::double precision,
-                (v->>14)::double precision, 1)
+                (v->>14)::double precision, 1, now, w.id, w.host, w.pid)
         ON CONFLICT (id) DO NOTHING RETURNING * INTO r;
         IF FOUND THEN
             PERFORM list__v(ARRAY[v->>5], ARRAY[v->>1], NULL);

@@ -5,21 +5,21 @@
 CREATE FUNCTION claim__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     base bigint := fences_from__v();
-    standing smallint;
+    w workers;
 BEGIN
-    SELECT draining INTO standing FROM workers WHERE id = v->>0 FOR SHARE;
+    SELECT * INTO w FROM workers WHERE id = v->>0 FOR SHARE;
     IF NOT FOUND THEN
         RETURN refused__v('worker', 'not enlisted, or swept');
     END IF;
     IF EXISTS (SELECT 1 FROM runs WHERE worker = v->>0 AND token = v->>1) THEN
         RETURN '[' || claimed__v(v->>0, v->>1) || ',null]';
-    ELSIF standing = 1 THEN
+    ELSIF w.draining = 1 THEN
         RETURN refused__v('draining', '');
     ELSIF jsonb_array_length(v->2) > 0 THEN
-        PERFORM claim_named__v(v, base, now);
+        PERFORM claim_named__v(v, base, w, now);
         RETURN '[' || coalesce(claimed__v(v->>0, v->>1), '[]') || ',null]';
     END IF;
-    RETURN claim_ready__v(v, base, now);
+    RETURN claim_ready__v(v, base, w, now);
 END $$;
 
 -- What a worker has by a token. What would make the answer long is sent as numbers.
@@ -37,8 +37,8 @@ BEGIN
 END $$;
 
 -- Who names a run wants that run: it is waited for, not skipped.
-CREATE FUNCTION claim_named__v(v jsonb, base bigint, now double precision) RETURNS void
-    LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION claim_named__v(v jsonb, base bigint, w workers, now double precision)
+    RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
     left_over bigint := (v->>5)::bigint;
@@ -46,7 +46,7 @@ BEGIN
     FOR r IN SELECT * FROM runs WHERE id = ANY(texts__v(v->2)) ORDER BY pk FOR NO KEY UPDATE LOOP
         EXIT WHEN left_over <= 0;
         IF r.status IN ('queued', 'waiting') AND (r.ready > 0 OR r.due <= now) THEN
-            PERFORM give__v(r, v->>0, v->>1, base, now);
+            PERFORM give__v(r, w, v->>1, base, now);
             left_over := left_over - 1;
         END IF;
     END LOOP;
@@ -57,8 +57,8 @@ END $$;
 -- here. What another one has locked is skipped, and more is read in its place. Where nothing is
 -- special the first round is one statement, and gives the runs as well. The outcome is [runs, what
 -- to remember: see `ready`].
-CREATE FUNCTION claim_ready__v(v jsonb, base bigint, now double precision) RETURNS text
-    LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION claim_ready__v(v jsonb, base bigint, w workers, now double precision)
+    RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wanted bigint := (v->>5)::bigint;
     back_max bigint := least(coalesce((v->>6)::bigint, wanted), wanted);
@@ -102,7 +102,7 @@ BEGIN
         IF coalesce(plain, true) AND back <= back_max THEN
             IF pks IS NOT NULL THEN
                 SELECT g.got, g.back, g.tried, g.given INTO got, back, tried, given
-                    FROM give_all__v(pks, new, state, v->>0, v->>1, base, now) g;
+                    FROM give_all__v(pks, new, state, w, v->>1, base, now) g;
             END IF;
             IF got = wanted OR got = coalesce(cardinality(pks), 0) AND got < wanted THEN
                 IF state = 1 AND candidates IS NOT NULL THEN
@@ -142,7 +142,7 @@ BEGIN
                AND r.due + r.abandon_after < now THEN
                 PERFORM abandon__v(r, now);
             END IF;
-            PERFORM give__v(r, v->>0, v->>1, base, now);
+            PERFORM give__v(r, w, v->>1, base, now);
             got := got + 1;
             back := back + (c->>2 = '0')::int;
             IF r.parent IS NULL AND rooms ? r.queue THEN
@@ -215,55 +215,75 @@ BEGIN
 END $$;
 
 -- A locked run that nobody has is the worker's.
-CREATE FUNCTION give__v(r runs, who text, by text, base bigint, now double precision) RETURNS void
-    LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION give__v(r runs, w workers, by text, base bigint, now double precision)
+    RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
+    IF r.claimed IS NOT NULL THEN
+        INSERT INTO executions SELECT (past__v(o)).* FROM runs o WHERE o.pk = r.pk;
+    END IF;
     IF r.left_by IS NOT NULL THEN
         INSERT INTO recoveries (drain, run, seconds, by)
-        SELECT r.left_by, r.pk, greatest(now - r.left_at, 0), who
+        SELECT r.left_by, r.pk, greatest(now - r.left_at, 0), w.id
             WHERE EXISTS (SELECT 1 FROM drains WHERE worker = r.left_by)
         ON CONFLICT (drain, run) DO UPDATE SET seconds = excluded.seconds, by = excluded.by;
     END IF;
     UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL,
-        fence = base + nextval('fences'), worker = who, token = give__v.by,
+        fence = base + nextval('fences'), worker = w.id, token = give__v.by,
+                    claimed = now, claimed_by = w.id, claimed_host = w.host, claimed_pid = w.pid,
+                    released = NULL, released_as = NULL,
                     waits = '', lives = lives + 1, started = coalesce(started, now),
                     deadline = CASE WHEN undoing IS NULL THEN coalesce(deadline, now + timeout) END
     WHERE pk = r.pk;
 END $$;
 
+-- What is kept of the last execution of a run, before the next one begins.
+CREATE FUNCTION past__v(r runs) RETURNS executions LANGUAGE sql IMMUTABLE AS $$
+    SELECT ROW(r.pk, abs(r.fence), r.claimed_by, r.claimed_host, r.claimed_pid, r.claimed,
+        coalesce(r.released, r.ended), coalesce(r.released_as, r.status), r.reason)::executions
+$$;
+
 -- Of these, in their order, those that nobody else has locked, are still as they were found, and
 -- need nothing else to be done. `given`: their rows, and beyond what one answer holds their
 -- numbers.
-CREATE FUNCTION give_all__v(pks bigint[], new boolean[], state smallint, who text, by text,
+CREATE FUNCTION give_all__v(pks bigint[], new boolean[], state smallint, w workers, by text,
     base bigint, now double precision,
                             OUT got bigint, OUT back bigint, OUT tried bigint[], OUT given text)
                                 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    past executions[];
 BEGIN
     WITH picked AS MATERIALIZED (
-        SELECT r.pk, k.new, k.n FROM unnest(pks, new) WITH ORDINALITY k(pk, new, n)
+        SELECT r.pk, r.past, k.new, k.n FROM unnest(pks, new) WITH ORDINALITY k(pk, new, n)
             CROSS JOIN LATERAL (
-            SELECT o.pk FROM runs o WHERE o.pk = k.pk AND o.ready + 0 = state
+            SELECT o.pk, CASE WHEN o.claimed IS NOT NULL THEN past__v(o) END AS past
+            FROM runs o WHERE o.pk = k.pk AND o.ready + 0 = state
                 AND (o.interrupted IS NULL) = k.new
             AND o.abandon_after IS NULL AND o.left_by IS NULL FOR NO KEY UPDATE SKIP LOCKED) r
-    ), fenced AS MATERIALIZED (SELECT p.pk, p.new, base + nextval('fences') AS fence
+    ), fenced AS MATERIALIZED (SELECT p.pk, p.new, p.past,
+            base + nextval('fences') AS fence
         FROM (SELECT * FROM picked ORDER BY n) p
     ), held AS (
-        UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = who, token = by,
+        UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = w.id, token = by,
+            claimed = now, claimed_by = w.id, claimed_host = w.host, claimed_pid = w.pid,
+            released = NULL, released_as = NULL,
             waits = '', lives = lives + 1,
                         started = coalesce(started, now), deadline = CASE WHEN undoing IS NULL
                             THEN coalesce(deadline, now + timeout) END
         FROM fenced f WHERE runs.pk = ANY(pks) AND runs.pk = f.pk
-            RETURNING runs.pk, f.new, runs.fence, brief__v(runs) AS one
+            RETURNING runs.pk, f.new, f.past, runs.fence, brief__v(runs) AS one
     ) SELECT count(*), count(*) FILTER (WHERE NOT h.new), array_agg(h.pk),
              '[' || string_agg(CASE WHEN h.long > ANSWER_MAX__v
                  THEN concat('[', h.pk, ',', h.fence, ']') ELSE h.one END, ','
-                     ORDER BY h.fence) || ']'
-      INTO got, back, tried, given
+                     ORDER BY h.fence) || ']', array_agg(h.past) FILTER (WHERE (h.past).run > 0)
+      INTO got, back, tried, given, past
       FROM (
           SELECT held.*,
               sum(octet_length(held.one)) OVER (ORDER BY held.fence ROWS UNBOUNDED PRECEDING) AS long
           FROM held
       ) h;
+    IF past IS NOT NULL THEN
+        INSERT INTO executions SELECT * FROM unnest(past);
+    END IF;
 END $$;
 
 -- Candidates of the lines: a line is a queue with a workflow, for what was interrupted and for what

@@ -136,6 +136,7 @@ BEGIN
     END IF;
     DELETE FROM entries WHERE run = ANY(old);
     DELETE FROM messages WHERE run = ANY(old);
+    DELETE FROM executions WHERE run = ANY(old);
     DELETE FROM progress WHERE run = ANY(old);
     DELETE FROM runs WHERE pk = ANY(old);
     RETURN cardinality(old);

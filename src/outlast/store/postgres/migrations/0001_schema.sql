@@ -61,7 +61,16 @@ CREATE TABLE runs (
     abandon_after          double precision,                   -- seconds; see RunRow.abandon_after
     -- the draining worker that released it
     left_by                text             COLLATE "C",
-    left_at                double precision                    -- both until it is claimed again
+    left_at                double precision,                   -- both until it is claimed again
+    claimed                double precision,                   -- the last claim
+    -- its worker, which `worker` forgets
+    claimed_by             text             COLLATE "C",
+    claimed_host           text,
+    claimed_pid            bigint,
+    -- when its execution ended, but not the run
+    released               double precision,
+    -- and the status in which it left the run
+    released_as            text             COLLATE "C"
 ) WITH (fillfactor = 50);
 
 -- The order of claims, in one direction and without NULL, so that a scan can begin at a remembered
@@ -105,6 +114,20 @@ CREATE TABLE entries (
 );
 CREATE INDEX entries_done ON entries (run, key) WHERE kind = 'done';
 CREATE INDEX entries_asked ON entries (run, token) WHERE token IS NOT NULL;
+
+-- The executions of a run before its last one, which is in the run's row.
+CREATE TABLE executions (
+    run    bigint           NOT NULL,
+    fence  bigint           NOT NULL,
+    worker text             COLLATE "C" NOT NULL,
+    host   text             NOT NULL,
+    pid    bigint           NOT NULL,
+    began  double precision NOT NULL,
+    ended  double precision NOT NULL,
+    status text             COLLATE "C" NOT NULL,              -- see ExecutionRow.status
+    reason text,
+    PRIMARY KEY (run, fence)
+);
 
 CREATE TABLE messages (
     run    bigint           NOT NULL,

@@ -128,7 +128,26 @@ local function may_be_abandoned(row)
     return row.abandon_after and row.started and not row.undoing and not row.cancel and row.due + row.abandon_after < S.now
 end
 
+-- What is kept of the last execution of a run: a JSON list of texts, in the order of ExecutionRow. It has no end while a worker has the run.
+function S.execution(row)
+    local ended = not row.worker and (row.released or row.ended)
+    return cjson.encode({
+        S.text(math.abs(row.fence)), row.claimed_by, row.claimed_host, S.text(row.claimed_pid), S.text(row.claimed),
+        ended and S.text(ended) or cjson.null, row.released_as or row.status, row.reason or cjson.null,
+    })
+end
+
 local function take(row, command)
+    if row.claimed then
+        S.push(P .. 'executions:' .. row.pk, S.execution(row))
+    end
+    local host, pid = S.process(command.worker)
+    S.put(row, 'claimed', S.now)
+    S.put(row, 'claimed_by', command.worker)
+    S.put(row, 'claimed_host', host)
+    S.put(row, 'claimed_pid', tonumber(pid))
+    S.put(row, 'released', nil)
+    S.put(row, 'released_as', nil)
     S.become(row, 'running')
     S.put(row, 'ready', 0)
     S.put(row, 'left_by', nil)
@@ -170,8 +189,9 @@ local function not_taken(try, key, it)
     try('HSET', key, unpack(it[1], 1, it[2]))
 end
 
--- The same as `take`, of one that stands in a line and is not in the view. As it is sent; nil if there is more to it than that.
-local function take_here(pk, line, member, command)
+-- The same as `take`, of one that was never claimed, stands in a line and is not in the view. As it is sent; nil if there is more to it
+-- than that.
+local function take_here(pk, line, member, command, host, pid)
     if not S.is_free(pk) then
         return nil
     end
@@ -183,7 +203,7 @@ local function take_here(pk, line, member, command)
     for i = 1, size, 2 do
         fields[flat[i]] = flat[i + 1]
     end
-    if fields.left_by or fields.undoing or fields.abandon_after and fields.started then
+    if fields.claimed or fields.undoing then
         return nil
     end
     local status, worker, token = fields.status, command.worker, command.token
@@ -216,9 +236,13 @@ local function take_here(pk, line, member, command)
         flat[last + 1], flat[last + 2] = 'deadline', S.text(S.now + timeout)
         last = last + 2
     end
-    S.change_tail(pk, not_taken, flat, size + 1, last)
     flat[last + 1], flat[last + 2] = 'pk', pk
-    return cjson.encode(flat)
+    local sent = cjson.encode(flat)
+    -- No claim needs these of its own run.
+    flat[last + 1], flat[last + 2], flat[last + 3], flat[last + 4] = 'claimed', S.text(S.now), 'claimed_by', worker
+    flat[last + 5], flat[last + 6], flat[last + 7], flat[last + 8] = 'claimed_host', host, 'claimed_pid', pid
+    S.change_tail(pk, not_taken, flat, size + 1, last + 8)
+    return sent
 end
 
 local function take_in_view(row, command, by_name)
@@ -249,9 +273,10 @@ function S.Claim(command)
         end
         return answer
     end
+    local host, pid = S.process(command.worker)
     for _, place in ipairs(claimable(command)) do
         local pk, line, member = unpack(place)
-        answer[#answer + 1] = take_here(pk, line, member, command) or take_in_view(S.row(pk), command, false)
+        answer[#answer + 1] = take_here(pk, line, member, command, host, pid) or take_in_view(S.row(pk), command, false)
     end
     return answer
 end

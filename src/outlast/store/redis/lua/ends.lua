@@ -51,6 +51,8 @@ function S.settle_in_view(command)
     if parked then
         S.put(row, 'due', S.now)  -- since when its clock stands still
         S.put(row, 'ended', nil)
+        S.put(row, 'released', S.now)
+        S.put(row, 'released_as', 'parked')
     else
         S.put(row, 'undoing', nil)
         S.put(row, 'ended', S.now)
@@ -92,6 +94,8 @@ function S.give_back(row, status, due, reason)
     end
     S.become(row, status)
     S.void(row)
+    S.put(row, 'released', S.now)
+    S.put(row, 'released_as', status)
     S.put(row, 'due', due)
     S.put(row, 'reason', reason)
     S.put(row, 'ended', S.ENDED[status] and S.now or nil)

@@ -66,7 +66,9 @@ function S.place(act, row, get)
 end
 
 -- What a new run may have.
-local OPTIONAL = {'parent', 'worker', 'lives', 'started', 'timeout', 'deadline', 'abandon_after'}
+local OPTIONAL = {
+    'parent', 'worker', 'lives', 'started', 'claimed', 'claimed_by', 'claimed_host', 'claimed_pid', 'timeout', 'deadline', 'abandon_after',
+}
 
 local function is(row, field)
     return row[field]

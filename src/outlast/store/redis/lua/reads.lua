@@ -77,6 +77,15 @@ function R.done_count(run)
     return S.text(call('HLEN', P .. 'dones:' .. run))
 end
 
+function R.executions(run)
+    local row = S.row(run)
+    local answer = call('LRANGE', P .. 'executions:' .. run, 0, -1)
+    if row and row.claimed then
+        answer[#answer + 1] = S.execution(row)
+    end
+    return answer
+end
+
 function R.messages(run, after)
     return call('LRANGE', P .. 'mail:' .. run, after, -1)
 end

@@ -20,8 +20,20 @@ local function has_dealt(row)
     return row.dealt or call('EXISTS', P .. 'children:' .. row.id) == 1
 end
 
+-- A run that has ended, or is parked, is claimable again: how its last execution ended stays known.
+function S.keep_end(row)
+    S.put(row, 'released', row.released or row.ended)
+    S.put(row, 'released_as', row.released_as or row.status)
+end
+
 -- From now on the run is being undone: queued, and nobody's.
 function S.begin_undo(row, verdict)
+    if row.worker then
+        S.put(row, 'released', S.now)
+        S.put(row, 'released_as', 'undoing')
+    else
+        S.keep_end(row)
+    end
     S.become(row, 'queued')
     S.void(row)
     S.put(row, 'undoing', verdict)
@@ -139,6 +151,7 @@ end
 -- `again`: from the start of its time, and whatever was asked before.
 local function requeue(row, token, again)
     local stood = S.now - (row.ended or row.due)
+    S.keep_end(row)
     S.become(row, 'queued')
     S.void(row)
     if row.undoing then

@@ -7,6 +7,7 @@ local COUNTS = {
 local NUMBERS = {
     priority = true, created = true, started = true, due = true, timeout = true, deadline = true, ended = true,
     interrupted = true, failed_at = true, attempts_max = true, interruptions_max = true, abandon_after = true, left_at = true,
+    claimed = true, claimed_pid = true, released = true,
 }
 
 -- What says in which sorted sets a run is.
@@ -137,7 +138,7 @@ end
 
 -- A run is gone, with all that is its own. (Its children keep its id: they still count if that is submitted again.)
 function S.remove(row)
-    for _, part in ipairs({'journal:', 'dones:', 'done:', 'asked:', 'mail:', 'mailed:', 'progress:', 'run:'}) do
+    for _, part in ipairs({'journal:', 'dones:', 'done:', 'asked:', 'executions:', 'mail:', 'mailed:', 'progress:', 'run:'}) do
         S.drop(P .. part .. row.pk)
     end
     S.hset(P .. 'ids', row.id, nil)

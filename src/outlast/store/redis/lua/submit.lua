@@ -8,6 +8,15 @@ function S.standing(worker)
     return tonumber(S.peek(P .. 'worker:' .. worker, 'draining'))
 end
 
+-- The host and the pid of a worker that is enlisted, as texts.
+function S.process(worker)
+    local key = P .. 'worker:' .. worker
+    if rawget(S, 'hget') then
+        return S.hget(key, 'host'), S.hget(key, 'pid')
+    end
+    return unpack(call('HMGET', key, 'host', 'pid'))
+end
+
 local function submit_owned(command)
     local draining = S.standing(command.worker)
     if not draining then
@@ -23,6 +32,8 @@ local function submit_owned(command)
     end
     command.status, command.fence, command.lives, command.ready = 'running', S.next_fence(), 1, 0
     command.started, command.due = S.now, S.now
+    command.claimed, command.claimed_by = S.now, command.worker
+    command.claimed_host, command.claimed_pid = S.process(command.worker)
     command.deadline = command.timeout and S.now + command.timeout
     local flat = S.insert(command)
     return {'1', cjson.encode({'pk', command.pk, unpack(flat)})}

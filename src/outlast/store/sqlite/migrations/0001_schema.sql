@@ -35,6 +35,12 @@ CREATE TABLE runs (
     interrupted   REAL,                               -- set while it goes before new work
     left_by       TEXT,                               -- the draining worker that released it
     left_at       REAL,                               -- both until it is claimed again
+    claimed       REAL,                               -- the last claim
+    claimed_by    TEXT,                               -- its worker, which `worker` forgets
+    claimed_host  TEXT,
+    claimed_pid   INTEGER,
+    released      REAL,                               -- when its execution ended, but not the run
+    released_as   TEXT,                               -- and the status in which it left the run
     waits         TEXT    NOT NULL DEFAULT '',
     cancel        TEXT,
     reason        TEXT,
@@ -96,6 +102,20 @@ CREATE TABLE progress (
     value   TEXT    NOT NULL,
     at      REAL    NOT NULL,
     PRIMARY KEY (run, key)
+) STRICT, WITHOUT ROWID;
+
+-- The executions of a run before its last one, which is in the run's row.
+CREATE TABLE executions (
+    run    INTEGER NOT NULL,
+    fence  INTEGER NOT NULL,
+    worker TEXT    NOT NULL,
+    host   TEXT    NOT NULL,
+    pid    INTEGER NOT NULL,
+    began  REAL    NOT NULL,
+    ended  REAL    NOT NULL,
+    status TEXT    NOT NULL,                          -- see ExecutionRow.status
+    reason TEXT,
+    PRIMARY KEY (run, fence)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE messages (
