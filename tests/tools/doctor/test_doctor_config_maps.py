@@ -1,7 +1,7 @@
 """Settings that a manifest takes from a ConfigMap in the same file."""
 
 import pytest
-from manifest_tools import findings, fired
+from doctor_manifest_tools import findings, fired
 
 from outlast.tools.doctor.finding import Level
 

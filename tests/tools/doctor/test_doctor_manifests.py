@@ -1,7 +1,7 @@
 """Checks of manifests: each with a manifest that makes it fire, and a corrected one."""
 
 import pytest
-from manifest_tools import findings, fired
+from doctor_manifest_tools import findings, fired
 
 from outlast.errors import SettingsError
 from outlast.tools.doctor.finding import Level
