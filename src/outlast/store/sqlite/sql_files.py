@@ -1,0 +1,39 @@
+"""Read SQL statements from files, each under a line `-- name: NAME`.
+
+A name in lower case is a fragment: `{fragment}` in a statement or in another fragment stands for
+its text. Comments between the name and the statement are for readers and are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+_SECTION = re.compile(r"^-- name: (\w+)\n(?:--.*\n)*", re.MULTILINE)
+_WORD = re.compile(r"\{(\w+)\}")
+
+
+class SqlFiles:
+    """The statements of a package of SQL files, by name."""
+
+    def __init__(self, package: str, **words: str) -> None:
+        """Read all files of the package. `words` are fragments that the program defines."""
+        self._words = words
+        self.texts: dict[str, str] = {}
+        for file in resources.files(package).iterdir():
+            if file.name.endswith(".sql"):
+                parts = _SECTION.split(file.read_text(encoding="utf-8"))
+                self.texts |= {
+                    name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)
+                }
+
+    def __call__(self, name: str, **words: object) -> str:
+        """Return a statement with its fragments filled in. Raise KeyError for an unknown name."""
+
+        def fragment(found: re.Match[str]) -> str:
+            word = found[1]
+            if word in words:
+                return str(words[word])
+            return self._words[word] if word in self._words else self(word, **words)
+
+        return _WORD.sub(fragment, self.texts[name])
