@@ -121,6 +121,12 @@ PAGES = {
         "shows it in use.",
         [_section("Names", "configure JSONFormatter TextFormatter")],
     ),
+    "langgraph": Page(
+        "outlast.integrations.langgraph",
+        "The adapter for LangGraph. "
+        "[Make your LangGraph graph durable](langgraph.md) shows it in use.",
+        [_section("Names", "durable_graph DurableGraph GraphEvent effect_tool workflow_tool")],
+    ),
     "openai-agents": Page(
         "outlast.integrations.openai_agents",
         "The adapter for the OpenAI Agents SDK. "

@@ -164,3 +164,16 @@ def test_a_crash_everywhere_takes_stubs_of_effects():
 def test_stub_takes_exactly_one_of_its_three_options(given):
     with pytest.raises(TypeError, match=r"stub\("):
         App().stub(ask, **given)
+
+
+def test_time_stands_still_while_a_thread_of_a_step_works():
+    @step(timeout=60)
+    async def work() -> str:
+        await asyncio.to_thread(time.sleep, 0.05)
+        return "done"
+
+    @workflow
+    async def threaded() -> str:
+        return await work()
+
+    assert App().run(threaded()) == "done"

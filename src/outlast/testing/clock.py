@@ -72,7 +72,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._began, self._given_up = clock.elapsed, False
         self.busy: Callable[[], bool] = lambda: False
         """Return whether a thread is working whose end must be awaited in real time."""
+        self._in_executor = 0
+        """The number of functions that threads of an executor execute for this loop."""
         super().__init__(selectors.DefaultSelector())
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Execute a function in a thread. Time stands still until it has returned."""
+        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+        self._in_executor += 1
+        future.add_done_callback(self._leave_executor)
+        return future
+
+    def _leave_executor(self, future: asyncio.Future[Any]) -> None:  # noqa: ARG002
+        self._in_executor = max(0, self._in_executor - 1)
 
     def time(self) -> float:
         return self._clock.elapsed
@@ -81,11 +95,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Drop every scheduled callback, as a crash does."""
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
+        self._in_executor = 0
 
     def _run_once(self) -> None:
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        if not ready and self.busy():
+        if not ready and (self._in_executor or self.busy()):
             self._process_events(self._selector.select(0.05))  # type: ignore[attr-defined]
         elif not ready:
             self._process_events(self._selector.select(0))  # type: ignore[attr-defined]
