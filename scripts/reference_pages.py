@@ -121,6 +121,12 @@ PAGES = {
         "shows it in use.",
         [_section("Names", "configure JSONFormatter TextFormatter")],
     ),
+    "pydantic-ai": Page(
+        "outlast.integrations.pydantic_ai",
+        "The adapter for Pydantic AI. "
+        "[Make your Pydantic AI agent durable](pydantic-ai.md) shows it in use.",
+        [_section("Names", "OutlastDurability StepOptions ToolEffect effect_key")],
+    ),
     "langgraph": Page(
         "outlast.integrations.langgraph",
         "The adapter for LangGraph. "

@@ -27,6 +27,7 @@ MODULES = {
     "outlast.sync": "reference-sync",
     "outlast.effects": "reference-effects",
     "outlast.fencing": "reference-fencing",
+    "outlast.integrations.pydantic_ai": "reference-pydantic-ai",
     "outlast.integrations.langgraph": "reference-langgraph",
     "outlast.integrations.openai_agents": "reference-openai-agents",
     "outlast.http": "reference-http",

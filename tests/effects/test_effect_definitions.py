@@ -16,6 +16,8 @@ from outlast import (
     compensate_with,
     effect,
 )
+from outlast.api.effect import know_source
+from outlast.execution.effect_call import find
 
 
 @pytest.mark.parametrize("options", [{}, {"timeout": None}, {"retries": 3}])
@@ -217,3 +219,18 @@ def test_compensate_with_is_for_a_workflow_and_takes_an_effect():
         compensate_with(send, "ann")
     with pytest.raises(TypeError, match=r"decorate it with @effect\(timeout=\.\.\.\)"):
         compensate_with(print, "ann")
+
+
+def test_effect_that_a_source_defines_late_is_found():
+    class Tools:
+        def define_effects(self) -> None:
+            effect(timeout=5, name="late.pay")(pay_late)
+
+    async def pay_late() -> None: ...
+
+    assert find("late.pay") is None
+    tools = Tools()
+    know_source(tools)
+    found = find("late.pay")
+    assert found is not None
+    assert found.fn is pay_late

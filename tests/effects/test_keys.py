@@ -7,7 +7,17 @@ import re
 import pytest
 from bank import Refused, bank, pay, push
 
-from outlast import KEY, Happened, RunFailed, effect, sleep, step, workflow
+from outlast import (
+    KEY,
+    Happened,
+    NotInRun,
+    RunFailed,
+    current,
+    effect,
+    sleep,
+    step,
+    workflow,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -270,3 +280,36 @@ def test_retry_repeats_a_doubtful_effect_under_its_old_key(world):
     assert world.run(grouped()) == "receipt for rent"
     assert bank.keys[0] == bank.keys[1]
     assert len(bank.done) == 1
+
+
+def test_key_of_the_act_is_in_its_context(world):
+    seen: list[str] = []
+
+    @effect(timeout=5)
+    async def send(key: str = KEY) -> None:
+        seen.append(key)
+        seen.append(current().key)
+
+    @step
+    async def plain() -> str:
+        with pytest.raises(NotInRun, match="only effects have keys"):
+            _ = current().key
+        return "plain"
+
+    @workflow
+    async def sends() -> str:
+        await send()
+        return await plain()
+
+    assert world.run(sends()) == "plain"
+    assert len(seen) == 2
+    assert len(set(seen)) == 1
+
+
+def test_key_in_workflow_code_is_refused(world):
+    @workflow
+    async def asks() -> str:
+        return current().key
+
+    with pytest.raises(NotInRun, match="only effects have keys"):
+        world.run(asks())

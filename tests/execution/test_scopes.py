@@ -1,6 +1,8 @@
 """Calls inside a scope, and calls with an explicit key, keep their keys in other tasks."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
@@ -229,3 +231,40 @@ def test_tasks_of_a_left_inline_scope_do_not_make_others_inline(world):
 
     with pytest.raises(NotInStep, match="run_in_executor"):
         world.run(one())
+
+
+def test_scope_of_an_adapter_leaves_out_the_task_that_enters_it(world):
+    async def library(label: str, seconds: float) -> str:
+        async with scope("agent", in_task=False):
+            return await work(label, seconds)
+
+    @workflow
+    async def one() -> list[str]:
+        tasks = [asyncio.create_task(library("a", 2)), asyncio.create_task(library("b", 1))]
+        first = [await task for task in tasks]
+        async with scope("outer"):
+            return [*first, await asyncio.create_task(library("c", 0))]
+
+    world.die(one(), id="r", after=1.5)
+    assert world.run(one(), id="r") == ["a", "b", "c"]
+    assert sorted(steps_of(world, "r")) == [
+        "agent#1/work#1",
+        "agent#2/work#1",
+        "outer#1/agent#1/work#1",
+    ]
+
+
+def test_inline_scope_executes_on_the_loop_whichever_executor_is_given(world):
+    threads: list[str] = []
+
+    def function() -> None:
+        threads.append(threading.current_thread().name)
+
+    @workflow
+    async def one() -> None:
+        with ThreadPoolExecutor() as pool:
+            async with scope("graph", inline=True):
+                await asyncio.get_running_loop().run_in_executor(pool, function)
+
+    world.run(one())
+    assert threads == [threading.current_thread().name]

@@ -5,6 +5,7 @@ import threading
 import time
 from asyncio import SelectorEventLoop
 
+import anyio
 import pytest
 
 from outlast import Happened, effect, receive, sleep, step, sync, workflow
@@ -177,3 +178,40 @@ def test_time_stands_still_while_a_thread_of_a_step_works():
         return await work()
 
     assert App().run(threaded()) == "done"
+
+
+@step
+async def in_a_thread_of_anyio() -> str:
+    """Give the virtual clock every chance to jump before the thread ends."""
+    return await anyio.to_thread.run_sync(lambda: time.sleep(SHORT) or "done")
+
+
+@workflow
+async def waits_for_a_thread() -> str:
+    async with asyncio.timeout(60):
+        return await in_a_thread_of_anyio()
+
+
+def test_virtual_clock_waits_for_threads_of_anyio():
+    assert App().run(waits_for_a_thread()) == "done"
+
+
+def test_threads_of_anyio_end_with_a_crashed_process():
+    before = set(threading.enumerate())
+    assert crash_everywhere(waits_for_a_thread()).result == "done"
+    for thread in set(threading.enumerate()) - before:
+        thread.join(WAIT_SECONDS)
+        assert not thread.is_alive()
+
+
+def test_closed_coroutines_of_a_crashed_process_do_not_complain(recwarn):
+    async def never_started() -> None: ...
+
+    @workflow
+    async def one() -> str:
+        task = asyncio.create_task(never_started())
+        await work()
+        return str(await task)
+
+    assert crash_everywhere(one()).result == "None"
+    assert not list(recwarn)

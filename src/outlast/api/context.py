@@ -68,6 +68,19 @@ class Current:
         return self._body.key if self._body else None
 
     @property
+    def key(self) -> str:
+        """Return the idempotency key of the effect that acts: the value that `key = KEY` receives.
+
+        Use it where the effect's own parameters must not contain the key, as in a tool whose
+        parameters a model fills in. Raise NotInRun outside an effect's body.
+        """
+        effect = None if self._body is None else self._body.effect
+        if effect is None or effect.key is None:
+            error = NotInRun("current().key is for the body of an effect: only effects have keys.")
+            raise refused(error) if self._body is None else error
+        return effect.key
+
+    @property
     def attempt(self) -> int:
         """Return the number of the step's attempt, from 1.
 

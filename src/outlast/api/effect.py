@@ -25,7 +25,14 @@ from outlast.errors import NotInRun, SettingsError
 from outlast.execution import compensation as undo
 from outlast.execution import effect_launch
 from outlast.execution.definitions import EffectDefinition
-from outlast.execution.effect_call import KEY, EffectCall, Happened, know
+from outlast.execution.effect_call import (
+    KEY,
+    EffectCall,
+    EffectSource,
+    Happened,
+    know,
+    know_source,
+)
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.step_execution import BODY, StepExecution
 
@@ -34,7 +41,17 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
 
-__all__ = ["KEY", "Effect", "EffectBase", "Happened", "SyncEffect", "compensate_with", "effect"]
+__all__ = [
+    "KEY",
+    "Effect",
+    "EffectBase",
+    "EffectSource",
+    "Happened",
+    "SyncEffect",
+    "compensate_with",
+    "effect",
+    "know_source",
+]
 
 COMPENSATION_RETRIES = 5
 OPTIONS = (

@@ -27,13 +27,18 @@ class scope:  # noqa: N801 - used like a function
     `loop.run_in_executor` execute on the workflow's loop instead. They are workflow code then: they
     must not do I/O or block.
 
+    With `in_task=False`, the task that enters the block is not part of its name. Use it in an
+    adapter whose block a task of the library enters. Blocks with an equal name are then numbered
+    in the order in which they are entered.
+
     Use it in a workflow, with `async with` or `with`.
     """
 
-    def __init__(self, name: str, *, inline: bool = False) -> None:
+    def __init__(self, name: str, *, inline: bool = False, in_task: bool = True) -> None:
         """Check the name. The scope begins when its block is entered."""
         self.name = check_name(name, NAME_LENGTH_MAX, "scope name")
         self.inline = inline
+        self.in_task = in_task
         self._execution: RunExecution | None = None
         self._scope: ExplicitScope | None = None
         self._outer: ExplicitScope | None = None
@@ -77,7 +82,8 @@ class scope:  # noqa: N801 - used like a function
         self._outer = EXPLICIT_SCOPE.get()
         around = loop.explicit_scope()
         inline = self.inline or (around is not None and around.inline)
-        path = f"{loop.scope().key(escape_name(self.name))}/"
+        parent = loop.scope() if self.in_task else around or loop.root
+        path = f"{parent.key(escape_name(self.name))}/"
         self._scope = ExplicitScope(path, loop, inline=inline)
         EXPLICIT_SCOPE.set(self._scope)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakSet
 
 from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
 from outlast.errors import DuplicateName
@@ -162,7 +163,20 @@ class EffectCall:
         )
 
 
+class EffectSource(Protocol):
+    """Something that defines its effects late, such as an agent to which tools are added."""
+
+    def define_effects(self) -> None:
+        """Define every effect that is not defined yet."""
+
+
 _known: dict[str, dict[str, EffectDefinition]] = {}
+_sources: WeakSet[EffectSource] = WeakSet()
+
+
+def know_source(source: EffectSource) -> None:
+    """Ask this source for its effects when an effect is not known. It is held weakly."""
+    _sources.add(source)
 
 
 def know(effect: EffectDefinition) -> None:
@@ -192,6 +206,9 @@ def find(name: str, code: str = "") -> EffectDefinition | None:
     If several have the name, return the one with that code, or else the only one in that module.
     Return None if this process's code does not define the effect, or if the choice is ambiguous.
     """
+    if name not in _known:
+        for source in list(_sources):
+            source.define_effects()
     same = _known.get(name, {})
     if code in same:
         return same[code]

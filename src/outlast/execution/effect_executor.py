@@ -241,6 +241,7 @@ class EffectExecutor:
         execution = self.execution
         if self.services.steps.on_start is not None:
             self.services.steps.on_start(execution.id, self.call_site.key)
+        self.state.key = key
         self.state.shielded = True
         self.body.since = execution.host.time()
         self.body.error_text = None

@@ -329,14 +329,17 @@ class RunLoop(asyncio.AbstractEventLoop):
         return Scope(f"{parent.key(place)}/")
 
     def run_in_executor(  # type: ignore[override]
-        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+        self,
+        executor: Executor | None,  # noqa: ARG002
+        func: Callable[..., Any],
+        *args: Any,
     ) -> asyncio.Future[Any]:
         """Execute a function on the run loop, inside `scope(..., inline=True)`.
 
         Elsewhere the call is refused: the end of a thread has no place in the journal.
         """
         explicit = self.explicit_scope()
-        if explicit is None or not explicit.inline or executor is not None:
+        if explicit is None or not explicit.inline:
             _refuse(self, "loop.run_in_executor was called")
         future = self.create_future()
         try:

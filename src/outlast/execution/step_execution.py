@@ -61,9 +61,11 @@ class DrainRequest:
 class EffectState:
     """What a step that executes an effect has in addition."""
 
-    __slots__ = ("due", "nudge", "shielded", "threads")
+    __slots__ = ("due", "key", "nudge", "shielded", "threads")
 
     def __init__(self) -> None:
+        self.key: str | None = None
+        """The idempotency key of the last act. None before the first intent is durable."""
         self.shielded = False
         """True while the effect acts. Only its own time-out interrupts it."""
         self.due: float | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -100,7 +101,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        if not ready and (self._in_executor or self.busy()):
+        if not ready and (self._in_executor or self.busy() or _is_any_at_work(self)):
             self._process_events(self._selector.select(0.05))  # type: ignore[attr-defined]
         elif not ready:
             self._process_events(self._selector.select(0))  # type: ignore[attr-defined]
@@ -128,3 +129,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             ready.clear()
             ready.extend(shuffled)
         super()._run_once()  # type: ignore[misc]
+
+
+def anyio_threads(loop: asyncio.AbstractEventLoop) -> list[Any]:
+    """Return the worker threads that `anyio.to_thread` has started for a loop.
+
+    They end with the loop's main task.
+    """
+    return [
+        thread
+        for thread in threading.enumerate()
+        if getattr(thread, "loop", None) is loop and hasattr(thread, "idle_workers")
+    ]
+
+
+def _is_any_at_work(loop: asyncio.AbstractEventLoop) -> bool:
+    return any(
+        thread not in thread.idle_workers and not thread.stopping for thread in anyio_threads(loop)
+    )

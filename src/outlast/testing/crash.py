@@ -9,8 +9,11 @@ life. See `killed_processes` for lives that are processes.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import sys
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,7 +31,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunQuery
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.app import App
-from outlast.testing.clock import VirtualClock, VirtualLoop
+from outlast.testing.clock import VirtualClock, VirtualLoop, anyio_threads
 from outlast.testing.crash_points import Crash, CrashingActs, CrashingStore, Point, Where
 from outlast.testing.crash_report import Broke, CrashReport
 from outlast.testing.store_hooks import kill, reopen
@@ -180,6 +183,17 @@ class _Setting:
         every_life: bool,
     ) -> int:
         """Execute a story for each point until none is left, and return the last N."""
+        with _without_complaints():
+            return self._everywhere(where, chosen, expected, every_life=every_life)
+
+    def _everywhere(
+        self,
+        where: Where,
+        chosen: Sequence[int] | None,
+        expected: tuple[Any, str | None],
+        *,
+        every_life: bool,
+    ) -> int:
         last = 0
         for at in chosen if chosen is not None else itertools.count(1):
             hit = False
@@ -333,6 +347,24 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
         # Code that awaits in a `finally` cannot: its loop is gone.
         with suppress(BaseException):
             task.get_coro().close()
+    for thread in anyio_threads(loop):
+        thread.stop()
+
+
+@contextmanager
+def _without_complaints() -> Iterator[None]:
+    """Ignore what coroutines of dead processes complain about when they are closed or collected.
+
+    They were not awaited, and their `finally` blocks have no loop.
+    """
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            yield
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 __all__ = ["Broke", "CrashReport", "crash_everywhere"]
