@@ -11,6 +11,7 @@ from outlast.errors import StoreUnavailable
 from outlast.store.commands import Submitted
 from outlast.store.protocol import CommitUnknown
 from outlast.store.writer import on_loop
+from support.waiting import wait_until_async
 
 
 class TriedStore(WatchedStore):
@@ -85,6 +86,8 @@ def test_unknown_outcome_on_the_loop_is_recovered_before_anything_else(store):
         _, outcome = await heard(writer, submit("r"))
         assert (outcome.row.id, outcome.new) == ("r", True)
         assert store.calls == ["recover", [submit("r")]]
+        # The thread delivers an answer before it rests.
+        await wait_until_async(lambda: writer._idle)
         await heard(writer, submit("next"))
 
     with_writer(store, scenario)
