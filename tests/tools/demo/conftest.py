@@ -19,7 +19,7 @@ from demo_tools import (
     DEMO_WITH_DOCUMENT,
     HOSTILE,
     HOSTILE_ENV_FILE,
-    LOSES_A_REPLY,
+    LOST_REPLY,
     PACE,
     agent,
     quick_demo,
@@ -139,10 +139,7 @@ def good(tmp_path_factory) -> Facts:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SQLiteStore, "progress", progress)
-            facts = quick_demo(
-                folder,
-                agent(folder, LOSES_A_REPLY, ("@effect(timeout=10)", "@effect(timeout=2)")),
-            )
+            facts = quick_demo(folder, agent(folder, *LOST_REPLY))
         assert next(asked) > 2, "it waits for an answer to be saved"
         (folder / "facts").write_bytes(pickle.dumps(facts))
 

@@ -68,6 +68,8 @@ LOSES_A_REPLY = (
         raise ConnectionError("the reply was lost")
     return number""",
 )
+LOST_REPLY = (LOSES_A_REPLY, ("@effect(timeout=10)", "@effect(timeout=2)"))
+"""The reply to the first message is lost, and the agent may soon verify it."""
 HOSTILE_ENV_FILE = "OUTLAST_CONCURRENCY=50\nOUTLAST_NO_SUCH_SETTING=1\nOUTLAST_LEASE=0.1\n"
 HOSTILE = {
     "OUTLAST_QUEUES": "others", "OUTLAST_HTTP": "127.0.0.1:1", "OUTLAST_STORE": "redis://127.0.0.1:1/0", "OUTLAST_SECRETS_DIR": "/nowhere",

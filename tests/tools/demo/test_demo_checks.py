@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from demo_tools import LOSES_A_REPLY, POST, agent, quick_demo
+from demo_tools import LOSES_A_REPLY, LOST_REPLY, POST, agent, quick_demo
 
 from outlast.errors import StoreUnavailable
 from outlast.store.address import store_at
@@ -188,6 +188,22 @@ def test_summary_counts_the_claims_that_failed_and_wraps_their_problems(good):
     lines = summary_of(changed).split("\n")
     assert lines[0] == "The demo checked 7 claims: 2 of them failed."
     assert all(len(line) <= WIDTH for line in lines[:-1])
+
+
+class ReportedWaiting(Exception):
+    """The demo reported that a run waits for its editor, after so many messages were sent."""
+
+
+def test_run_that_waits_to_verify_a_message_does_not_wait_for_its_editor(tmp_path):
+    """No worker holds it either, but approving it then would prove nothing."""
+
+    def show(state: State) -> None:
+        if state.events[-1].text.startswith("glaciers waits for its editor"):
+            raise ReportedWaiting(state.messages)
+
+    with pytest.raises(ReportedWaiting) as raised:
+        quick_demo(tmp_path, agent(tmp_path, *LOST_REPLY), show)
+    assert raised.value.args == (2,), "one to the reader, one to the editor"
 
 
 def test_worker_start_failure_ends_the_demo_with_its_output(tmp_path):

@@ -76,6 +76,11 @@ class Monitor:
         """Return the name of the worker that held the run at the last poll."""
         return self._names.get(self._rows[topic].worker or "") if topic in self._rows else None
 
+    def waits_for(self, topic: str, message: str) -> bool:
+        """Return whether no worker held the run at the last poll because it waits for a message."""
+        row = self._rows.get(topic)
+        return row is not None and row.worker is None and message in row.waits.split("\n")
+
     # -- waiting
 
     def pause(self) -> None:

@@ -23,7 +23,7 @@ from outlast.tools.demo.agent import research
 from outlast.tools.demo.facts import Facts
 from outlast.tools.demo.fake_services import FakeServices
 from outlast.tools.demo.monitor import Monitor
-from outlast.tools.demo.topics import ANSWER_TOKENS, KILLED, STOPPED, TOPICS, WAITING
+from outlast.tools.demo.topics import ANSWER_TOKENS, APPROVAL, KILLED, STOPPED, TOPICS, WAITING
 from outlast.tools.demo.view import State
 from outlast.tools.demo.workspace import QUEUE, address_of, isolated_environment, make_room
 
@@ -65,9 +65,9 @@ def _run_steps(app: Outlast, fleet: Fleet, services: FakeServices, monitor: Moni
     a = monitor.start_worker("A", slots=1)
     monitor.wait_for("worker A to start", lambda: a.state == "alive")
     app.submit(research(WAITING, ask_first=True), id=WAITING, queue=QUEUE)
+    # It may also wait for something else, such as the time to verify a message.
     monitor.wait_for(
-        f"{WAITING} to wait for its editor",
-        lambda: monitor.status(WAITING) == "waiting" and monitor.holder(WAITING) is None,
+        f"{WAITING} to wait for its editor", lambda: monitor.waits_for(WAITING, APPROVAL)
     )
     monitor.report(f"{WAITING} waits for its editor; no worker holds it now")
 
@@ -105,8 +105,8 @@ def _run_steps(app: Outlast, fleet: Fleet, services: FakeServices, monitor: Moni
     monitor.report(f"{KILLED} continues its answer after token {traffic.kept}", "good")
 
     # C finishes every run. Its exit is the last event, and nothing waits after it.
-    app.send(WAITING, "approved", value=True)
-    monitor.report(f"the editor approves, as `outlast send {WAITING} approved true` would")
+    app.send(WAITING, APPROVAL, value=True)
+    monitor.report(f"the editor approves, as `outlast send {WAITING} {APPROVAL} true` would")
     monitor.wait_for(
         "every run to finish", lambda: all(monitor.status(topic) == "done" for topic in TOPICS)
     )

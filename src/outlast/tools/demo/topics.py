@@ -16,6 +16,8 @@ class Topic(NamedTuple):
 
 STOPPED, KILLED, WAITING = "tides", "bees", "glaciers"
 """The runs: the worker of one is stopped, that of another is killed, and one waits for approval."""
+APPROVAL = "approved"
+"""The message that WAITING waits for."""
 TOPICS = {
     STOPPED: Topic(
         {
