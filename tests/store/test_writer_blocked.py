@@ -133,17 +133,18 @@ def test_writes_behind_one_that_stayed_blocked_fail_with_it(store, clock):
     with_writer(store, scenario)
 
 
-def test_store_that_blocks_every_write_counts_as_unavailable(store):
+def test_store_that_blocks_every_write_counts_as_unavailable(store, clock):
     async def scenario(writer):
         store.plan = [Blocked("a table is locked")] * 10_000
-        outcomes = await asyncio.gather(
-            *(writer.execute(submit(f"r{n}")) for n in range(50)), return_exceptions=True
-        )
+        asked = [asyncio.ensure_future(writer.execute(submit(f"r{n}"))) for n in range(50)]
+        await wait_until_async(lambda: writer._health.failure)
+        clock.forward(PATIENCE)
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
         store.plan.clear()
         assert (await writer.execute(submit("later"))).new
 
-    with_writer(store, scenario, patience=0.4)
+    with_writer(store, scenario)
 
 
 def test_entries_behind_one_that_was_given_up_fail_with_it(store, clock):
