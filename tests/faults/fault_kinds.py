@@ -190,14 +190,19 @@ def removed_file(scenario: Scenario) -> Iterator[None]:
 
 @contextmanager
 def replaced_file(scenario: Scenario) -> Iterator[None]:
-    """Another program restores a copy of such a file over the one in use."""
+    """Another program restores a copy of such a file over the one in use.
+
+    Nothing is committed between copying and restoring. An older copy of the log would lack acknowledged commits,
+    and restoring it takes them back, whatever a store does.
+    """
     scenario.workers_may_end = True
     suffix = scenario.chance.choice(("-wal", "-shm"))
     scenario.tell(f"{suffix} replaced")
     # Another process makes the copy: closing the file here would drop the locks of the client.
     copy = scenario.folder / "copy"
-    subprocess.run(["cp", _beside(scenario, suffix), copy], check=True)
-    copy.replace(_beside(scenario, suffix))
+    with locked_file(scenario):
+        subprocess.run(["cp", _beside(scenario, suffix), copy], check=True)
+        copy.replace(_beside(scenario, suffix))
     yield
 
 
