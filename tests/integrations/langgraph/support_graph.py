@@ -112,7 +112,7 @@ def delete(account: str) -> str:
 @effect(timeout=5, idempotent=True, undo=None)
 async def refund(amount: int, key: str = KEY) -> str:
     """Pay money back."""
-    note(f"refund {amount} {key}")
+    note(f"refund {amount}\t{key}")
     return f"refunded {amount}"
 
 
@@ -141,8 +141,8 @@ def research(state: State) -> dict[str, Any]:
 
 
 def check(state: State) -> dict[str, Any]:
-    note("check")
     answer = interrupt({"publish": state["found"]})
+    note(f"check {answer}")
     return {"found": [f"approved by {answer}"]}
 
 
@@ -177,12 +177,20 @@ def compile_graph() -> Any:
 support = durable_graph(compile_graph(), on_event=EVENTS.append)
 INPUT = {"messages": [("user", "My account, please.")], "found": []}
 ANSWERS = {"interrupt:tools:c4": True, "interrupt:desk/check": "ada"}
-CALLS = [
-    "support 0", "weather Rome", "population Rome", "support 2", "refund 5", "delete a-7",
-    "support 4", "researcher 4", "check", "check", "route", "translate ebb", "translate flow",
-]  # fmt: skip
-"""Every call that the graph makes. A node that asks a person begins again with the answer."""
+PLAN = [
+    [["support 0"]],
+    [["weather Rome"], ["population Rome"]],
+    [["support 2"]],
+    [["refund 5"], ["delete a-7"]],
+    [["support 4"]],
+    [["researcher 4"]],
+    [["check ada"]],
+    [["route"]],
+    [["translate ebb"], ["translate flow"]],
+]
+"""Every call that the graph makes: supersteps of chains of calls."""
 FOUND = ["tides come and go", "approved by ada", "EBB", "FLOW"]
+RESULT = f"all done now {FOUND}"
 
 
 @workflow

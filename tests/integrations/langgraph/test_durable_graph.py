@@ -12,11 +12,14 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command, RetryPolicy, Send, interrupt
-from support_graph import ANSWERS, CALLS, FOUND, INPUT, handle, support
+from support_graph import ANSWERS, FOUND, INPUT, PLAN, handle, support
 
 from outlast import NotInRun, SettingsError, Unrecordable, step, workflow
 from outlast.integrations.langgraph import durable_graph
 from outlast.testing import crash_everywhere
+from support.agent_programs import call_of, calls_of
+
+CALLS = calls_of(PLAN)
 
 
 class State(TypedDict, total=False):
@@ -30,10 +33,6 @@ def noted(monkeypatch):
     monkeypatch.setattr(support_graph, "NOTES", [lines.append])
     support_graph.EVENTS.clear()
     return lines
-
-
-def without_keys(lines: list[str]) -> list[str]:
-    return [" ".join(line.split()[:2]) for line in lines]
 
 
 def answered(world, call, answers=ANSWERS):
@@ -59,7 +58,7 @@ def graph_of(*nodes, name="graph", **options):
 def test_each_node_and_each_tool_call_is_a_step_with_a_stable_key(world, noted):
     state = answered(world, support(INPUT))
     assert state["found"] == FOUND
-    assert sorted(without_keys(noted)) == sorted(CALLS)
+    assert sorted(map(call_of, noted)) == sorted(CALLS)
     assert sorted(entry.key for entry in world.journal() if entry.kind == "step") == [
         "support#1/agent[1]#1", "support#1/agent[3]#1", "support#1/agent[5]#1",
         "support#1/desk:6#1/check[2]#1", "support#1/desk:6#1/check[2]#2",
@@ -81,6 +80,9 @@ def test_a_replay_calls_nothing_and_gives_the_same_state(world, noted):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_any_crash_repeats_at_most_the_calls_in_flight(noted):
     def check() -> None:
+        assert set(map(call_of, noted)) == set(CALLS)
+        assert any(event.mode == "messages" for event in support_graph.EVENTS)
+        support_graph.EVENTS.clear()
         # One crash hits at most two calls at once.
         assert len(noted) <= len(CALLS) + 2
         assert len({line for line in noted if line.startswith("refund")}) == 1, "one key"

@@ -15,7 +15,7 @@ from typing import Any
 from agents import Agent, Model, Runner, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
 
-from outlast import KEY, Outlast, WrongStatus, effect, workflow
+from outlast import KEY, Outlast, WrongStatus, effect, receive, workflow
 from outlast.integrations.openai_agents import durable, effect_tool, run_with_approvals
 
 set_tracing_disabled(True)
@@ -83,7 +83,7 @@ def population(city: str) -> int:
 @effect(timeout=5, idempotent=True, undo=None)
 async def refund(amount: int, key: str = KEY) -> str:
     """Pay money back."""
-    note(f"refund {amount} {key}")
+    note(f"refund {amount}\t{key}")
     return f"refunded {amount}"
 
 
@@ -120,11 +120,17 @@ support = durable(
         ),
     )
 )
-CALLS = [
-    "support 0", "weather Rome", "population Rome", "support 2", "refund 5", "translator 0",
-    "support 4", "delete a-7", "support 5", "billing 6",
-]  # fmt: skip
-"""Every model call and tool call of the agent."""
+PLAN = [
+    [["support 0"]],
+    [["weather Rome"], ["population Rome"]],
+    [["support 2"]],
+    [["refund 5"], ["translator 0"]],
+    [["support 4"]],
+    [["delete a-7"]],
+    [["support 5"]],
+    [["billing 6"]],
+]
+"""Every model call and tool call of the agent: turns of chains of calls."""
 
 
 @workflow
@@ -135,8 +141,18 @@ async def handle(question: str) -> str:
 
 @workflow
 async def handle_streamed(question: str) -> list[str]:
-    streamed = Runner.run_streamed(support, question)
-    return [event.type async for event in streamed.stream_events()]
+    """Return the types of all events of a stream, which continues after the approval."""
+    given: Any = question
+    types: list[str] = []
+    while True:
+        streamed = Runner.run_streamed(support, given)
+        types += [event.type async for event in streamed.stream_events()]
+        if not streamed.interruptions:
+            return types
+        given = streamed.to_state()
+        for item in streamed.interruptions:
+            assert await receive(f"approval:{item.raw_item.call_id}", bool)
+            given.approve(item)
 
 
 RESULT = "all done, 6 requests"

@@ -19,11 +19,14 @@ from agents import (
 )
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from pydantic import BaseModel
-from support_agent import CALLS, RESULT, handle, handle_streamed
+from support_agent import PLAN, RESULT, handle, handle_streamed
 
 from outlast import SettingsError, step, workflow
 from outlast.integrations.openai_agents import durable, effect_tool, workflow_tool
 from outlast.testing import crash_everywhere
+from support.agent_programs import call_of, calls_of
+
+CALLS = calls_of(PLAN)
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +34,6 @@ def noted(monkeypatch):
     lines: list[str] = []
     monkeypatch.setattr(support_agent, "NOTES", [lines.append])
     return lines
-
-
-def without_keys(lines: list[str]) -> list[str]:
-    return [" ".join(line.split()[:2]) for line in lines]
 
 
 async def approve(app) -> None:
@@ -52,7 +51,7 @@ def approved_run(world, call):
 
 def test_each_call_is_a_step_with_a_stable_key(world, noted):
     assert approved_run(world, handle("hi")) == RESULT
-    assert sorted(without_keys(noted)) == sorted(CALLS)
+    assert sorted(map(call_of, noted)) == sorted(CALLS)
     assert sorted(entry.key for entry in world.journal() if entry.kind == "step") == [
         "billing.model[model]#1", "refund[c3]#1", "support.delete[c5]#1", "support.model[model]#1",
         "support.model[model]#2", "support.model[model]#3", "support.model[model]#4",
@@ -71,19 +70,26 @@ def test_a_replay_calls_nothing(world, noted):
     # A simulated crash drops the coroutines of the SDK in the middle, and they try to clean up.
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )
-def test_any_crash_repeats_at_most_the_calls_in_flight(noted):
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(handle("hi"), id="whole"),
+        pytest.param(handle_streamed("hi"), id="streamed", marks=pytest.mark.extended),
+    ],
+)
+def test_any_crash_repeats_at_most_the_calls_in_flight(noted, call):
     def check() -> None:
+        assert set(map(call_of, noted)) == set(CALLS)
         # One crash hits at most two calls at once.
         assert len(noted) <= len(CALLS) + 2
         assert len({line for line in noted if line.startswith("refund")}) == 1, "one key"
 
-    report = crash_everywhere(handle("hi"), outside=approve, fresh=noted.clear, check=check)
-    assert report.result == RESULT
+    report = crash_everywhere(call, outside=approve, fresh=noted.clear, check=check)
     assert report.crashes >= 30
 
 
 def test_a_streamed_run_gets_the_recorded_events(world, noted):
-    first = world.run(handle_streamed("hi"))
+    first = approved_run(world, handle_streamed("hi"))
     assert first.count("run_item_stream_event") > 5
     noted.clear()
     assert world.replays(handle_streamed("hi")) == first

@@ -1,10 +1,15 @@
-"""An agent with a scripted model: parallel tools, a sub-agent, an effect, an approval and a stream.
+"""An agent with a scripted model that notes every call outside the store.
 
-`Outside` is the world that the tools change and that the tests read.
+`python durable_agent.py STORE LOG` executes the run "r". The agent calls several tools at once, among
+them sub-agents in a step and in workflow code, then an effect and a tool that needs approval.
 """
 
+import asyncio
+import sys
+import time
 from collections import Counter
-from dataclasses import dataclass, field
+from contextlib import suppress
+from pathlib import Path
 
 from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.messages import (
@@ -18,19 +23,41 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from outlast import KEY, Happened, step, workflow
+from outlast import KEY, Happened, Outlast, WrongStatus, step, workflow
 from outlast.integrations.pydantic_ai import OutlastDurability, ToolEffect, effect_key
 
 
-@dataclass
 class Outside:
-    requests: Counter = field(default_factory=Counter)
-    paid: dict = field(default_factory=dict)
-    events: list = field(default_factory=list)
+    """The world that the agent changes and that the tests read. `log` makes it outlive a process."""
+
+    def __init__(self) -> None:
+        self.log: Path | None = None
+        self.events: list[str] = []
+        self._lines: list[str] = []
+
+    @property
+    def lines(self) -> list[str]:
+        return self._lines if self.log is None else self.log.read_text().splitlines()
+
+    def note(self, call: str, key: str = "") -> None:
+        """Note that a call begins, with the key of an effect."""
+        line = f"{call}\t{key}" if key else call
+        if self.log is None:
+            self._lines.append(line)
+            return
+        with self.log.open("a") as file:
+            file.write(f"{line}\n")
+        time.sleep(0.05)  # so that a kill can hit a call
+
+    def count(self, call: str) -> int:
+        return Counter(line.partition("\t")[0] for line in self.lines)[call]
+
+    def keys(self, call: str) -> list[str]:
+        found = [line.partition("\t") for line in self.lines]
+        return [key for name, _, key in found if name == call]
 
     def clear(self) -> None:
-        self.requests.clear()
-        self.paid.clear()
+        self._lines.clear()
         self.events.clear()
 
 
@@ -76,19 +103,38 @@ SCRIPT = [
         ToolCallPart("delete", {"file": "old"}, "d1"),
     ],
 ]
+PAY = "pay i1 250"
+PLAN = [
+    [["support 0"]],
+    [
+        ["weather Rome"],
+        ["weather Oslo"],
+        ["guess 0"],
+        ["expert why? 0", "look_up why?", "expert why? 1"],
+        ["expert how? 0", "look_up how?", "expert how? 1"],
+        ["expert when? 0", "look_up when?", "expert when? 1"],
+    ],
+    [["support 1"]],
+    # Pydantic AI asks for approval when the other calls have ended.
+    [["guess 7"], [PAY]],
+    [["delete old"]],
+    [["support 2"]],
+]
+"""Every model call and tool call of the agent: turns of chains of calls."""
+RESULT = "done 6 RunUsage(input_tokens=90, output_tokens=45, requests=9, tool_calls=11)"
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     check_history(messages)
     at = turn(messages)
-    outside.requests["support", at] += 1
+    outside.note(f"support {at}")
     return answer(*SCRIPT[at]) if at < len(SCRIPT) else answer(TextPart("done"))
 
 
 async def stream(messages: list[ModelMessage], info: AgentInfo):
     check_history(messages)
     at = turn(messages)
-    outside.requests["support", at] += 1
+    outside.note(f"support {at}")
     if at < len(SCRIPT):
         yield {
             number: DeltaToolCall(
@@ -105,7 +151,7 @@ def expert_script(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
     check_history(messages)
     at = turn(messages)
     question = messages[0].parts[-1].content
-    outside.requests["expert", question, at] += 1
+    outside.note(f"expert {question} {at}")
     if at == 0:
         return answer(ToolCallPart("look_up", {"word": question}, f"l-{question}"))
     return answer(TextPart(f"because {question}"))
@@ -116,6 +162,7 @@ expert = Agent(FunctionModel(expert_script), name="expert", capabilities=[Outlas
 
 @expert.tool_plain
 def look_up(word: str) -> str:
+    outside.note(f"look_up {word}")
     return f"{word} is a word"
 
 
@@ -125,12 +172,12 @@ async def on_events(ctx, events) -> None:
 
 
 async def was_paid(invoice: str, key: str = KEY) -> Happened[str] | None:
-    return Happened(f"receipt {invoice}") if key in outside.paid else None
+    return Happened(f"receipt {invoice}") if key in outside.keys(PAY) else None
 
 
 async def refund(receipt: str, effect_key: str, cents: int) -> None:
-    assert receipt.startswith("receipt ")
-    assert outside.paid.pop(effect_key, cents) == cents
+    assert receipt == "receipt i1"
+    outside.note(f"refund {cents}", effect_key)
 
 
 def make(**options) -> Agent:
@@ -151,10 +198,12 @@ def make(**options) -> Agent:
 
     @agent.tool_plain
     def weather(city: str) -> str:
+        outside.note(f"weather {city}")
         return f"sun in {city}"
 
     @agent.tool_plain
     async def guess(number: int = 0) -> str:
+        outside.note(f"guess {number}")
         if number != 7:
             raise ModelRetry("not that one")
         return "right"
@@ -171,12 +220,12 @@ def make(**options) -> Agent:
         metadata={"outlast": ToolEffect(timeout=5, verify=was_paid, compensate=refund)}
     )
     async def pay(invoice: str, cents: int) -> str:
-        assert effect_key() not in outside.paid
-        outside.paid[effect_key()] = cents
+        outside.note(f"pay {invoice} {cents}", effect_key())
         return f"receipt {invoice}"
 
     @agent.tool_plain(requires_approval=True)
     def delete(file: str) -> str:
+        outside.note(f"delete {file}")
         return f"deleted {file}"
 
     return agent
@@ -213,3 +262,17 @@ async def ask_and_fail(question: str) -> str:
 
 async def approve(app) -> None:
     await app.send("crash", "approval:d1", True, message_id="1")
+
+
+async def main(store: str, log: Path) -> None:
+    outside.log = log
+    async with Outlast(store) as app:
+        run = await app.start(ask("hi"), id="r")
+        # An earlier process may have finished it.
+        with suppress(WrongStatus):
+            await app.send("r", "approval:d1", True, message_id="yes")
+        print(await run.result())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,29 @@
+"""An agent that is killed or stopped at any call repeats at most the calls in flight."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from durable_agent import PLAN, RESULT
+
+from support.agent_programs import AgentProgram
+
+PROGRAM = AgentProgram(Path(__file__).with_name("durable_agent.py"), PLAN, RESULT)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [2, 9, 4],
+        pytest.param([1, 5, 8], marks=pytest.mark.extended),
+        pytest.param([6, 8, 3], marks=pytest.mark.extended),
+    ],
+    ids=str,
+)
+def test_kill_repeats_at_most_the_calls_in_flight(place, tmp_path, calls):
+    PROGRAM.check_kills(PROGRAM.interrupted(place, tmp_path, signal.SIGKILL, calls))
+
+
+def test_sigterm_repeats_nothing(place, tmp_path):
+    """A drain lets the calls in flight end, and stops at the next one."""
+    PROGRAM.check_once(PROGRAM.interrupted(place, tmp_path, signal.SIGTERM, [1, 14]))
