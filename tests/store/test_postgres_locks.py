@@ -14,6 +14,7 @@ from outlast.store.commands import (
     Drain,
     Record,
     RegisterWorker,
+    Renew,
     Settle,
     Submit,
     Sweep,
@@ -22,7 +23,10 @@ from outlast.store.commands import (
 from outlast.store.postgres.batch_committer import AGAIN_MAX
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Blocked
+from outlast.testing.conformance.harness import ManualClock
 from support.postgres_schemas import connected, emptied, schema_of_this_process
+
+LEASE_SECONDS = 600.0
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +36,16 @@ def schema(postgres_server) -> Iterator[str]:
 
 
 @pytest.fixture
-def store(schema) -> Iterator[PostgresStore]:
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(schema, clock) -> Iterator[PostgresStore]:
     emptied(schema)
-    store = PostgresStore.at(schema)
+    store = PostgresStore.at(schema, clock=clock)
     store.open()
-    store.commit([RegisterWorker("w", "host", 1, 600.0)])
+    store.commit([RegisterWorker(id, "host", 1, LEASE_SECONDS) for id in ("w", "other")])
     yield store
     store.close()
 
@@ -63,12 +72,11 @@ def entry(row, seq: int = 1) -> Record:
     return Record(row.pk, seq, row.fence, "step", str(seq), 1.0)
 
 
-def expire(outsider: psycopg.Connection) -> None:
-    """The worker's lease ran out long ago, and the store has been in use all the time."""
-    outsider.execute(
-        "UPDATE workers SET lease = 1, lease_until = renewed - 699, renewed = renewed - 700"
-    )
-    outsider.execute("UPDATE pulse SET awake = awake - 700")
+def expire(store: PostgresStore, clock: ManualClock) -> None:
+    """Let the lease of `w` run out. Another worker renews its own, so the store is in use all the time."""
+    for _ in range(3):
+        clock.forward(0.4 * LEASE_SECONDS)
+        assert store.commit([Renew("other", LEASE_SECONDS)]) == [None]
 
 
 def test_blocked_batch_names_the_locked_run_and_writes_nothing(store, outsider):
@@ -122,10 +130,10 @@ def test_blocked_settle_names_a_child_whose_parent_is_locked(store, outsider):
     assert ("run", child.pk) in raised.value.subjects
 
 
-def test_sweep_skips_locked_runs_and_takes_them_later(store, outsider):
+def test_sweep_skips_locked_runs_and_takes_them_later(store, outsider, clock):
     held(store, "free")
     held(store, "locked")
-    expire(outsider)
+    expire(store, clock)
     with locked(outsider, "locked"):
         assert store.commit([Sweep()])[0].runs == ("free",)
         assert store.commit([Sweep()])[0].runs == ()
@@ -135,36 +143,38 @@ def test_sweep_skips_locked_runs_and_takes_them_later(store, outsider):
     assert store.run("locked").status == "queued"
 
 
-def test_run_whose_neighbour_is_locked_did_not_die_alone(store, outsider):
+def test_run_whose_neighbour_is_locked_did_not_die_alone(store, outsider, clock):
     """Only a death in isolation makes a dead letter, and the worker held two runs."""
     for id in ("free", "locked"):
         held(store, id)
     outsider.execute("UPDATE runs SET deaths_in_a_row = 4, attempts_max = 5")
-    expire(outsider)
+    expire(store, clock)
     with locked(outsider, "locked"):
-        assert store.commit([Sweep()])[0].dead == ()
-    assert store.commit([Sweep()])[0].dead == ()
+        first = store.commit([Sweep()])[0]
+    second = store.commit([Sweep()])[0]
+    assert (first.runs, second.runs) == (("free",), ("locked",))
+    assert (first.dead, second.dead) == ((), ())
     assert [store.run(id).deaths_in_a_row for id in ("free", "locked")] == [4, 4]
 
 
-def test_child_is_not_swept_while_its_parent_is_locked(store, outsider):
+def test_child_is_not_swept_while_its_parent_is_locked(store, outsider, clock):
     held(store, "parent")
     held(store, "child", parent="parent")
     outsider.execute("UPDATE runs SET cancel = 'enough', workflow = '' WHERE id = 'child'")
-    expire(outsider)
+    expire(store, clock)
     with locked(outsider, "parent"):
         assert store.commit([Sweep()])[0].runs == ()
     assert set(store.commit([Sweep()])[0].runs) == {"parent", "child"}
 
 
-def test_worker_with_a_locked_run_can_drain_and_leave(store, outsider):
+def test_worker_with_a_locked_run_can_drain_and_leave(store, outsider, clock):
     for id in ("free", "locked"):
         held(store, id)
     with locked(outsider, "locked"):
         assert store.commit([Drain("w", "deploy")]) == [("free",)]
         assert store.commit([DeregisterWorker("w")]) == [None]
         assert store.run("locked").status == "running"
-    expire(outsider)
+    expire(store, clock)
     assert store.commit([Sweep()])[0].runs == ("locked",)
     row = store.run("locked")
     assert (row.status, row.deaths, row.interruptions) == ("queued", 0, 1), (
@@ -172,9 +182,9 @@ def test_worker_with_a_locked_run_can_drain_and_leave(store, outsider):
     )
 
 
-def test_sweep_does_not_wait_for_a_locked_worker(store, outsider):
+def test_sweep_does_not_wait_for_a_locked_worker(store, outsider, clock):
     held(store, "r")
-    expire(outsider)
+    expire(store, clock)
     with outsider.transaction():
         outsider.execute("SELECT 1 FROM workers FOR UPDATE")
         assert store.commit([Sweep()])[0].workers == ()
