@@ -1,7 +1,6 @@
 """A cancellation waits for an act, then cancels what the task awaits next."""
 
 import asyncio
-import threading
 import time
 
 import pytest
@@ -18,6 +17,7 @@ from outlast import (
     workflow,
 )
 from outlast.execution.effect_call import find
+from support.waiting import WAIT_SECONDS
 
 done: list[str] = []
 
@@ -153,20 +153,20 @@ def test_undo_finds_the_right_effect_of_two_with_one_name():
 
 def test_process_that_paused_before_sending_does_not_verify_at_once():
     """The loop stands still for longer than the wait; then the request goes out, and is served after the time-out has cut the act."""
-    served: list[str] = []
+    served_at: list[float] = []
     acts: list[str] = []
 
     @effect(timeout=0.5)
     async def send(key: str = KEY) -> str:
         acts.append(key)
         time.sleep(1.5)  # held up
-        threading.Timer(0.3, served.append, [key]).start()
+        served_at.append(time.monotonic() + 0.3)
         await asyncio.sleep(10)
         return key
 
     @send.verify
     async def sent(key: str = KEY) -> Happened[str] | None:
-        return Happened(key) if key in served else None
+        return Happened(key) if time.monotonic() >= served_at[0] else None
 
     @workflow
     async def sending() -> str:
@@ -174,7 +174,7 @@ def test_process_that_paused_before_sending_does_not_verify_at_once():
 
     async def main() -> str:
         async with Outlast("memory:", effect_margin=0.2) as app:
-            return await (await app.start(sending(), id="run")).result(timeout=20)
+            return await (await app.start(sending(), id="run")).result(timeout=WAIT_SECONDS)
 
-    assert asyncio.run(main()) == served[0]
+    assert asyncio.run(main()) == acts[0]
     assert len(acts) == 1
