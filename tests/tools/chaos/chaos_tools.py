@@ -12,6 +12,8 @@ from support.waiting import WAIT_SECONDS, wait_until
 PROGRAMS = Path(__file__).parent / "programs"
 EXPERIMENT_SECONDS = 5 * WAIT_SECONDS
 """How long a test waits for the end of an experiment."""
+SETTLE_SECONDS = 4 * WAIT_SECONDS
+"""How long an experiment waits for the end of its runs, unless a test says otherwise."""
 
 
 def command(*words: object) -> list[str]:
@@ -20,7 +22,7 @@ def command(*words: object) -> list[str]:
 
 def chaos(folder: Path, *words: object, **env: str) -> tuple[int, dict[str, Any], str]:
     """Run an experiment and wait until all its processes are gone. Return exit code, report and stderr."""
-    told = command(*words, "--report", folder / "report", "--json")
+    told = command("--settle", SETTLE_SECONDS, *words, "--report", folder / "report", "--json")
     with Program(told, folder, env=clean_environment(**env)) as experiment:
         code = experiment.wait(EXPERIMENT_SECONDS)
         assert experiment.output.startswith("{"), experiment.describe()

@@ -30,7 +30,7 @@ if __name__ == "__main__":
         workers=1,
         rate=4.0,
         per_minute=0.0,
-        settle=20.0,
+        settle=480.0,
         modules=(__file__,),
         demo=True,
     )
