@@ -6,9 +6,12 @@ import sqlite3
 import pytest
 
 from outlast import Outlast, StoreBroken, StoreUnavailable, current, step, workflow
+from outlast.engine.direct_claim import HeldElsewhereNotice
 from outlast.store.commands import Record, RegisterWorker, Submit
 from outlast.store.protocol import CommitUnknown
+from outlast.store.rows import RunRow
 from outlast.testing import App
+from support.waiting import wait_until_async
 
 done: list[str] = []
 seen: list[object] = []
@@ -162,18 +165,27 @@ def test_run_is_claimed_although_the_sweep_keeps_failing(world, caplog, error):
 
 def test_waiting_for_a_run_of_another_process_is_logged_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("outlast.engine.direct_claim.NOTICE_AFTER_SECONDS", 0.05)
-    store = f"sqlite:///{tmp_path}/o.db"
+    looks, log_if_late = [], HeldElsewhereNotice.log_if_late
+
+    def looked(notice: HeldElsewhereNotice, row: RunRow) -> None:
+        log_if_late(notice, row)
+        looks.append(row)
+
+    monkeypatch.setattr(HeldElsewhereNotice, "log_if_late", looked)
+
+    def said() -> list[str]:
+        messages = [record.getMessage() for record in caplog.records]
+        return [message for message in messages if "is held by worker" in message]
 
     async def main() -> None:
+        store = f"sqlite:///{tmp_path}/o.db"
         async with Outlast(store, poll=0.05) as first, Outlast(store, poll=0.05) as second:
             await first.start(report(), id="run")
             await second.start(report(), id="run")
-            await asyncio.sleep(1)
+            await wait_until_async(said)
+            before = len(looks)
+            await wait_until_async(lambda: len(looks) > before + 5)
 
     asyncio.run(main())
-    (said,) = [
-        record.getMessage()
-        for record in caplog.records
-        if "is held by worker" in record.getMessage()
-    ]
-    assert said.startswith("run run is held by worker ")
+    (message,) = said()
+    assert message.startswith("run run is held by worker ")
