@@ -208,10 +208,31 @@ def test_a_message_reaches_the_run(outlast):
 
 def test_the_same_message_id_is_sent_once(outlast):
     outlast.submitted("r1")
-    for _ in range(2):
+    for already_sent in (False, True):
         answer = outlast("send", "r1", "approval", "1", "--message-id", "m1", "--json")
-        assert answer.json == {"id": "r1", "name": "approval", "message_id": "m1"}
+        assert answer.json == {
+            "id": "r1", "name": "approval", "message_id": "m1", "already_sent": already_sent
+        }  # fmt: skip
     assert len(outlast("show", "r1", "--json").json["messages"]) == 1
+
+
+def test_a_repeated_message_id_is_reported_with_the_first_value(outlast):
+    outlast.submitted("r1")
+    words = ["send", "r1", "approval"]
+    assert "sent approval to run r1 (message m1)." in outlast(*words, "1", "--message-id", "m1").err
+    again = outlast(*words, "2", "--message-id", "m1")
+    assert again.code == 0
+    assert "message m1 (approval) was already sent to run r1, with 1. Nothing was" in again.err
+    assert "sent approval" in outlast(*words, "2", "--message-id", "m2").err
+
+
+def test_a_message_is_reported_as_sent_after_the_run_has_ended(outlast):
+    outlast.submitted("r1", "waits", "{}")
+    outlast("send", "r1", "approval", '"yes"', "--message-id", "m1")
+    assert outlast("run", "agent.py:waits", "--id", "r1").out == '"yes"\n'
+    again = outlast("send", "r1", "approval", '"yes"', "--message-id", "m1")
+    assert (again.code, "was already sent" in again.err) == (0, True)
+    assert outlast("send", "r1", "approval", '"yes"', "--message-id", "m2").code == 4
 
 
 def test_a_message_without_a_value_is_null(outlast):
