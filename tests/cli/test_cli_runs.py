@@ -150,6 +150,17 @@ def test_a_bad_filter_is_a_usage_error(outlast, words):
     assert outlast("runs", *words).code == 2
 
 
+@pytest.mark.parametrize(
+    "typed, hint", [("faild", " Did you mean failed?"), ("unknown-word", ""), ("Done", " Did you mean done?")]
+)  # fmt: skip
+def test_a_misspelt_status_is_answered_with_the_statuses_and_the_closest(outlast, typed, hint):
+    outlast.submitted("r1")
+    answer = outlast("runs", "--status", typed)
+    assert answer.code == 2
+    assert f"'{typed}' is none of queued, delayed, running, waiting, parked, done" in answer.err
+    assert answer.err.rstrip().endswith(f"dead, undoing.{hint}")
+
+
 def test_an_unknown_run_exits_3(outlast):
     outlast.commit()
     answer = outlast("show", "absent")

@@ -26,6 +26,7 @@ from outlast.cli.options import (
     WatchOption,
     WideOption,
     checked_id,
+    one_of,
     storable,
 )
 from outlast.cli.output import answering, where_explained
@@ -82,7 +83,11 @@ def runs(
         list[StatusName] | None,
         typer.Option(
             "--status",
-            help="Only these; may be repeated. delayed: those queued that are not due yet.",
+            parser=one_of(StatusName),
+            autocompletion=lambda: [*StatusName],
+            metavar="STATUS",
+            help=f"Only these; may be repeated: {', '.join(StatusName)}. "
+            "delayed: those queued that are not due yet.",
         ),
     ] = None,
     workflow: Annotated[

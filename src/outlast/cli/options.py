@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Callable
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Annotated, TypeVar
 
 import typer
 
 from outlast.cli.text import parse_age, safe
 from outlast.codec.identifiers import check_id
+
+NameT = TypeVar("NameT", bound=StrEnum)
 
 
 def _age(text: str) -> float:
@@ -27,6 +32,22 @@ def _seconds(text: str) -> float:
     if math.isnan(seconds) or seconds < 0:
         raise typer.BadParameter(f"{safe(text)!r} is not a duration: write 30, 30s, 5m or 2h.")
     return seconds
+
+
+def one_of(names: type[NameT]) -> Callable[[str], NameT]:
+    """Return a parser for the names of an enum. Its error lists them, and suggests the closest."""
+
+    def parse(text: str) -> NameT:
+        try:
+            return names(text)
+        except ValueError:
+            near = get_close_matches(text, [*names], 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise typer.BadParameter(
+                f"{safe(text)!r} is none of {', '.join(names)}.{hint}"
+            ) from None
+
+    return parse
 
 
 def storable(text: str) -> str:
