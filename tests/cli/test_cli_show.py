@@ -181,7 +181,22 @@ def test_long_values_are_cut_unless_shown_in_full(outlast):
 def test_the_traceback_of_a_failure_is_shown_in_full(outlast):
     outlast("run", "agent.py:report", "bad", "--id", "r1")
     assert "Traceback" not in outlast("show", "r1").out
-    assert 'raise RuntimeError("boom")' in outlast("show", "r1", "--full").out
+    shown = outlast("show", "r1", "--full").out
+    trace = [line.strip() for line in shown[shown.index("Traceback") :].splitlines()]
+    cause = "The above exception was the direct cause of the following exception:"
+    assert [line for line in trace if not line.startswith("^")] == [
+        "Traceback (most recent call last):",
+        f'File "{outlast.folder}/agent.py", line 19, in research',
+        'raise RuntimeError("boom")',
+        "RuntimeError: boom",
+        "",
+        cause,
+        "",
+        "Traceback (most recent call last):",
+        f'File "{outlast.folder}/agent.py", line 26, in report',
+        "return await research(topic)",
+        "RuntimeError: boom",
+    ]
 
 
 @pytest.mark.parametrize(

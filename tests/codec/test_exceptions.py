@@ -355,3 +355,23 @@ def test_attributes_of_a_user_exception_come_back():
     back = again(error)
     assert type(back) is Counted
     assert vars(back) == {"code": 5, "details": {"tried": [1, 2]}, "doubled": 10}
+
+
+def test_a_recorded_traceback_is_part_of_the_next_one_without_a_name():
+    def fail() -> None:
+        raise ValueError("boom")
+
+    def fail_again(error: BaseException) -> None:
+        raise error
+
+    for wrap in (lambda error: error, lambda error: ExceptionGroup("two", [error, KeyError("k")])):
+        error: BaseException = ValueError()
+        for times in range(3):
+            try:
+                fail() if times == 0 else fail_again(wrap(again(error)))
+            except (ValueError, ExceptionGroup) as raised:
+                error = raised
+        trace = json.loads(encode_error(error, 20_000))["traceback"]
+        assert "RecordedTraceback" not in trace
+        assert 'raise ValueError("boom")' in trace
+        assert "\n\n\n" not in trace

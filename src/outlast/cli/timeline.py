@@ -65,8 +65,10 @@ def timeline_lines(
     if full and row.error is not None:
         error = value_of(row.error)
         trace = str(error.get("traceback") or "") if isinstance(error, dict) else ""
+        if trace:
+            yield Text()
         for text in trace.splitlines():
-            yield Text(f"  {safe(text)}")
+            yield Text(f"  {safe(text)}".rstrip())
 
 
 def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[str, str]]:

@@ -84,7 +84,13 @@ class RecordedTraceback(Exception):
     """The original traceback, shown as the cause of the rebuilt exception."""
 
     def __str__(self) -> str:
-        return f"\n{self.args[0]}"
+        return f"\n{self.args[0].rstrip()}"
+
+
+_RECORDED = re.compile(
+    rf"^[ |]*{RecordedTraceback.__module__}\.{RecordedTraceback.__qualname__}: *\n", re.MULTILINE
+)
+"""The line that Python prints above the text of a RecordedTraceback."""
 
 
 def encode_error(error: BaseException, text_max: int, codec: ErrorCodec | None = None) -> str:
@@ -367,12 +373,15 @@ def _trace(error: BaseException) -> str:
     if tb is None:
         return ""
     shown = traceback.TracebackException(type(error), error, tb, compact=True)
-    _without_pages(shown)
-    return "".join(shown.format())
+    _tidy(shown)
+    return _RECORDED.sub("", "".join(shown.format()))
 
 
-def _without_pages(shown: traceback.TracebackException) -> None:
-    """Remove the notes that name an explanation: they depend on the release."""
+def _tidy(shown: traceback.TracebackException) -> None:
+    """Remove notes that name an explanation, which depend on the release, and Outlast's own frames.
+
+    The frames are those that raise a recorded exception again, below the call in the workflow.
+    """
     waiting = [shown]
     while waiting:
         one = waiting.pop()
@@ -382,6 +391,10 @@ def _without_pages(shown: traceback.TracebackException) -> None:
             one.__notes__ = [
                 note for note in notes if not (isinstance(note, str) and _PAGE.fullmatch(note))
             ]
+        # Only a recorded traceback is a cause without frames.
+        if one.__cause__ is not None and not one.__cause__.stack:
+            while len(one.stack) > 1 and one.stack[-1].filename.startswith(_PACKAGE):
+                one.stack.pop()
         waiting += [
             more
             for more in (one.__cause__, one.__context__, *(one.exceptions or ()))
