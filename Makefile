@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Many tests wait for other processes, so more workers than cores keep the cores busy.
 WORKERS ?= 6
 
-.PHONY: demo test test-fast coverage mutants lint types stores soak chaos alerts pythons check-fresh bench burst record reference format clean
+.PHONY: demo test test-fast coverage mutants lint types stores soak integrations chaos alerts pythons check-fresh bench burst record reference format clean
 
 $(BASE): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or later: make PYTHON=python3.12 ...")'
@@ -62,6 +62,11 @@ mutants: $(STAMP)
 # The tests on every store that they could be on; `make test` has each on one of them.
 stores: $(STAMP)
 	OUTLAST_TEST_STORES=all $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+# The adapters under the newest and the previous version of each framework, in environments of their own, and runs that change the version in between.
+# ADAPTERS="openai_agents langgraph" chooses; scripts/integrations.py has the table of versions.
+integrations: $(STAMP)
+	OUTLAST_TEST_STORES=all $(BIN)/python scripts/integrations.py --pytest "-q -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)" $(ADAPTERS)
 
 # The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
 soak: $(STAMP)

@@ -1,7 +1,8 @@
 """Interrupt the agent programs of tests/integrations, and judge the calls that they made.
 
 `python PROGRAM STORE LOG` executes the run "r" to its end and prints the result. Each model call and
-each act appends a line to LOG when it begins: the call, and the key of an effect after a tab.
+each act appends a line to LOG when it begins: the call, and the key of an effect after a tab. Then it
+prints the line after "call ".
 """
 
 import signal
@@ -9,11 +10,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import cycle
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
-from support.processes import Program, clean_environment
+from support.processes import STOPPING, Program, clean_environment
 
 Plan: TypeAlias = Sequence[Sequence[Sequence[str]]]
 """The calls of an agent: turns one after the other, the chains of a turn at once, the calls of a
@@ -56,6 +58,15 @@ class AgentProgram:
     result: str
     """What it prints at the end."""
 
+    @classmethod
+    def at(cls, file: Path) -> Self:
+        """Return the program in a file, with the PLAN and the RESULT that it states."""
+        if str(file.parent) not in sys.path:
+            sys.path.insert(0, str(file.parent))
+        # Imported as its tests import it: its workflows and effects must not be defined twice.
+        module = import_module(file.stem)
+        return cls(file, module.PLAN, module.RESULT)
+
     def interrupted(
         self,
         place: str,
@@ -64,19 +75,20 @@ class AgentProgram:
         calls: Sequence[int],
         pythons: Sequence[str] = (sys.executable,),
     ) -> list[list[str]]:
-        """Interrupt each life after so many calls, then let one finish. Return their lines.
+        """Interrupt each life in one of its calls, then let one finish. Return their lines.
 
-        The lives use the interpreters in turn.
+        `calls` has the number of that call for each life. The lives use the interpreters in turn.
         """
         log = folder / "calls"
         log.touch()
         ends = [0]
         python = cycle(pythons)
-        for count in calls:
-            with self._start(next(python), place, log) as program:
-                wanted = ends[-1] + count
-                program.wait_until(lambda wanted=wanted: len(_lines(log)) >= wanted)
+        for call in calls:
+            stopping = (STOPPING, "^call ", call)
+            with self._start(next(python), place, log, stopping) as program:
+                program.wait_until_stopped()
                 program.send_signal(number)
+                program.resume()
                 program.wait()
             ends.append(len(_lines(log)))
         with self._start(next(python), place, log) as program:
@@ -85,10 +97,12 @@ class AgentProgram:
         made = _lines(log)
         return [made[start:end] for start, end in zip(ends, [*ends[1:], len(made)], strict=True)]
 
-    def _start(self, python: str, place: str, log: Path) -> Program:
+    def _start(
+        self, python: str, place: str, log: Path, stopping: Sequence[object] = ()
+    ) -> Program:
         # After a kill in an act, the next life waits until the act cannot be in flight any more.
         env = clean_environment(OUTLAST_EFFECT_MARGIN="0.2")
-        command = [python, "-W", "error", "-u", self.file, place, log]
+        command = [python, "-W", "error", "-u", *stopping, self.file, place, log]
         return Program(command, log.parent, env=env, fork=python == sys.executable)
 
     def check_once(self, lives: Lives) -> None:

@@ -4,11 +4,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from support_graph import PLAN, RESULT
 
 from support.agent_programs import AgentProgram
 
-PROGRAM = AgentProgram(Path(__file__).with_name("support_graph.py"), PLAN, RESULT)
+PROGRAM = AgentProgram.at(Path(__file__).with_name("support_graph.py"))
 
 
 @pytest.mark.parametrize(

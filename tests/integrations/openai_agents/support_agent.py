@@ -6,7 +6,6 @@ together with a sub-agent, and a tool that needs approval, then hands off.
 
 import asyncio
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -162,7 +161,7 @@ async def main(store: str, log: Path) -> None:
     def write(line: str) -> None:
         with log.open("a") as file:
             file.write(f"{line}\n")
-        time.sleep(0.05)  # so that a kill can hit a call
+        print("call", line)  # A test may stop the process here.
 
     NOTES.append(write)
     async with Outlast(store) as app:

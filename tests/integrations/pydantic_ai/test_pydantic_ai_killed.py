@@ -4,11 +4,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from durable_agent import PLAN, RESULT
 
 from support.agent_programs import AgentProgram
 
-PROGRAM = AgentProgram(Path(__file__).with_name("durable_agent.py"), PLAN, RESULT)
+PROGRAM = AgentProgram.at(Path(__file__).with_name("durable_agent.py"))
 
 
 @pytest.mark.parametrize(
@@ -26,4 +25,4 @@ def test_kill_repeats_at_most_the_calls_in_flight(place, tmp_path, calls):
 
 def test_sigterm_repeats_nothing(place, tmp_path):
     """A drain lets the calls in flight end, and stops at the next one."""
-    PROGRAM.check_once(PROGRAM.interrupted(place, tmp_path, signal.SIGTERM, [1, 14]))
+    PROGRAM.check_once(PROGRAM.interrupted(place, tmp_path, signal.SIGTERM, [1, 13]))
