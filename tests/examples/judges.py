@@ -69,6 +69,29 @@ def judge_approval(stage: Stage, processes: list[ExampleProcess], again: int) ->
     assert processes[-1].lines[-1] == "booked: Lisbon by train, 70 euros"
 
 
+def judge_openai(stage: Stage, processes: list[ExampleProcess], again: int) -> None:
+    at_most(count(processes, "thinks"), 3, again)
+    at_most(count(processes, "looks up"), 2, again)
+    assert [line.partition(" ")[2] for line in stage.ledger("refunds.txt")] == ["20 euros for o-7"]
+    assert processes[-1].lines[-1] == "You get 20 euros back for o-7."
+
+
+def judge_pydantic(stage: Stage, processes: list[ExampleProcess], again: int) -> None:
+    at_most(count(processes, "thinks"), 3, again)
+    at_most(count(processes, "advises"), 2, again)
+    assert [line.partition(" ")[2] for line in stage.ledger("hotels.txt")] == ["Hotel Tejo"]
+    assert processes[-1].lines[-1] == "Hotel Tejo in Lisbon is booked."
+
+
+def judge_langgraph(stage: Stage, processes: list[ExampleProcess], again: int) -> None:
+    draft = "draft 2 on tides and moons"
+    at_most(count(processes, "researches"), 2, again)
+    at_most(count(processes, "writes"), 2, again)
+    at_most(count(processes, "asks"), 2, again)
+    assert [line.partition(" ")[2] for line in stage.ledger("published.txt")] == [draft]
+    assert processes[-1].lines[-1] == f"published {draft}"
+
+
 def judge_stream(stage: Stage, processes: list[ExampleProcess], again: int) -> None:
     """One answer, in one voice: what was shown when a process ended is what the next one began with, up to what was not saved yet."""
     told = [[json.loads(line) for line in process.lines] for process in processes]

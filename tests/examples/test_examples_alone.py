@@ -16,6 +16,9 @@ from judges import (
     judge_batch,
     judge_booked,
     judge_checkpoint,
+    judge_langgraph,
+    judge_openai,
+    judge_pydantic,
     judge_report,
     judge_stream,
     judge_undone,
@@ -56,6 +59,8 @@ class Example:
 
 
 REFUSED, APPROVED = ("send", "trip-1", "approval", "false"), ("send", "trip-1", "approval", "true")
+REWRITE = ("send", "article-1", "interrupt:review", "false")
+PUBLISH = ("send", "article-1", "interrupt:review", "true")
 
 TABLE = [
     Example("report.py", judge_report, (("part 3", 1), ("part 6", 1)), TRY_AGAIN),
@@ -81,10 +86,18 @@ TABLE = [
         "approval.py", judge_approval, (("searches by air", 1), ("asks: .* by air", 1), ("asks: .* by train", 1), ("books", 1)), TRY_AGAIN,
         env={"OUTLAST_EFFECT_MARGIN": "0.5"}, deeds={"asks: .* by air": REFUSED, "asks: .* by train": APPROVED},
     ),
+    Example("openai_agent.py", judge_openai, (("looks up", 1), ("refunds", 1)), TRY_AGAIN),
+    Example("pydantic_agent.py", judge_pydantic, (("advises", 1), ("books", 1)), TRY_AGAIN),
+    Example(
+        "langgraph_agent.py", judge_langgraph, (("researches", 1), ("asks: .* draft 1", 1), ("asks: .* draft 2", 1), ("publishes", 1)), TRY_AGAIN,
+        ends_in_the_last=True, deeds={"asks: publish draft 1": REWRITE, "asks: publish draft 2": PUBLISH},
+    ),
 ]  # fmt: skip
 
 KILLED = {"batch.py 60", "trip.py Lisbon", "stream.py cursor"}
 """Those that no session of the page kills, or not at all of these moments."""
+FRAMEWORKS = {"openai_agent.py", "pydantic_agent.py", "langgraph_agent.py"}
+"""Those that take seconds to start. tests/integrations stops the same adapters."""
 ALONE = {"checkpoint.py", "approval.py"}
 """Of which SIGTERM may redo something; whose question is answered while it runs."""
 
@@ -162,7 +175,14 @@ def again_at_most(example: Example, number: int) -> int:
     )
 
 
-@pytest.mark.parametrize("example", TABLE, ids=lambda example: example.name)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(one, marks=pytest.mark.extended if one.file in FRAMEWORKS else ())
+        for one in TABLE
+    ],
+    ids=lambda example: example.name,
+)
 def test_example_resumes_after_sigterm_without_repetition(stage, example):
     processes = play(stage, example, SIGTERM)
     example.judge(stage, processes, again_at_most(example, SIGTERM))

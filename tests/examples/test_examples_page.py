@@ -17,6 +17,9 @@ from judges import (
     judge_approval,
     judge_batch,
     judge_checkpoint,
+    judge_langgraph,
+    judge_openai,
+    judge_pydantic,
     judge_report,
     judge_stream,
     judge_undone,
@@ -36,7 +39,8 @@ SECTIONS = {
 PORT = "8765"
 JUDGES = {
     "report.py": (judge_report, 1), "batch.py": (judge_batch, 1), "checkpoint.py": (judge_checkpoint, 1), "approval.py": (judge_approval, 3),
-    "stream.py": (judge_stream, 1), "trip.py": (judge_undone, 2),
+    "stream.py": (judge_stream, 1), "trip.py": (judge_undone, 2), "openai_agent.py": (judge_openai, 2), "pydantic_agent.py": (judge_pydantic, 2),
+    "langgraph_agent.py": (judge_langgraph, 2),
 }  # fmt: skip
 """What each has done outside, and how much its deaths on the page may have made it do again."""
 SERVICE = "A FastAPI service that drains with the server"
@@ -136,7 +140,8 @@ class Terminal:
         store = store_at(f"sqlite:///{self.stage.folder}/outlast.db")
         store.open()
         try:
-            return any("approval" in row.waits for row in store.runs(RunQuery()))
+            waits = [row.waits for row in store.runs(RunQuery())]
+            return any("approval" in one or "interrupt" in one for one in waits)
         finally:
             store.close()
 
