@@ -43,23 +43,24 @@ PAGES = {
             _section(
                 "In a workflow",
                 "current now random uuid sleep receive each map unit scope compensate_with session "
-                "checkpoint",
+                "update_sessions checkpoint",
             ),
             _section("In a step", "progress Progress started_before resume_stream"),
             _section("State", "Session Checkpoint"),
             _section(
                 "Returned objects",
                 "Current Workflow Step SyncStep Effect SyncEffect Resource SyncResource RunInfo "
-                "EffectInfo QueueInfo WorkerInfo SessionInfo DrainReport "
+                "EffectInfo QueueInfo WorkerInfo SessionChange SessionInfo DrainReport "
                 "outlast.streams.ResumableStream outlast.store.rows.Entry",
             ),
             _section(
                 "Errors",
                 "OutlastError NotInRun NotInStep BadName LimitExceeded Unrecordable SettingsError "
                 "UnknownRun UnknownEffect DuplicateName Backpressure Draining LeaseLost Conflict "
-                "VersionConflict WrongStatus StaleFence StepFailed StepTimeout StreamStalled "
-                "CannotResume RunError RunFailed RunTimeout Abandoned RunCancelled RunParked "
-                "RunDead StoreError StoreUnavailable StoreBroken StoreTooNew Evicted Diverged",
+                "VersionConflict NotOwner WrongStatus StaleFence StepFailed StepTimeout "
+                "StreamStalled CannotResume RunError RunFailed RunTimeout Abandoned RunCancelled "
+                "RunParked RunDead StoreError StoreUnavailable StoreBroken StoreTooNew Evicted "
+                "Diverged",
                 _CAUSES,
             ),
             _section("Version", "__version__"),
@@ -73,10 +74,10 @@ PAGES = {
             _section("Execute", "run Outlast Run Queue Item"),
             _section(
                 "In a workflow or a step",
-                "sleep receive each map compensate_with session checkpoint started_before "
-                "resume_stream",
+                "sleep receive each map compensate_with session update_sessions checkpoint "
+                "started_before resume_stream",
             ),
-            _section("State", "Session Checkpoint"),
+            _section("State", "Session SessionChange Checkpoint"),
         ],
     ),
     "effects": Page(

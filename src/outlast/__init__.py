@@ -35,8 +35,9 @@ from outlast.api.resource import Resource, SyncResource, resource
 from outlast.api.run import Run
 from outlast.api.run_once import run
 from outlast.api.scope import scope
-from outlast.api.session import Session, SessionInfo
+from outlast.api.session import Session, SessionChange, update_sessions
 from outlast.api.session_in_workflow import checkpoint, session
+from outlast.api.session_info import SessionInfo
 from outlast.api.step import Step, SyncStep, step
 from outlast.api.unit import unit
 from outlast.api.workflow import Call, Workflow, workflow
@@ -57,6 +58,7 @@ from outlast.errors import (
     LimitExceeded,
     NotInRun,
     NotInStep,
+    NotOwner,
     OutlastError,
     RunCancelled,
     RunDead,
@@ -85,16 +87,16 @@ from outlast.streams import resume_stream
 from outlast.version import __version__
 
 __all__ = [
-    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint",
-    "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect",
-    "EffectInfo", "ErrorCodec", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded",
-    "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
-    "Resource", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo",
-    "RunParked", "RunTimeout", "Session", "SessionInfo", "SettingsError", "StaleFence", "Step",
+    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict",
+    "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo",
+    "ErrorCodec", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun",
+    "NotInStep", "NotOwner", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
+    "Resource", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked",
+    "RunTimeout", "Session", "SessionChange", "SessionInfo", "SettingsError", "StaleFence", "Step",
     "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
     "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect",
     "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
     "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect",
     "map", "now", "progress", "random", "receive", "resource", "resume_stream", "run", "scope",
-    "session", "sleep", "started_before", "step", "unit", "uuid", "workflow",
+    "session", "sleep", "started_before", "step", "unit", "update_sessions", "uuid", "workflow",
 ]  # fmt: skip

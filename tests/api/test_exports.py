@@ -37,6 +37,7 @@ NAMES = [
     "LimitExceeded",
     "NotInRun",
     "NotInStep",
+    "NotOwner",
     "Outlast",
     "OutlastError",
     "Progress",
@@ -52,6 +53,7 @@ NAMES = [
     "RunParked",
     "RunTimeout",
     "Session",
+    "SessionChange",
     "SessionInfo",
     "SettingsError",
     "StaleFence",
@@ -95,6 +97,7 @@ NAMES = [
     "started_before",
     "step",
     "unit",
+    "update_sessions",
     "uuid",
     "workflow",
 ]
@@ -106,6 +109,7 @@ SYNC_ITS_OWN = [
     "Queue",
     "Run",
     "Session",
+    "SessionChange",
     "checkpoint",
     "compensate_with",
     "each",
@@ -116,6 +120,7 @@ SYNC_ITS_OWN = [
     "session",
     "sleep",
     "started_before",
+    "update_sessions",
 ]
 """What waits, and therefore blocks there. Everything else is the same object."""
 
@@ -141,7 +146,7 @@ def test_the_sync_names_are_the_same_objects_but_for_what_waits():
 def test_the_sync_outlast_has_every_public_method_of_the_async_one():
     for name in ("Checkpoint", "Item", "Outlast", "Queue", "Run", "Session"):
         theirs, ours = getattr(outlast, name), getattr(outlast.sync, name)
-        missing = {one for one in vars(theirs) if not one.startswith("_")} - set(dir(ours))
+        missing = {one for one in dir(theirs) if not one.startswith("_")} - set(dir(ours))
         assert not missing, f"outlast.sync.{name} lacks {missing}"
 
 

@@ -158,7 +158,7 @@ def test_the_timeline_of_a_run_says_what_it_did_with_sessions(outlast) -> None:
 
 
 READER = """
-from outlast import session, workflow
+from outlast import session, update_sessions, workflow
 
 
 @workflow
@@ -171,6 +171,13 @@ async def reader() -> None:
     await s.last("turns")
     await s.info()
     await s.delete("a")
+    await s.update({"c": 1}, append={"turns": [1, 2, 3]}, delete=["b"])
+    await s.set("c", 2, if_absent=True)
+    await s.pop("turns", 2)
+    await s.replace("turns", -1, 4)
+    await s.range("turns", 0, 1)
+    await s.fields("c")
+    await update_sessions(s.change(c=3), session("other").change(append={"l": [1]}))
     await s.clear()
 """
 
@@ -181,12 +188,18 @@ def test_the_timeline_says_which_fields_a_run_read_and_changed(outlast) -> None:
     said = [line.partition("s: ")[2] for line in outlast("show", "r").out.splitlines()]
     assert [one for one in said if one] == [
         "update a, b → version 1",
-        # The arguments were too long to be recorded whole.
-        "set → version 2",
+        "set long → version 2",
         "get a → 1",
         "get none → nothing",
         "last turns → []",
         "info → version 2",
         "delete a → version 3",
+        "update turns, b, c → version 4",
+        "set c → not set, it has a value (version 4)",
+        "pop turns → version 5, 2 items",
+        "replace turns → version 6",
+        "range turns → [4]",
+        'fields c → {"c": 1}',
         "clear",
     ]
+    assert "s, other: update_sessions → version 7; version 1" in outlast("show", "r").out

@@ -28,7 +28,8 @@ from outlast.store.commands import (
     verdict,
 )  # fmt: skip
 from outlast.store.protocol import BadValue, Store, whole_journal
-from outlast.store.rows import RunQuery, RunRow, SessionQuery, SessionRow
+from outlast.store.rows import RunQuery, RunRow
+from outlast.store.session_rows import SessionQuery, SessionRow
 
 COMMANDS: tuple[type, ...] = typing.get_args(Command)
 STATUS_BEFORE = {Retry: "failed", Resume: "parked", Decide: "parked", UndoChild: "done"}
@@ -221,7 +222,7 @@ class World:
             *(("progress", run.id, store.progress(run.pk)) for run in runs),
             *(("session", *one) for one in sessions),
             *(
-                ("items", space, one.id, name, store.items(one.id, name, None, space))
+                ("items", space, one.id, name, store.items(one.id, name, space=space))
                 for space, one in sessions
                 for name in one.lists
             ),
@@ -244,7 +245,7 @@ class World:
 
 def _sessions(store: Store, space: str) -> list[SessionRow]:
     try:
-        return store.sessions(SessionQuery(space, "", 10_000))
+        return store.sessions(SessionQuery(space, "", 10_000, values=True))
     except BadValue:  # what cannot be stored cannot be asked for either
         return []
 

@@ -12,7 +12,8 @@ from command_fields import COMMANDS, LEAVES, World, in_order, plain, swapped
 
 from outlast.errors import SettingsError
 from outlast.store.address import store_at
-from outlast.store.rows import RunQuery, SessionQuery
+from outlast.store.rows import RunQuery
+from outlast.store.session_rows import SessionQuery
 from outlast.testing.conformance.harness import ManualClock
 from support.stores import a_place
 

@@ -13,7 +13,8 @@ from outlast.errors import SettingsError
 from outlast.store.commands import Record, RegisterWorker, Submit, UpdateSession
 from outlast.store.postgres import migrate
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.rows import RunQuery, SessionQuery
+from outlast.store.rows import RunQuery
+from outlast.store.session_rows import FieldQuery, SessionQuery
 from outlast.testing import servers
 
 TRAP = """
@@ -218,7 +219,7 @@ def test_operator_in_public_does_not_shadow_a_builtin_behind_a_pooler(database) 
             lambda: store.messages(1), lambda: store.progress(1), store.workers, lambda: store.asked("w"), store.drains,
             lambda: store.durations([("a", "b")]), store.measured, store.dead_workers, store.queues,
             lambda: store.peek(("default",), ("flow",)), lambda: store.depth("default"), lambda: store.held("w"),
-            lambda: store.cancels("w"), lambda: store.session("s"), lambda: store.items("s", "a", 1),
+            lambda: store.cancels("w"), lambda: store.session("s"), lambda: store.items("s", "a", -1), lambda: store.fields(FieldQuery("s")),
             lambda: store.sessions(SessionQuery()), lambda: store.sessions(SessionQuery(before=(1, "a"))), store.recover,
         ):  # fmt: skip
             read()

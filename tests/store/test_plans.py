@@ -37,17 +37,51 @@ PLANS = {
     ),
     "durations": (sql.DURATIONS, ("[]",), "durations USING PRIMARY KEY (workflow=? AND step=?)"),
     "session": (
-        sql.SESSION_WITH_FIELDS,
-        {"space": "s", "session": "i", "now": 1.0},
+        sql.SESSION,
+        {"space": "s", "session": "i", "now": 1.0, "values": True},
         "sessions USING INDEX sqlite_autoindex_sessions_1 (space=? AND id=?)",
+    ),
+    "session_named": (
+        sql.SESSION_NAMED,
+        {"space": "s", "session": "i", "now": 1.0, "values": True, "names": "[]"},
+        "session_fields USING PRIMARY KEY (session=? AND field=?)",
+    ),
+    "session_fields": (
+        sql.SESSION_FIELDS[False, True],
+        {"space": "s", "session": "i", "now": 1.0, "low": "a", "high": "b", "limit": 5},
+        "session_fields USING PRIMARY KEY (session=? AND field>? AND field<?)",
     ),
     "session_items": (
         sql.SESSION_ITEMS,
-        {"space": "s", "session": "i", "now": 1.0, "field": "f", "last": 5},
-        "session_items USING PRIMARY KEY (session=? AND field=?)",
+        {"space": "s", "session": "i", "now": 1.0, "field": "f", "start": -5, "stop": None},
+        "i USING PRIMARY KEY (session=? AND field=? AND number>? AND number<?)",
+    ),
+    "sessions_by_id": (
+        sql.SESSIONS_BY_ID[True],
+        {"space": "s", "now": 1.0, "low": "a", "high": "b", "limit": 5, "values": False},
+        "sessions USING INDEX sqlite_autoindex_sessions_1 (space=? AND id>? AND id<?)",
+    ),
+    "sessions_with_prefix": (
+        sql.SESSIONS_WITH_PREFIX,
+        {
+            "space": "s",
+            "now": 1.0,
+            "low": "a",
+            "high": "b",
+            "limit": 5,
+            "values": False,
+            "before_updated": 1.0,
+            "before_id": "",
+        },
+        "sessions USING INDEX sqlite_autoindex_sessions_1 (space=? AND id>? AND id<?)",
+    ),
+    "session_touched": (
+        sql.SESSION_TOUCHED,
+        {"pk": 1, "names": "[]"},
+        "session_fields USING PRIMARY KEY (session=? AND field=?)",
     ),
     "session_cut": (
-        sql.SESSION_CUT,
+        sql.SESSION_CUT_OLDEST,
         {"pk": 1, "field": "f", "first": 5},
         "session_items USING PRIMARY KEY (session=? AND field=? AND number<?)",
     ),
@@ -79,7 +113,10 @@ def test_statement_seeks_where_it_must_not_scan(store, name):
     statement, values, seek = PLANS[name]
     plan = [row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert any(line.startswith(f"SEARCH {seek}") for line in plan), plan
-    assert not any(line.startswith("SCAN") and "VIRTUAL TABLE" not in line for line in plan), plan
+    # A subquery is a result that a search has found.
+    found = ("VIRTUAL TABLE", "(subquery")
+    scans = [line for line in plan if line.startswith("SCAN")]
+    assert all(any(part in line for part in found) for line in scans), plan
 
 
 def test_drain_of_a_thousand_runs_costs_little_a_run(store):

@@ -26,6 +26,7 @@ from outlast.store.commands import (
     RecordDurations,
     RegisterWorker,
     Release,
+    Replace,
     Retry,
     SaveProgress,
     Send,
@@ -34,6 +35,7 @@ from outlast.store.commands import (
     Submit,
     Sweep,
     UpdateSession,
+    UpdateSessions,
 )
 from outlast.store.protocol import CommitUnknown, NoStore
 from outlast.store.redis import scripts, server_check
@@ -207,7 +209,7 @@ def planted(number: int, script: scripts.Script = SCRIPT) -> scripts.Script:
     text = script.text.decode()
     fault = f"""
     local writes = 0
-    local READS = {{TIME=1, ZSCORE=1, HGET=1, HMGET=1, HGETALL=1, EXISTS=1, SISMEMBER=1, ZRANGE=1, ZRANGEBYSCORE=1, ZRANGEBYLEX=1,
+    local READS = {{TIME=1, ZSCORE=1, HGET=1, HMGET=1, HGETALL=1, HKEYS=1, EXISTS=1, SISMEMBER=1, ZRANGE=1, ZRANGEBYSCORE=1, ZRANGEBYLEX=1,
                    ZREVRANGE=1, ZCARD=1, SMEMBERS=1, LRANGE=1, LLEN=1, PUBSUB=1}}
     local function call(command, ...)
         if not READS[command] then
@@ -238,6 +240,8 @@ def test_script_that_fails_at_any_write_writes_nothing(server, store, monkeypatc
         Submit("new", "flow", "[]", "t", "s", parent="r1"), Retry("ended", "t"), Release(rows[1].pk, rows[1].fence, "waits", waiting=True, waits=("m",), seen=0),
         Release(rows[2].pk, rows[2].fence, "drain"), Claim("w2", "c", limit=3), Cancel("r3", "why"), Drain("w2", "why"), StoreDrainReport("w2", "{}"),
         UpdateSession("s", "t2", {"a": None, "b": "2", "m": "1"}, appends={"l": Append(("4", "5"), keep=2)}), DeleteSession("gone", "f"),
+        UpdateSession("s", "t3", {"c": "1"}, pops={"l": 1}, replaces={"l": Replace(0, "7")}, take=True),
+        UpdateSessions((UpdateSession("s", "t4", {}, clear=True), UpdateSession("other", "t4", {"x": "1"}, appends={"l": Append(("1",))}))),
         RecordDurations((("flow", "step", 2.0), ("flow", "other", 1.0))), DeregisterWorker("w"), Prune(store.now() + 100), Sweep(),
     ]  # fmt: skip
     before = contents(server)

@@ -32,7 +32,8 @@ def named() -> set[str]:
 
 def test_every_statement_of_the_files_has_a_name_in_python():
     files = statements._sql
-    texts = {name: files(name, level=1, new=1) for name in files.texts if name.isupper()}
+    words = {"level": 1, "new": 1, "above": ">=", "order": "ASC"}
+    texts = {name: files(name, **words) for name in files.texts if name.isupper()}
     assert len(texts) > 100
     assert [name for name, text in texts.items() if text not in named()] == []
 

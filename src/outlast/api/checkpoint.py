@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from outlast.api.session import Awaits, Session
+from outlast.api.session import Session
+from outlast.api.session_handle import Awaits
 from outlast.errors import BadName
 from outlast.store.commands import CHECKPOINT
 
@@ -55,7 +56,7 @@ class Checkpoint:
         """Save fields, all of them or none. Other fields stay."""
         for name in fields:
             _check_field(name)
-        return self._session._change("save", fields, quiet=True)
+        return self._session._save("save", fields)
 
     @overload
     def get(self) -> Awaits[dict[str, Any]]: ...
@@ -77,7 +78,7 @@ class Checkpoint:
 
     def mark(self, step: str, value: Any = None) -> Awaits[None]:
         """Mark a step as done, with its result."""
-        return self._session._change("mark", {_mark(step): value}, quiet=True)
+        return self._session._save("mark", {_mark(step): value})
 
     def done(self, step: str) -> Awaits[bool]:
         """Return whether a step is marked as done."""

@@ -18,7 +18,8 @@ from outlast.api.map import MapJob
 from outlast.api.queue import Queue
 from outlast.api.run import Run, conclude
 from outlast.api.run_actions import accepted, row_of
-from outlast.api.session import Session, SessionInfo, list_sessions
+from outlast.api.session import Session
+from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
 from outlast.api.workflow import Call, Workflow
@@ -626,12 +627,22 @@ class Outlast:
         """
         return Session(id, ttl, self.settings, lambda: self._open)
 
-    async def sessions(self, prefix: str = "", *, limit: int = 100) -> list[SessionInfo]:
+    async def sessions(
+        self,
+        prefix: str = "",
+        *,
+        limit: int = 100,
+        order: SessionOrder = "updated",
+        after: str | None = None,
+    ) -> list[SessionInfo]:
         """Return the sessions whose ids begin with `prefix`, most recently changed first.
 
-        Listing does not extend a session's expiry.
+        `order="id"` lists them in the order of their ids, beginning after the id `after`. Only the
+        sessions with the prefix are read. Each names at most 100 fields and 100 lists. Listing does
+        not extend a session's expiry.
         """
-        return await list_sessions(self._outside("sessions", "a step"), prefix, limit)
+        engine = self._outside("sessions", "a step")
+        return await list_sessions(engine, prefix, limit, order, after)
 
     def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
         """Return a checkpoint: the saved position of a script that has no workflow.

@@ -6,7 +6,8 @@ import asyncio
 from types import EllipsisType
 
 from outlast.api.checkpoint import Checkpoint
-from outlast.api.session import Session, not_in_run
+from outlast.api.session import Session
+from outlast.api.session_handle import not_in_run
 from outlast.errors import NotInRun
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop

@@ -7,28 +7,42 @@ from typing import Any
 
 from outlast.cli.documents import value_of
 from outlast.cli.text import one_line, recorded, safe, short
+from outlast.store.commands import INDEX, LIMIT, OWNER, PRESENT, VERSION
 from outlast.store.rows import Entry
 
-CHANGES = frozenset({"append", "set", "update", "delete", "clear"})
+CHANGES = frozenset(
+    {
+        *("append", "set", "update", "delete", "clear", "pop", "replace", "take", "save", "mark"),
+        "update_sessions",
+    }
+)
 FIELDS_MAX = 5
 
 
 def session_words(entry: Entry, room: int | None) -> str:
     """Return what a session call did and what came of it: `chat-1: append turns → version 1`."""
     call = _call(entry)
-    session, *rest = _arguments(entry.args or "") or [""]
-    fields = _fields(rest[0]) if rest else []
-    named = ", ".join(map(one_line, fields[:FIELDS_MAX])) + (", …" if fields[FIELDS_MAX:] else "")
-    of = f"{one_line(str(session))}: {one_line(call)}" + (f" {named}" if named else "")
+    arguments = _arguments(entry.args or "")
+    if call == "update_sessions":
+        changes = [part for part in arguments if isinstance(part, list) and part]
+        of = f"{_listed([str(part[0]) for part in changes])}: {call}"
+    else:
+        session, *rest = arguments or [""]
+        named = _listed(_fields(rest[0]) if rest else [])
+        of = f"{one_line(str(session))}: {one_line(call)}" + (f" {named}" if named else "")
     result = _change(value_of(entry.value)) if call in CHANGES else _found(call, entry, room)
     of = of if room is None else short(of, room)
     return f"{of} → {result}" if result else of
 
 
 def is_refused(entry: Entry) -> bool:
-    """Return whether an entry records a change that found another version than it expected."""
+    """Return whether an entry records a change that the store refused."""
     facts = value_of(entry.value)
-    return _call(entry) in CHANGES and isinstance(facts, dict) and "conflict" in facts
+    return _call(entry) in CHANGES and isinstance(facts, dict) and _refusal(facts) is not None
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(one_line, names[:FIELDS_MAX])) + (", …" if names[FIELDS_MAX:] else "")
 
 
 def _call(entry: Entry) -> str:
@@ -38,9 +52,39 @@ def _call(entry: Entry) -> str:
 def _change(facts: Any) -> str:
     if not isinstance(facts, dict) or not facts:
         return ""
-    if "conflict" in facts:
-        return f"refused, it was at version {safe(str(facts['conflict']))}"
-    return f"version {safe(str(facts.get('version')))}"
+    refusal = _refusal(facts)
+    if refusal is not None:
+        return _refused(*refusal)
+    if isinstance(facts.get("changes"), list):
+        return "; ".join(filter(None, map(_change, facts["changes"][:FIELDS_MAX])))
+    popped = facts.get("popped")
+    count = sum(map(len, popped.values())) if isinstance(popped, dict) else 0
+    more = [
+        f"{count} item{'' if count == 1 else 's'}" if count else "",
+        f"owner {safe(str(facts['owner']))}" if "owner" in facts else "",
+    ]
+    return ", ".join(filter(None, [f"version {safe(str(facts.get('version')))}", *more]))
+
+
+def _refusal(facts: dict[str, Any]) -> tuple[str, str] | None:
+    """Return why a change was refused, and the detail. None if it was made."""
+    found = facts.get("refused")
+    if not isinstance(found, list) or len(found) != 2:
+        return None
+    why, detail = map(str, found)
+    return why, detail
+
+
+def _refused(why: str, detail: str) -> str:
+    shown = safe(detail)
+    words = {
+        VERSION: f"refused, it was at version {shown}",
+        PRESENT: f"not set, it has a value (version {shown})",
+        OWNER: f"refused, its owner is {shown or 'gone'}",
+        INDEX: f"refused, no such item ({shown})",
+        LIMIT: f"refused, beyond a limit ({shown})",
+    }
+    return words.get(why, f"refused ({safe(why)} {shown})")
 
 
 def _found(call: str, entry: Entry, room: int | None) -> str:
@@ -57,7 +101,15 @@ def _fields(argument: Any) -> list[str]:
     """Return the names of the fields that a call's first argument is about."""
     if isinstance(argument, str):
         return [argument]
-    return [str(name) for name in argument] if isinstance(argument, (dict, list)) else []
+    if isinstance(argument, dict):
+        # What a change does, and to which fields.
+        return [
+            str(name)
+            for names in argument.values()
+            if isinstance(names, (list, dict))
+            for name in names
+        ]
+    return [str(name) for name in argument] if isinstance(argument, list) else []
 
 
 def _arguments(text: str) -> list[Any]:

@@ -19,7 +19,7 @@ from outlast.codec.identifiers import check_id
 from outlast.errors import UnknownRun
 from outlast.store.commands import CHECKPOINT, SESSION
 from outlast.store.protocol import Store
-from outlast.store.rows import SessionQuery, SessionRow
+from outlast.store.session_rows import SessionQuery, SessionRow
 from outlast.store.tolerant_rows import each_document, each_shown, legible
 
 SHORT = 100
@@ -132,7 +132,7 @@ def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> 
         row = opened.session(id, space)
         if row is None:
             raise UnknownSession(id, space)
-        items = {name: opened.items(id, name, count, space) for name in row.lists}
+        items = {name: opened.items(id, name, -count, space=space) for name in row.lists}
         now = opened.now()
     if as_json:
         values = {name: value_of(text) for name, text in row.fields.items()}
@@ -150,6 +150,7 @@ def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> 
         ("version", str(row.version)),
         ("updated", f"{moment(row.updated)} ({span(max(0.0, now - row.updated))} ago)"),
         ("expires", left),
+        *([] if row.owner is None else [("owner", str(row.owner))]),
     ):
         out.print(f"  {name:<10} {value}")
     if row.fields or items:
@@ -187,6 +188,7 @@ def _document(row: SessionRow) -> dict[str, Any]:
         "expires": iso(row.expires),
         "fields": list(row.fields),
         "lists": dict(row.lists),
+        "owner": row.owner,
     }
 
 

@@ -16,6 +16,7 @@
         ├── LeaseLost           another worker has taken over the item
         ├── Conflict            this id was started with another workflow or other arguments
         ├── VersionConflict     the session has changed since; nothing was written
+        ├── NotOwner            the session has a new owner; nothing was written
         ├── WrongStatus         the run is not in a status that allows this
         ├── StaleFence          an outside system has seen a younger claim (outlast.fencing)
         ├── StepFailed          a recorded exception that could not be rebuilt as its own type
@@ -220,6 +221,31 @@ class VersionConflict(OutlastError):
             f"session {self.session!r} is at version {self.current}, not {self.expected}: it has "
             "changed since. Nothing was written. Read it again, and apply your change to the new "
             "version."
+        )
+
+
+class NotOwner(OutlastError):
+    """Another handle has taken the session since this one did, or the session is gone.
+
+    Nothing was written. `owner` is the number of this handle, `current` that of the new owner: 0 if
+    the session expired or was deleted.
+    """
+
+    def __init__(self, session: str, owner: int, current: int) -> None:
+        self.session = session
+        self.owner = owner
+        self.current = current
+        super().__init__(session, owner, current)
+
+    def __str__(self) -> str:
+        if not self.current:
+            return (
+                f"session {self.session!r} has no owner any more: it has expired or was cleared. "
+                "Nothing was written. Take it again."
+            )
+        return (
+            f"session {self.session!r} has a new owner (number {self.current}, this one has "
+            f"{self.owner}). Nothing was written. Stop writing to it."
         )
 
 

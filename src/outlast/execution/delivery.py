@@ -10,12 +10,13 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from outlast.codec.exceptions import SEQ, decode_error
-from outlast.errors import Diverged, Unrecordable, VersionConflict
+from outlast.errors import Diverged, Unrecordable
 from outlast.errors.reasons import NO_JOURNAL, STUCK
 from outlast.execution import calls, cancellation
 from outlast.execution.call_table import describe
 from outlast.execution.journal import PLACED
 from outlast.execution.run_loop import RunTask
+from outlast.execution.session_changes import REFUSALS
 from outlast.execution.settlement import build_settlement
 from outlast.execution.state import EndKind, EndReason, ExecutionState
 from outlast.store.commands import Record
@@ -148,7 +149,7 @@ def _answer(execution: RunExecution, entry: Entry | Record) -> None:
                 raise execution.diverge(
                     describe(entry), f"a result of another type: {error}"
                 ) from error
-            except VersionConflict as refused:
+            except REFUSALS as refused:
                 call_site.error = refused
                 refused.__dict__[SEQ] = entry.seq
                 execution.trace.call_failed(entry.seq, entry.key)

@@ -95,7 +95,7 @@ class Journal:
                     and effect_record.undone is not None
                     and effect_record.undone >= start
                 )
-                refused = entry.kind == "session" and (entry.value or "").startswith('{"conflict"')
+                refused = entry.kind == "session" and (entry.value or "").startswith('{"refused"')
                 if (
                     entry.error is None
                     and not undone

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from outlast.store.commands import ITEM
 from outlast.store.protocol import Store
-from outlast.store.rows import RunRow, SessionQuery, WorkerRow
+from outlast.store.rows import RunRow, WorkerRow
+from outlast.store.session_rows import SessionQuery
 
 STALLS = "stalls"
 """The session space in which workers record what blocked their event loops: one session per worker,
@@ -32,7 +33,7 @@ class Stall(NamedTuple):
 def stalls_of(store: Store) -> tuple[Stall, ...]:
     """Return the stalls recorded in the last day, the latest first. Damaged ones are left out."""
     found = []
-    for row in store.sessions(SessionQuery(STALLS, limit=1_000)):
+    for row in store.sessions(SessionQuery(STALLS, limit=1_000, values=True)):
         for step, text in row.fields.items():
             try:
                 said = json.loads(text)

@@ -21,10 +21,9 @@ from outlast.store.rows import (
     QueueRow,
     RunQuery,
     RunRow,
-    SessionQuery,
-    SessionRow,
     WorkerRow,
 )
+from outlast.store.session_rows import FieldQuery, SessionQuery, SessionRow
 
 
 class BadValue(StoreError):
@@ -264,14 +263,34 @@ class Store(Protocol):
         """Return the id and reason of each run held by the worker that has a request to cancel."""
         ...
 
-    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        """Return a session, or None if it does not exist or has expired."""
+    def session(
+        self,
+        id: str,
+        space: str = SESSION,
+        *,
+        names: tuple[str, ...] | None = None,
+        values: bool = True,
+    ) -> SessionRow | None:
+        """Return a session, or None if it does not exist or has expired.
+
+        With `names`, the row has only these fields and lists. Without `values`, the fields' values
+        are not read.
+        """
+        ...
+
+    def fields(self, query: FieldQuery) -> SessionRow | None:
+        """Return a session with the matching fields and no lists, or None as `session` does."""
         ...
 
     def items(
-        self, session: str, field: str, last: int | None = None, space: str = SESSION
+        self,
+        session: str,
+        field: str,
+        start: int = 0,
+        stop: int | None = None,
+        space: str = SESSION,
     ) -> list[str]:
-        """Return the newest `last` values of a session's list (None: all), oldest first.
+        """Return a slice of a session's list. `start` and `stop` work as in Python's slices.
 
         The result is empty if the field is not a list or the session has expired.
         """

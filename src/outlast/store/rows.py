@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Status = Literal["queued", "running", "waiting", "parked", "done", "failed", "cancelled", "dead"]
 
@@ -256,45 +254,6 @@ class QueueRow(NamedTuple):
     def ready(self) -> int:
         """Return how many runs are queued and due. Workers could take these now."""
         return self.queued - self.delayed
-
-
-class SessionRow(NamedTuple):
-    id: str
-    version: int
-    updated: float
-    expires: float | None
-    fields: dict[str, str]
-    """The fields with a value, sorted by name."""
-    lists: dict[str, int] = {}  # noqa: RUF012 - never changed
-    """The fields that are lists, with their number of items, sorted by name."""
-
-
-def sessions_of(found: Iterable[Sequence[Any]]) -> list[SessionRow]:
-    """Build sessions from ordered rows, one per field.
-
-    A row is (id, version, updated, expires, field, value, number of items).
-    """
-    sessions = []
-    for head, rows in groupby(found, lambda row: row[:4]):
-        fields: dict[str, str] = {}
-        lists: dict[str, int] = {}
-        for *_, field, value, count in rows:
-            if count is not None:
-                lists[field] = count
-            elif field is not None:
-                fields[field] = value
-        sessions.append(SessionRow._make((*head, fields, lists)))
-    return sessions
-
-
-class SessionQuery(NamedTuple):
-    """Which sessions to list: last changed first, then by descending id."""
-
-    space: str = "session"
-    prefix: str = ""
-    limit: int = 100
-    before: tuple[float, str] | None = None
-    """Start after the session with this `updated` and id."""
 
 
 class RunQuery(NamedTuple):

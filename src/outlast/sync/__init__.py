@@ -19,7 +19,7 @@ from outlast.api.context import Current, current, now, progress, random, uuid
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, effect
 from outlast.api.resource import Resource, SyncResource, resource
 from outlast.api.scope import scope
-from outlast.api.session import SessionInfo
+from outlast.api.session_info import SessionInfo
 from outlast.api.step import Step, SyncStep, step
 from outlast.api.unit import unit
 from outlast.api.workflow import Call, Workflow, workflow
@@ -40,6 +40,7 @@ from outlast.errors import (
     LimitExceeded,
     NotInRun,
     NotInStep,
+    NotOwner,
     OutlastError,
     RunCancelled,
     RunDead,
@@ -68,21 +69,28 @@ from outlast.sync.app import Outlast, Run
 from outlast.sync.batch import each, map  # noqa: A004 - the design's word
 from outlast.sync.context import compensate_with, receive, run, sleep, started_before
 from outlast.sync.items import Item, Queue
-from outlast.sync.sessions import Checkpoint, Session, checkpoint, session
+from outlast.sync.sessions import (
+    Checkpoint,
+    Session,
+    SessionChange,
+    checkpoint,
+    session,
+    update_sessions,
+)
 from outlast.sync.streams import resume_stream
 from outlast.version import __version__
 
 __all__ = [
-    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint",
-    "Conflict", "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect",
-    "EffectInfo", "ErrorCodec", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded",
-    "NotInRun", "NotInStep", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
-    "Resource", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo",
-    "RunParked", "RunTimeout", "Session", "SessionInfo", "SettingsError", "StaleFence", "Step",
+    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict",
+    "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo",
+    "ErrorCodec", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun",
+    "NotInStep", "NotOwner", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
+    "Resource", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked",
+    "RunTimeout", "Session", "SessionChange", "SessionInfo", "SettingsError", "StaleFence", "Step",
     "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
     "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect",
     "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
     "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect",
     "map", "now", "progress", "random", "receive", "resource", "resume_stream", "run", "scope",
-    "session", "sleep", "started_before", "step", "unit", "uuid", "workflow",
+    "session", "sleep", "started_before", "step", "unit", "update_sessions", "uuid", "workflow",
 ]  # fmt: skip

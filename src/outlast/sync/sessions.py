@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import EllipsisType
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from outlast.api import checkpoint as core_checkpoint
 from outlast.api import session as core
-from outlast.api.session import SessionInfo, not_in_run
+from outlast.api.session_handle import not_in_run
+from outlast.api.session_info import SessionInfo
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD
 from outlast.settings import Settings
@@ -61,6 +63,14 @@ class Session(_Waits):
     def id(self) -> str:
         return self._session.id
 
+    @property
+    def owner(self) -> int | None:
+        """Return the number under which `take` made this handle the owner. None: it is not one.
+
+        Each take gets a greater number, so other systems can use it as a fence.
+        """
+        return self._session.owner
+
     @overload
     def get(self, field: str, default: D) -> Any | D: ...
     @overload
@@ -89,6 +99,70 @@ class Session(_Waits):
         """
         return self._wait(partial(self._session.last, field, count, type=type))
 
+    @overload
+    def range(self, field: str, start: int = 0, stop: int | None = None) -> list[Any]: ...
+    @overload
+    def range(
+        self, field: str, start: int = 0, stop: int | None = None, *, type: type[T]
+    ) -> list[T]: ...
+    def range(
+        self,
+        field: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        type: builtins.type[Any] = object,
+    ) -> list[Any]:
+        """Return the items of a list from `start` up to but without `stop`, each as `type`.
+
+        Both work as in `items[start:stop]`: negative numbers count from the end.
+        """
+        return self._wait(partial(self._session.range, field, start, stop, type=type))
+
+    @overload
+    def fields(
+        self,
+        prefix: str = "",
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        reverse: bool = False,
+    ) -> dict[str, Any]: ...
+    @overload
+    def fields(
+        self,
+        prefix: str = "",
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        reverse: bool = False,
+        type: type[T],
+    ) -> dict[str, T]: ...
+    def fields(
+        self,
+        prefix: str = "",
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        reverse: bool = False,
+        type: builtins.type[Any] = object,
+    ) -> dict[str, Any]:
+        """Return the fields whose names begin with `prefix`, in the order of their names.
+
+        Only these are read, at most `limit` of them, starting after the name `after`. `reverse`
+        begins with the last name. Lists are left out.
+        """
+        return self._wait(
+            partial(
+                self._session.fields,
+                prefix,
+                limit=limit,
+                after=after,
+                reverse=reverse,
+                type=type,
+            )
+        )
+
     def all(self) -> dict[str, Any]:
         """Return everything in the session by field, as plain JSON.
 
@@ -103,25 +177,79 @@ class Session(_Waits):
         """
         return self._wait(self._session.info)
 
-    def set(self, field: str, value: Any, *, version: int | None = None) -> int:
+    @overload
+    def set(self, field: str, value: Any, *, version: int | None = None) -> int: ...
+    @overload
+    def set(
+        self, field: str, value: Any, *, version: int | None = None, if_absent: Literal[True]
+    ) -> bool: ...
+    def set(
+        self, field: str, value: Any, *, version: int | None = None, if_absent: bool = False
+    ) -> Any:
         """Set a field and return the session's new version.
+
+        With `if_absent`, set it only if it has no value and is no list, and return whether it was
+        set.
 
         Raise VersionConflict, and write nothing, if `version` is given and is not the current one.
         Version 0 means that the session does not exist yet.
         """
-        return self._wait(partial(self._session.set, field, value, version=version))
+        options: dict[str, Any] = {"version": version, "if_absent": if_absent}
+        return self._wait(partial(self._session.set, field, value, **options))
 
     def update(
-        self, fields: Mapping[str, Any] | None = None, /, *, version: int | None = None, **more: Any
+        self,
+        fields: Mapping[str, Any] | None = None,
+        /,
+        *,
+        append: Mapping[str, Iterable[Any]] | None = None,
+        delete: Iterable[str] = (),
+        keep: int | None = None,
+        version: int | None = None,
+        if_absent: bool = False,
+        **more: Any,
     ) -> int:
-        """Set several fields at once, all of them or none, and return the session's new version.
+        """Change several fields and lists at once, all or none, and return the new version.
 
-        Call it as `update(name="Ada", age=36)` or `update({"name": "Ada"})`. `version` works as in
+        Call it as `update(name="Ada", age=36)` or `update({"name": "Ada"})`. `append` adds values
+        to lists, of which only the newest `keep` items stay. `delete` names fields and lists to
+        delete. With `if_absent`, fields that have a value stay as they are. `version` works as in
         `set`.
         """
         return self._wait(
-            partial(self._session.update, {**(fields or {}), **more}, version=version)
+            partial(
+                self._session.update,
+                {**(fields or {}), **more},
+                append=append,
+                delete=delete,
+                keep=keep,
+                version=version,
+                if_absent=if_absent,
+            )
         )
+
+    def change(
+        self,
+        fields: Mapping[str, Any] | None = None,
+        /,
+        *,
+        append: Mapping[str, Iterable[Any]] | None = None,
+        delete: Iterable[str] = (),
+        keep: int | None = None,
+        version: int | None = None,
+        if_absent: bool = False,
+        **more: Any,
+    ) -> SessionChange:
+        """Return the change that `update` would make, to be made by `update_sessions`."""
+        part = self._session.change(
+            {**(fields or {}), **more},
+            append=append,
+            delete=delete,
+            keep=keep,
+            version=version,
+            if_absent=if_absent,
+        )
+        return SessionChange(self, part)
 
     def append(self, field: str, *values: Any, keep: int | None = None) -> int:
         """Append values to a list and return the session's new version.
@@ -129,6 +257,24 @@ class Session(_Waits):
         Only the newest `keep` items stay (None: all). A field that had a value becomes a list.
         """
         return self._wait(partial(self._session.append, field, *values, keep=keep))
+
+    @overload
+    def pop(self, field: str, count: int = 1) -> list[Any]: ...
+    @overload
+    def pop(self, field: str, count: int = 1, *, type: type[T]) -> list[T]: ...
+    def pop(self, field: str, count: int = 1, *, type: builtins.type[Any] = object) -> list[Any]:
+        """Remove the newest `count` items of a list and return them, oldest first, each as `type`.
+
+        Return fewer if the list is shorter. Without items, the list does not exist any more.
+        """
+        return self._wait(partial(self._session.pop, field, count, type=type))
+
+    def replace(self, field: str, index: int, value: Any) -> int:
+        """Replace one item of a list and return the session's new version.
+
+        A negative index counts from the end. Raise IndexError if there is no such item.
+        """
+        return self._wait(partial(self._session.replace, field, index, value))
 
     def delete(self, *fields: str) -> int:
         """Delete fields and lists and return the session's new version, or 0 if it does not exist.
@@ -138,11 +284,48 @@ class Session(_Waits):
         return self._wait(partial(self._session.delete, *fields))
 
     def clear(self) -> None:
-        """Delete the session, including its version."""
+        """Delete the session, including its version. An owner empties it and keeps it."""
         self._wait(self._session.clear)
+
+    def take(self) -> Session:
+        """Become the session's only owner, and return a handle for the owner's writes.
+
+        Once another process takes the session, the handle's writes raise NotOwner and change
+        nothing. A session that does not exist is created. Writes through other handles that never
+        took it are not checked.
+        """
+        return Session(self._portal, self._wait(self._session.take))
 
     def __repr__(self) -> str:
         return repr(self._session)
+
+
+@dataclass(frozen=True)
+class SessionChange:
+    """A change of one session that has not been made yet, for `update_sessions`."""
+
+    session: Session
+    part: core.SessionChange
+
+
+def update_sessions(*changes: SessionChange) -> list[int]:
+    """Change several sessions of one store, all or none, and return their new versions in order.
+
+    Call it as `update_sessions(a.change(...), b.change(...))`. If one change is refused, its error
+    is raised and nothing is written.
+    """
+    if not changes:
+        raise ValueError("update_sessions() takes changes: update_sessions(a.change(x=1), ...).")
+    parts = [_part(change) for change in changes]
+    return changes[0].session._wait(partial(core.update_sessions, *parts))
+
+
+def _part(change: SessionChange) -> core.SessionChange:
+    if not isinstance(change, SessionChange):
+        raise TypeError(
+            f"update_sessions() takes what session.change(...) returns, not {change!r}."
+        )
+    return change.part
 
 
 class Checkpoint(_Waits):

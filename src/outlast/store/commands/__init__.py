@@ -41,7 +41,11 @@ from outlast.store.commands.refusals import (
     DEPTH,
     DRAINING,
     FENCE,
+    INDEX,
+    LIMIT,
+    OWNER,
     PARENT,
+    PRESENT,
     STATUS,
     UNKNOWN,
     VERSION,
@@ -62,9 +66,13 @@ from outlast.store.commands.sessions import (
     SESSION_MEMORY,
     TOKENS_MAX,
     Append,
+    Changed,
     DeleteSession,
     ExtendSession,
+    Replace,
+    SessionLimits,
     UpdateSession,
+    UpdateSessions,
 )
 from outlast.store.commands.submission import (
     EACH,
@@ -119,6 +127,7 @@ Command: TypeAlias = (
     | SetQueueLimits
     | Prune
     | UpdateSession
+    | UpdateSessions
     | ExtendSession
     | DeleteSession
 )
@@ -172,10 +181,14 @@ __all__ = [
     "DURATIONS_MAX",
     "EACH",
     "FENCE",
+    "INDEX",
     "ITEM",
+    "LIMIT",
     "LOUD",
     "LOUD_AT_HOME",
+    "OWNER",
     "PARENT",
+    "PRESENT",
     "SESSION",
     "SESSION_MEMORY",
     "STATUS",
@@ -186,6 +199,7 @@ __all__ = [
     "Ack",
     "Append",
     "Cancel",
+    "Changed",
     "Claim",
     "Command",
     "Decide",
@@ -200,11 +214,13 @@ __all__ = [
     "RegisterWorker",
     "Release",
     "Renew",
+    "Replace",
     "RequestDrain",
     "Resume",
     "Retry",
     "SaveProgress",
     "Send",
+    "SessionLimits",
     "SetQueueLimits",
     "SetWaiting",
     "Settle",
@@ -217,5 +233,6 @@ __all__ = [
     "Undo",
     "UndoChild",
     "UpdateSession",
+    "UpdateSessions",
     "verdict",
 ]

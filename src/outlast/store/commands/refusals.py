@@ -14,6 +14,10 @@ CONFLICT = "conflict"
 DRAINING = "draining"
 PARENT = "parent"
 CANCEL = "cancel"
+PRESENT = "present"
+OWNER = "owner"
+INDEX = "index"
+LIMIT = "limit"
 
 
 class Refused(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 from outlast.store import commands
 from outlast.store.commands import Command
 from outlast.store.protocol import BadValue
+from outlast.store.session_answers import check_distinct
 
 
 class Call(NamedTuple):
@@ -212,6 +213,14 @@ def _session(needs: _Needs, command: commands.UpdateSession | commands.DeleteSes
         needs.runs.add(command.record.run)
 
 
+def _sessions(needs: _Needs, command: commands.UpdateSessions) -> None:
+    check_distinct(command)
+    for change in command.changes:
+        _session(needs, change)
+    if command.record is not None:
+        needs.runs.add(command.record.run)
+
+
 _NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
     commands.Record: _changes,
     commands.SaveProgress: _changes,
@@ -237,6 +246,7 @@ _NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
     commands.Sweep: lambda needs, _: needs.lists.update(sweep=[True]),
     commands.SetQueueLimits: lambda needs, command: needs.add("limits", command.queue),
     commands.UpdateSession: _session,
+    commands.UpdateSessions: _sessions,
     commands.DeleteSession: _session,
     commands.ExtendSession: lambda needs, command: needs.add(
         "sessions", (command.space, command.session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from outlast.store.commands import UpdateSessions
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address
 from outlast.store.postgres.connection import Connection
@@ -22,16 +23,24 @@ def locked_subjects(
     runs = [command.run for command in records if hasattr(command, "run")]
     ids = [command.id for command in records if hasattr(command, "id")]
     sessions = [
-        (command.space, command.session) for command in commands if hasattr(command, "session")
+        (change.space, change.session) for command in commands for change in _changes(command)
     ]
     rows = connection.execute(format(sql.LOCKED), (runs, ids))
     held = _locked_sessions(connection, format, sessions) if sessions else set()
     locked = {subject for pk, id in rows for subject in (("run", pk), ("id", id))}
     for command in commands:
-        if hasattr(command, "session") and (command.space, command.session) in held:
+        changes = _changes(command)
+        if any((change.space, change.session) in held for change in changes):
             record = getattr(command, "record", None)
-            locked.add(("session", command.session) if record is None else ("run", record.run))
+            locked.add(("session", changes[0].session) if record is None else ("run", record.run))
     return frozenset(locked)
+
+
+def _changes(command: Any) -> Sequence[Any]:
+    """Return the changes of sessions that a command makes."""
+    if isinstance(command, UpdateSessions):
+        return command.changes
+    return (command,) if hasattr(command, "session") else ()
 
 
 def _locked_sessions(

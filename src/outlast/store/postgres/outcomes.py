@@ -12,6 +12,7 @@ from typing import Any
 from outlast.store import commands
 from outlast.store.commands import Command, Refused, Submitted, Swept
 from outlast.store.rows import RunRow
+from outlast.store.session_answers import outcome_of
 
 FIELDS = len(RunRow._fields)
 BRIEF = 9
@@ -45,7 +46,7 @@ class Answer:
 
     def _outcome(self, kind: type, said: Any, command: Command) -> Any:
         if type(said) is dict:
-            return Refused(*said["!"])
+            return Refused(*said["!"]) if "!" in said else outcome_of(said)
         if type(command) is commands.SubmitMany and said is True:
             return [Submitted(None, new=True)] * len(command.runs)
         if type(command) is commands.Claim:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from typing import Any
 
-from outlast.store.commands import SESSION
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.scan_cursors import ScanCursorCache
+from outlast.store.postgres.session_reads import SessionReads
 from outlast.store.postgres.statements import StatementNames
 from outlast.store.protocol import claimable_of
 from outlast.store.rows import (
@@ -21,26 +19,15 @@ from outlast.store.rows import (
     Message,
     RunQuery,
     RunRow,
-    SessionQuery,
-    SessionRow,
     WorkerRow,
-    sessions_of,
 )
 
 
-class Reads:
+class Reads(SessionReads):
     """The reads of a PostgreSQL store. A subclass has the connection and the clock."""
 
     _named: StatementNames
     _scan_cursors: ScanCursorCache
-
-    def _at(self) -> float | None:
-        """Return the time to send with a call. None means the server's own time."""
-        raise NotImplementedError
-
-    def _read(self, statement: str, values: Any = None, **words: str) -> list[Any]:
-        """Return the rows of a query. Raise a StoreError."""
-        raise NotImplementedError
 
     def run(self, id: str) -> RunRow | None:
         rows = self._read(sql.RUN_BY_ID, (id,))
@@ -145,24 +132,3 @@ class Reads:
 
     def cancels(self, worker: str) -> list[tuple[str, str]]:
         return self._read(sql.CANCELS, (worker,))
-
-    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        found = sessions_of(self._read(sql.SESSION, (space, id, self._at())))
-        return found[0] if found else None
-
-    def items(
-        self, session: str, field: str, last: int | None = None, space: str = SESSION
-    ) -> list[str]:
-        values = {
-            "session": session,
-            "field": field,
-            "last": last,
-            "space": space,
-            "now": self._at(),
-        }
-        return [value for (value,) in reversed(self._read(sql.ITEMS, values))]
-
-    def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        updated, id = query.before or (math.inf, "")
-        values = {**query._asdict(), "before": updated, "before_id": id, "now": self._at()}
-        return sessions_of(self._read(sql.SESSIONS, values))

@@ -177,30 +177,6 @@ FROM {s}.queues LEFT JOIN (
 WHERE listed ORDER BY name
 """
 
-SESSION = """
-SELECT s.id, s.version, s.updated, s.expires, f.field, f.value, f.last - f.first + 1
-    FROM {s}.sessions s
-LEFT JOIN {s}.session_fields f ON f.session = s.pk
-WHERE s.space = %s AND s.id = %s AND s.version > 0
-    AND (s.expires IS NULL OR s.expires > coalesce(%s, {s}.seconds_{v}())) ORDER BY f.field
-"""
-SESSIONS = """
-SELECT s.id, s.version, s.updated, s.expires, f.field, f.value, f.last - f.first + 1 FROM (
-    SELECT * FROM {s}.sessions
-    WHERE space = %(space)s AND (updated, id) < (%(before)s::float8, %(before_id)s) AND version > 0
-      AND starts_with(id, %(prefix)s) AND (expires IS NULL OR expires > coalesce(%(now)s,
-          {s}.seconds_{v}()))
-    ORDER BY updated DESC, id DESC LIMIT %(limit)s
-) s LEFT JOIN {s}.session_fields f ON f.session = s.pk ORDER BY s.updated DESC, s.id DESC, f.field
-"""
-ITEMS = """
-SELECT i.value FROM {s}.sessions s JOIN {s}.session_items i ON i.session = s.pk
-    AND i.field = %(field)s
-WHERE s.space = %(space)s AND s.id = %(session)s AND s.version > 0
-    AND (s.expires IS NULL OR s.expires > coalesce(%(now)s, {s}.seconds_{v}()))
-ORDER BY i.number DESC LIMIT %(last)s
-"""
-
 NOTIFY = "SELECT pg_notify(%s, '')"
 HEART = "SELECT {s}.heartbeat_{v}(%s, %s, %s)"
 QUIET = "SELECT {s}.quiet_{v}(%s, %s)"

@@ -17,9 +17,9 @@ from outlast.store.rows import (
     Message,
     QueueRow,
     RunRow,
-    SessionRow,
     WorkerRow,
 )
+from outlast.store.session_rows import SessionRow
 
 
 def _pairs(flat: Sequence[Any]) -> dict[str, Any]:
@@ -215,13 +215,14 @@ def _queue_row(
 
 
 def session_row(found: Sequence[Any]) -> SessionRow:
-    id, version, updated, expires, fields, lists = found
-    counts = {field: int(count) for field, count in sorted(_pairs(lists).items())}
+    """Decode a session. Its fields keep their order."""
+    id, version, updated, expires, owner, fields, lists = found
     return SessionRow(
         id,
         int(version),
         float(updated),
         _float(expires),
-        dict(sorted(_pairs(fields).items())),
-        counts,
+        _pairs(fields),
+        {field: int(count) for field, count in _pairs(lists).items()},
+        _int(owner),
     )

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from outlast.store import commands
 from outlast.store.protocol import BadValue
+from outlast.store.session_answers import check_distinct
 
 INTEGER_MAX = 2**53
 """The largest integer: Lua's numbers are doubles."""
@@ -115,6 +116,12 @@ the numbers.
 
 A number within the bounds of an integer is valid as a float too.
 """
+
+
+def _checked(part: Any) -> Any:
+    """Return a part of a command. Raise BadValue for a value that cannot be stored."""
+    _check_fields(part)
+    return part
 
 
 def _plain(command: Any) -> dict[str, Any]:
@@ -245,12 +252,28 @@ def _send(command: commands.Send) -> dict[str, Any]:
     }
 
 
-def _keep(command: commands.UpdateSession) -> dict[str, Any]:
+def _update_session(command: commands.UpdateSession) -> dict[str, Any]:
     said = _plain(command)
     said["fields"] = [
         [field] if value is None else [field, value] for field, value in command.fields.items()
     ]
-    said["appends"] = [{"field": field} | _plain(more) for field, more in command.appends.items()]
+    said["pops"] = list(command.pops.items())
+    said["replaces"] = [[field, *_checked(part)] for field, part in command.replaces.items()]
+    said["appends"] = [
+        [field, part.values] if part.keep is None else [field, *part]
+        for field, part in command.appends.items()
+        if _checked(part)
+    ]
+    if command.limits is not None:
+        said["limits"] = _plain(command.limits)
+    if command.record is not None:
+        said["record"] = _noted(command.record)
+    return said
+
+
+def _update_sessions(command: commands.UpdateSessions) -> dict[str, Any]:
+    check_distinct(command)
+    said: dict[str, Any] = {"changes": list(map(_update_session, command.changes))}
     if command.record is not None:
         said["record"] = _noted(command.record)
     return said
@@ -275,7 +298,8 @@ _ENCODE: dict[type, Callable[[Any], dict[str, Any]]] = {
     commands.Decide: _decide,
     commands.RegisterWorker: _enlist,
     commands.Send: _send,
-    commands.UpdateSession: _keep,
+    commands.UpdateSession: _update_session,
+    commands.UpdateSessions: _update_sessions,
     commands.DeleteSession: _forget,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from outlast.store import commands
 from outlast.store.commands import Refused, Submitted, Swept
 from outlast.store.redis.decode import run_row
 from outlast.store.rows import RunRow
+from outlast.store.session_answers import outcome_of
 
 log = logging.getLogger("outlast.store")
 
@@ -62,6 +64,11 @@ def _claimed(answer: Any) -> list[RunRow]:
     return rows
 
 
+def _changed(answer: str) -> Any:
+    """Decode the JSON of a session change, or what the entry of an earlier one says."""
+    return outcome_of(json.loads(answer))
+
+
 _DECODE: dict[type, Callable[[Any], Any]] = {
     commands.Submit: _submitted,
     commands.SubmitMany: lambda answer: [_submitted(one) for one in answer[1:]],
@@ -69,6 +76,7 @@ _DECODE: dict[type, Callable[[Any], Any]] = {
     commands.Sweep: lambda answer: Swept(*map(tuple, answer)),
     commands.Drain: lambda answer: tuple(answer[1:]),
     commands.Prune: lambda answer: Pruned(*map(int, answer)),
-    commands.UpdateSession: int,
+    commands.UpdateSession: _changed,
+    commands.UpdateSessions: _changed,
 }
 """Other commands return nothing, or a status."""

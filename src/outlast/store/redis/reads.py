@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from outlast.errors import StoreUnavailable
-from outlast.store.commands import SESSION
 from outlast.store.deadline import CALL_SECONDS, acquired
 from outlast.store.protocol import BadValue, claimable_of
 from outlast.store.redis import decode, scripts
@@ -21,6 +20,7 @@ from outlast.store.redis.connection import Lost, RedisConnection
 from outlast.store.redis.dispatch import INTEGER_MAX, integers
 from outlast.store.redis.failures import away
 from outlast.store.redis.liveness import MissedHeartbeats
+from outlast.store.redis.session_reads import SessionReads
 from outlast.store.rows import (
     DELAYED,
     ENDED,
@@ -32,8 +32,6 @@ from outlast.store.rows import (
     QueueRow,
     RunQuery,
     RunRow,
-    SessionQuery,
-    SessionRow,
     WorkerRow,
 )
 
@@ -43,7 +41,7 @@ PAGE_BYTES = 4_000_000
 STATUSES = ("queued", "running", "waiting", "parked", *sorted(ENDED))
 
 
-class Reads:
+class Reads(SessionReads):
     """The reads of a Redis store, and its clock."""
 
     call_timeout = CALL_SECONDS
@@ -220,31 +218,3 @@ class Reads:
 
     def cancels(self, worker: str) -> list[tuple[str, str]]:
         return [(id, why) for id, why in self._read("cancels", worker)]
-
-    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        found = self._read("session", space, id)
-        return decode.session_row(found) if found else None
-
-    def items(
-        self, session: str, field: str, last: int | None = None, space: str = SESSION
-    ) -> list[str]:
-        if last is not None and last <= 0:
-            return []
-        found: list[str] = self._read("items", space, session, field, "" if last is None else last)
-        return found
-
-    def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        rows: list[SessionRow] = []
-        skip = 0
-        asked: dict[str, Any] = {"space": query.space, "prefix": query.prefix, "look": PAGE}
-        if query.before is not None:
-            asked["before"], asked["id"] = query.before
-        while len(rows) < query.limit:
-            looked, found = self._read(
-                "sessions", json.dumps(asked | {"skip": skip}, ensure_ascii=False)
-            )
-            rows += map(decode.session_row, found)
-            skip += int(looked)
-            if int(looked) < PAGE:
-                break
-        return rows[: query.limit]

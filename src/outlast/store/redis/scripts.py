@@ -62,7 +62,7 @@ RECORDING = ("undo", "back", "entries")
 _LOAD = """\
 setmetatable(S, {__index = function(_, name)
     local _, at = INDEX:find(' ' .. name .. '=', 1, true)
-    local part = at and INDEX:match('^%a+', at + 1)
+    local part = at and INDEX:match('^[%a_]+', at + 1)
     if part and PARTS[part] then
         local define = PARTS[part]
         PARTS[part] = nil
@@ -94,7 +94,7 @@ def record_script() -> Script:
 
 @cache
 def read_script() -> Script:
-    return _script("reads")
+    return _script("reads", (*PARTS, "session_reads"))
 
 
 def _script(main: str, parts_of_it: tuple[str, ...] = PARTS, extra: str = "") -> Script:

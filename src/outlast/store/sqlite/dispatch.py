@@ -68,6 +68,7 @@ _HANDLERS: dict[type, Callable[[Transaction, Any], Any]] = {
     commands.SetQueueLimits: queues.set_limits,
     commands.Prune: pruning.prune,
     commands.UpdateSession: sessions.update,
+    commands.UpdateSessions: sessions.update_several,
     commands.ExtendSession: sessions.extend,
     commands.DeleteSession: sessions.delete,
 }

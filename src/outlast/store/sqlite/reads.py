@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from outlast.store.commands import SESSION
 from outlast.store.protocol import claimable_of
 from outlast.store.rows import (
     DELAYED,
@@ -20,22 +18,17 @@ from outlast.store.rows import (
     QueueRow,
     RunQuery,
     RunRow,
-    SessionQuery,
-    SessionRow,
     WorkerRow,
-    sessions_of,
 )
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.claiming import ready_workflows
+from outlast.store.sqlite.session_reads import SessionReads
 
 T = TypeVar("T")
 
 
-class Reads:
+class Reads(SessionReads):
     """The reads of a SQLite store. A subclass has the connection and the clock."""
-
-    def now(self) -> float:
-        raise NotImplementedError
 
     def _query(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Return what the action reads. Raise a StoreError."""
@@ -131,26 +124,3 @@ class Reads:
 
     def cancels(self, worker: str) -> list[tuple[str, str]]:
         return self._read(sql.CANCELS, (worker,))
-
-    def session(self, id: str, space: str = SESSION) -> SessionRow | None:
-        found = sessions_of(
-            self._read(sql.SESSION_WITH_FIELDS, {"space": space, "session": id, "now": self.now()})
-        )
-        return found[0] if found else None
-
-    def items(
-        self, session: str, field: str, last: int | None = None, space: str = SESSION
-    ) -> list[str]:
-        values = {
-            "space": space,
-            "session": session,
-            "field": field,
-            "last": -1 if last is None else last,
-            "now": self.now(),
-        }
-        return [value for (value,) in reversed(self._read(sql.SESSION_ITEMS, values))]
-
-    def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        updated, id = query.before or (math.inf, "")
-        values = {**query._asdict(), "before_updated": updated, "before_id": id, "now": self.now()}
-        return sessions_of(self._read(sql.SESSIONS, values))

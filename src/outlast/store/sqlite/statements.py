@@ -6,6 +6,7 @@ Values are always bound.
 from __future__ import annotations
 
 from outlast.store.rows import SUSPECT_DEATHS, DrainRow, Entry, ExecutionRow, RunRow, WorkerRow
+from outlast.store.session_rows import NAMES_MAX
 from outlast.store.sqlite.sql_files import SqlFiles
 
 _sql = SqlFiles(
@@ -17,6 +18,7 @@ _sql = SqlFiles(
     drain=", ".join(DrainRow._fields[:-1]),
     worker=", ".join(WorkerRow._fields[:-1]),
     suspect_deaths=str(SUSPECT_DEATHS),
+    names_max=str(NAMES_MAX),
 )
 
 BEGIN = "BEGIN IMMEDIATE"
@@ -140,26 +142,35 @@ LIMIT = _sql("LIMIT")
 QUEUES = _sql("QUEUES")
 
 # sessions.sql
+_ABOVE = {False: ">=", True: ">"}
 SESSION = _sql("SESSION")
-SESSION_WITH_FIELDS = _sql("SESSION_WITH_FIELDS")
-SESSIONS = _sql("SESSIONS")
+SESSION_NAMED = _sql("SESSION_NAMED")
+SESSION_FIELDS = {
+    (above, reverse): _sql("SESSION_FIELDS", above=sign, order="DESC" if reverse else "ASC")
+    for above, sign in _ABOVE.items()
+    for reverse in (False, True)
+}
 SESSION_ITEMS = _sql("SESSION_ITEMS")
+SESSIONS = _sql("SESSIONS")
+SESSIONS_WITH_PREFIX = _sql("SESSIONS_WITH_PREFIX", above=">=")
+SESSIONS_BY_ID = {above: _sql("SESSIONS_BY_ID", above=sign) for above, sign in _ABOVE.items()}
+SESSION_FOUND = _sql("SESSION_FOUND")
+SESSION_TOUCHED = _sql("SESSION_TOUCHED")
+SESSION_NEWEST = _sql("SESSION_NEWEST")
 SESSION_NEW = _sql("SESSION_NEW")
 SESSION_CHANGE = _sql("SESSION_CHANGE")
-SESSION_TOUCH = _sql("SESSION_TOUCH")
+SESSION_EXTEND = _sql("SESSION_EXTEND")
 SESSION_SET = _sql("SESSION_SET")
+SESSION_SET_LIST = _sql("SESSION_SET_LIST")
 SESSION_UNSET = _sql("SESSION_UNSET")
 SESSION_UNLIST = _sql("SESSION_UNLIST")
-SESSION_LENGTHEN = _sql("SESSION_LENGTHEN")
 SESSION_ADD = _sql("SESSION_ADD")
-SESSION_SHORTEN = _sql("SESSION_SHORTEN")
-SESSION_CUT = _sql("SESSION_CUT")
+SESSION_REPLACE = _sql("SESSION_REPLACE")
+SESSION_CUT_OLDEST = _sql("SESSION_CUT_OLDEST")
+SESSION_CUT_NEWEST = _sql("SESSION_CUT_NEWEST")
 SESSIONS_EXPIRED = _sql("SESSIONS_EXPIRED")
-SESSION_FORGET = (
-    _sql("SESSION_FORGET_ITEMS"),
-    _sql("SESSION_FORGET_FIELDS"),
-    _sql("SESSION_FORGET_SESSIONS"),
-)
+SESSION_EMPTY = (_sql("SESSION_FORGET_ITEMS"), _sql("SESSION_FORGET_FIELDS"))
+SESSION_FORGET = (*SESSION_EMPTY, _sql("SESSION_FORGET_SESSIONS"))
 
 # housekeeping.sql
 MEASURED = _sql("MEASURED")

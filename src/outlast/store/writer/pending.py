@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from outlast.store.commands import Command
+from outlast.store.commands import Command, UpdateSessions
 
 log = logging.getLogger("outlast.writer")
 
@@ -43,6 +43,9 @@ def subject_of(waiting: PendingCommand) -> Any:
     command: Any = waiting.command
     # A session command may also write an entry of a run: then it is about the run.
     command = getattr(command, "record", None) or command
+    if isinstance(command, UpdateSessions):
+        # The first session is enough: concurrent changes of sessions may come in any order.
+        return "session", command.changes[0].session
     for kind in ("run", "session", "id"):
         subject = getattr(command, kind, None)
         if subject is not None:

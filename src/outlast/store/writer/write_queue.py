@@ -15,6 +15,7 @@ from outlast.store.commands import (
     Settle,
     Submit,
     UpdateSession,
+    UpdateSessions,
 )
 from outlast.store.protocol import Blocked
 from outlast.store.writer.pending import PendingCommand
@@ -131,6 +132,8 @@ def _characters(command: Command) -> int:
         )
     if isinstance(command, (Submit, Settle, SaveProgress, Send)):
         return sum(len(part) for part in command if isinstance(part, str))
+    if isinstance(command, UpdateSessions):
+        return sum(map(_characters, command.changes))
     if isinstance(command, UpdateSession):
         appended = (value for append in command.appends.values() for value in append.values)
         return sum(map(len, appended)) + sum(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from outlast.store.commands import Record
-from outlast.store.rows import RunRow, SessionQuery, SessionRow
+from outlast.store.rows import RunRow
+from outlast.store.session_rows import SessionQuery, SessionRow
 from outlast.testing.conformance.harness import StoreDriver, entry
 
 

@@ -18,7 +18,7 @@ from outlast.store.commands import (
     Refused,
     UpdateSession,
 )
-from outlast.store.rows import SessionQuery, SessionRow
+from outlast.store.session_rows import SessionQuery, SessionRow
 from outlast.testing.conformance.harness import Contract, StoreDriver
 from outlast.testing.conformance.session_driver import ids, kept, noted
 

@@ -12,7 +12,7 @@ from outlast.store.commands import (
     ExtendSession,
     UpdateSession,
 )
-from outlast.store.rows import SessionQuery, SessionRow
+from outlast.store.session_rows import SessionQuery, SessionRow
 from outlast.testing.conformance.harness import Contract, StoreDriver
 from outlast.testing.conformance.session_driver import ids
 
@@ -26,7 +26,7 @@ class SessionListingContract(Contract):
             driver.clock.forward(1)
         driver.one(UpdateSession("a", "t2", {"f": "again"}))
         driver.one(ExtendSession("c", 100.0))
-        listed = driver.store.sessions(SessionQuery())
+        listed = driver.store.sessions(SessionQuery(values=True))
         assert [session.id for session in listed] == ["a", "b", "c"]
         assert listed == [driver.store.session(id) for id in ("a", "b", "c")]
 

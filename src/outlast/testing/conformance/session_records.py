@@ -73,7 +73,7 @@ class SessionRecordContract(Contract):
         command = UpdateSession("s", "t3", {"a": "3"}, version=1, record=noted(row, 1))
         assert driver.one(command) == Refused(VERSION, "2")
         (found,) = driver.store.journal(row.pk)
-        assert json.loads(found.value or "") == {"conflict": 2}
+        assert json.loads(found.value or "") == {"refused": [VERSION, "2"]}
         assert kept(driver).fields == {"a": "2"}
         driver.one(DeleteSession("s", "f"))
         driver.one(UpdateSession("s", "t4", {}))

@@ -15,7 +15,7 @@ from outlast.store.commands import (
     UpdateSession,
 )
 from outlast.store.protocol import BadValue
-from outlast.store.rows import SessionRow
+from outlast.store.session_rows import SessionRow
 from outlast.testing.conformance.harness import Contract, StoreDriver
 from outlast.testing.conformance.session_driver import kept
 
@@ -147,17 +147,16 @@ class SessionContract(Contract):
         )
         assert kept(driver) == SessionRow("s", 2, driver.clock.now, None, {}, {"l": 3, "m": 1})
         assert driver.store.items("s", "l") == ["1", "2", "3"]
-        assert driver.store.items("s", "l", 2) == ["2", "3"]
-        assert driver.store.items("s", "l", 1) == ["3"]
-        assert driver.store.items("s", "l", 0) == []
-        assert driver.store.items("s", "l", 99) == ["1", "2", "3"]
+        assert driver.store.items("s", "l", -2) == ["2", "3"]
+        assert driver.store.items("s", "l", -1) == ["3"]
+        assert driver.store.items("s", "l", -99) == ["1", "2", "3"]
         assert driver.store.items("s", "m") == ["9"]
 
     def test_items_of_what_is_no_list_are_none(self, driver: StoreDriver) -> None:
         assert driver.store.items("s", "l") == []
         driver.one(UpdateSession("s", "t1", {"a": "1"}))
         assert driver.store.items("s", "a") == []
-        assert driver.store.items("s", "absent", 5) == []
+        assert driver.store.items("s", "absent", -5) == []
 
     def test_the_same_value_may_be_there_often(self, driver: StoreDriver) -> None:
         driver.commit(
@@ -176,7 +175,7 @@ class SessionContract(Contract):
         assert kept(driver).lists == {"l": 2}
         driver.one(UpdateSession("s", "all", {}, appends={"l": Append(("e",))}))
         assert driver.store.items("s", "l") == ["c", "d", "e"]
-        assert driver.store.items("s", "l", 2) == ["d", "e"]
+        assert driver.store.items("s", "l", -2) == ["d", "e"]
 
     def test_a_new_list_too_keeps_only_the_newest(self, driver: StoreDriver) -> None:
         driver.one(
@@ -237,7 +236,7 @@ class SessionContract(Contract):
         driver.one(UpdateSession("s", "t1", {}, appends={"l": Append(values)}))
         driver.one(UpdateSession("s", "t2", {}, appends={"l": Append(("last",), keep=4_000)}))
         assert driver.store.items("s", "l") == [*values[1_001:], "last"]
-        assert driver.store.items("s", "l", 3) == ["4998", "4999", "last"]
+        assert driver.store.items("s", "l", -3) == ["4998", "4999", "last"]
         assert kept(driver).lists == {"l": 4_000}
 
     def test_an_item_that_cannot_be_stored_is_a_bad_value_and_nothing_is_written(

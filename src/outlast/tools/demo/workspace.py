@@ -16,7 +16,8 @@ from outlast.settings.third_party_env import GRACE, STORES
 from outlast.store.address import store_at
 from outlast.store.commands import CHECKPOINT, SESSION
 from outlast.store.protocol import Store
-from outlast.store.rows import RunQuery, SessionQuery
+from outlast.store.rows import RunQuery
+from outlast.store.session_rows import SessionQuery
 
 QUEUE = "outlast-demo"
 WORKFLOW = "research"

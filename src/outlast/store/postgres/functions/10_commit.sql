@@ -120,6 +120,7 @@ BEGIN
         WHEN 'SetQueueLimits' THEN RETURN set_queue_limits__v(v);
         WHEN 'Prune' THEN RETURN prune__v(v, now);
         WHEN 'UpdateSession' THEN RETURN update_session__v(v, now);
+        WHEN 'UpdateSessions' THEN RETURN update_sessions__v(v, now);
         WHEN 'ExtendSession' THEN RETURN extend_session__v(v, now);
         WHEN 'DeleteSession' THEN RETURN delete_session__v(v, now);
     END CASE;

@@ -245,7 +245,11 @@ CREATE TABLE sessions (
     version bigint           NOT NULL,
     updated double precision NOT NULL,
     expires double precision,
-    -- of the last changes, newest last: [token, version]
+    -- NULL: nobody has taken it
+    owner   bigint,
+    -- how many fields and lists it has
+    size    bigint           NOT NULL DEFAULT 0,
+    -- of the last changes, newest last: [token, what it returned]
     tokens  jsonb            NOT NULL,
     UNIQUE (space, id)
 );

@@ -5,8 +5,23 @@ local CHUNK = S.CHUNK
 local lists = {}  -- key -> {{values} or a count, ...}
 local drops = {}  -- keys, in order
 local last = {}   -- commands for the end
+local counts = {} -- key -> how many items it has, where that was asked
+
+-- How many items a list has, with those that are to be written.
+function S.length(key)
+    local count = counts[key]
+    if not count then
+        count = call('LLEN', key)
+        for _, op in ipairs(lists[key] or {}) do
+            count = type(op) == 'table' and count + #op or math.min(count, op)
+        end
+        counts[key] = count
+    end
+    return count
+end
 
 function S.push(key, value)
+    counts[key] = counts[key] and counts[key] + 1
     local ops = lists[key] or {}
     lists[key] = ops
     local newest = ops[#ops]
@@ -19,6 +34,7 @@ end
 
 -- Only the newest so many items of a list stay.
 function S.keep(key, count)
+    counts[key] = counts[key] and math.min(counts[key], count)
     local ops = lists[key] or {}
     lists[key] = ops
     ops[#ops + 1] = count
@@ -26,9 +42,10 @@ end
 
 -- A key goes, whatever it is and whatever of it is in the view.
 function S.drop(key)
-    lists[key] = nil
+    lists[key], counts[key] = nil, 0
     drops[#drops + 1] = key
     S.forget_hash(key)
+    S.at_hand('forget_set', key)
 end
 
 function S.flush_drops()
@@ -60,6 +77,37 @@ local function flush_list(key, ops)
             end
         end
     end
+end
+
+-- Write what is to be written of a list, so that it can be read.
+local function settle(key)
+    S.flush_drops()
+    flush_list(key, lists[key] or {})
+    lists[key] = nil
+end
+
+-- The newest items, oldest first.
+function S.newest(key, count)
+    settle(key)
+    return call('LRANGE', key, -count, -1)
+end
+
+-- Remove the newest items.
+function S.pop(key, count)
+    settle(key)
+    counts[key] = counts[key] and counts[key] - count
+    while count > 0 do
+        local some = math.min(count, CHUNK)
+        local old = call('LRANGE', key, -some, -1)
+        S.write({'RPUSH', key, unpack(old)}, 'LTRIM', key, 0, -some - 1)
+        count = count - some
+    end
+end
+
+-- Replace the item at this place, which there is.
+function S.replace(key, at, value)
+    settle(key)
+    S.write({'LSET', key, at, call('LRANGE', key, at, at)[1]}, 'LSET', key, at, value)
 end
 
 function S.flush_lists()

@@ -306,52 +306,7 @@ function R.runs(text)
     return {(#rows == query.limit or #all >= query.look) and at or false, rows}
 end
 
-local function session(space, id)
-    local it = S.hall(P .. 'session:' .. S.pair(space, id))
-    if not S.is_session(it) then
-        return nil
-    end
-    local fields, lists = {}, {}
-    for name, value in pairs(it) do
-        local kind, field = name:sub(1, 2), name:sub(3)
-        if kind == 'f:' then
-            fields[#fields + 1], fields[#fields + 2] = field, value
-        elseif kind == 'l:' then
-            local count = call('LLEN', P .. 'items:' .. S.pair(space, S.pair(id, field)))
-            lists[#lists + 1], lists[#lists + 2] = field, S.text(count)
-        end
-    end
-    return {id, it.version, it.updated, it.expires or false, fields, lists}
-end
-
-function R.session(space, id)
-    return session(space, id) or false
-end
-
-function R.items(space, id, field, count)
-    if not session(space, id) then
-        return {}
-    end
-    return call('LRANGE', P .. 'items:' .. S.pair(space, S.pair(id, field)), count == '' and 0 or -tonumber(count), -1)
-end
-
--- A page of a walk: from the so manyth at or below a time; those that fit, and how many were looked at.
-function R.sessions(text)
-    local query = cjson.decode(text)
-    local below = query.before and S.text(query.before) or '+inf'
-    local key = P .. 'sessions:' .. query.space
-    local flat = call('ZREVRANGEBYSCORE', key, below, '-inf', 'WITHSCORES', 'LIMIT', query.skip, query.look)
-    local rows = {}
-    for i = 1, #flat, 2 do
-        local id, same = flat[i], query.before and tonumber(flat[i + 1]) == query.before
-        if id:sub(1, #query.prefix) == query.prefix and not (same and id >= query.id) then
-            rows[#rows + 1] = session(query.space, id)
-        end
-    end
-    return {S.text(#flat / 2), rows}
-end
-
 S.header = cjson.decode(ARGV[1])
 S.server_time = call('TIME')
 S.now = S.header.now or S.server_time[1] + S.server_time[2] / 1000000
-return {S.text(S.now), R[ARGV[2]](unpack(ARGV, 3))}
+return {S.text(S.now), (R[ARGV[2]] or S['read_' .. ARGV[2]])(unpack(ARGV, 3))}

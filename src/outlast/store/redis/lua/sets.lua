@@ -29,6 +29,11 @@ function S.zrem(key, score, member, listed_in, as)
     end
 end
 
+-- The whole set goes, whatever is to be written of it.
+function S.forget_set(key)
+    sets[key], directory[key] = nil, nil
+end
+
 local function as_text(score)
     return type(score) == 'number' and text(score) or score
 end

@@ -91,6 +91,24 @@ function S.hall(key)
     return all
 end
 
+-- The names of its fields, as they are now. The values are not read.
+function S.hkeys(key)
+    local it, all = hash(key), {}
+    for field, value in pairs(it.now) do
+        if value then
+            all[#all + 1] = field
+        end
+    end
+    if not it.whole then
+        for _, field in ipairs(call('HKEYS', key)) do
+            if it.now[field] == nil then
+                all[#all + 1] = field
+            end
+        end
+    end
+    return all
+end
+
 -- It goes, whatever is to be written of it.
 function S.forget_hash(key)
     hashes[key], dirty[key] = nil, nil

@@ -203,7 +203,9 @@ CREATE TABLE sessions (
     version INTEGER NOT NULL,
     updated REAL    NOT NULL,
     expires REAL,
-    tokens  TEXT    NOT NULL CHECK (tokens GLOB '{*}'),  -- the version of each change
+    owner   INTEGER,                                  -- NULL: nobody has taken it
+    size    INTEGER NOT NULL,                         -- how many fields and lists it has
+    tokens  TEXT    NOT NULL CHECK (tokens GLOB '{*}'),  -- what each change returned
     UNIQUE (space, id)
 ) STRICT;
 CREATE INDEX sessions_updated ON sessions (space, updated, id);
@@ -212,9 +214,9 @@ CREATE INDEX sessions_expires ON sessions (expires) WHERE expires IS NOT NULL;
 CREATE TABLE session_fields (
     session INTEGER NOT NULL,
     field   TEXT    NOT NULL,
-    value   TEXT,                                     -- NULL: it is a list
     first   INTEGER,                                  -- the numbers of a list's first and last item
     last    INTEGER,
+    value   TEXT,                                     -- NULL: it is a list. Last: it may be long
     PRIMARY KEY (session, field),
     CHECK ((value IS NULL) = (first IS NOT NULL) AND (first IS NULL) = (last IS NULL))
 ) STRICT, WITHOUT ROWID;
