@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
-
-import pytest
+from typing import Any
 
 from outlast.store.commands import (
-    Append,
     Claim,
     Command,
     Record,
@@ -22,31 +17,13 @@ from outlast.store.commands import (
     SetQueueLimits,
     Submit,
     SubmitMany,
-    UpdateSession,
 )
 from outlast.store.rows import RunQuery
-from outlast.testing.conformance.harness import (
-    EVERYTHING,
-    WAIT_SECONDS,
-    Contract,
-    ManualClock,
-    Opened,
-    StoreDriver,
-    entry,
-)
-
-CROWD = 4
-T = TypeVar("T")
+from outlast.testing.conformance.crowd import CROWD, Crowd
+from outlast.testing.conformance.harness import EVERYTHING, StoreDriver, entry
 
 
-class CrowdContract(Contract):
-    @pytest.fixture
-    def crowd(self, driver: StoreDriver, opened: Opened, clock: ManualClock) -> list[StoreDriver]:
-        """Return one driver per thread, each on its own store if the store may be shared."""
-        if not self.shared:
-            return [driver] * CROWD
-        return [driver, *(StoreDriver(opened(), clock) for _ in range(CROWD - 1))]
-
+class CrowdContract(Crowd):
     def test_each_run_is_claimed_once(self, driver: StoreDriver, crowd: list[StoreDriver]) -> None:
         driver.commit(*(Submit(f"r{n}", "flow", "[]", f"s{n}", "seed") for n in range(200)))
 
@@ -155,51 +132,6 @@ class CrowdContract(Contract):
             own = [message.id for message in messages if message.id.startswith(f"{number}-")]
             assert own == [f"{number}-{turn}" for turn in range(25)]
 
-    def test_of_many_changes_to_one_version_of_a_session_one_is_made(
-        self, driver: StoreDriver, crowd: list[StoreDriver]
-    ) -> None:
-        def count_up(number: int) -> None:
-            done = 0
-            while done < 20:
-                session = crowd[number].store.session("s")
-                version, value = (session.version, int(session.fields["n"])) if session else (0, 0)
-                assert version == value, "a session is read as it was at one time"
-                kept = crowd[number].one(
-                    UpdateSession(
-                        "s", f"{number}-{done}-{version}", {"n": str(value + 1)}, version=version
-                    )
-                )
-                done += not isinstance(kept, Refused)
-
-        self._together(count_up)
-        session = driver.store.session("s")
-        assert session is not None
-        assert (session.version, session.fields) == (20 * CROWD, {"n": str(20 * CROWD)})
-
-    def test_of_what_many_append_to_one_list_nothing_is_lost_and_each_is_in_its_order(
-        self, driver: StoreDriver, crowd: list[StoreDriver]
-    ) -> None:
-        def append(number: int) -> None:
-            for turn in range(20):
-                more = {"l": Append((f"{number}-{turn}a", f"{number}-{turn}b"))}
-                version = crowd[number].one(
-                    UpdateSession("s", f"{number}-{turn}", {}, appends=more)
-                )
-                session = crowd[number].store.session("s")
-                assert session is not None
-                assert session.version >= version
-                assert session.lists == {"l": 2 * session.version}, (
-                    "a session is read as it was at one time"
-                )
-
-        self._together(append)
-        items = driver.store.items("s", "l")
-        assert len(items) == 40 * CROWD
-        for number in range(CROWD):
-            own = [item for item in items if item.startswith(f"{number}-")]
-            assert own == [f"{number}-{turn}{half}" for turn in range(20) for half in "ab"]
-        assert all(one[:-1] == two[:-1] for one, two in zip(items[::2], items[1::2], strict=True))
-
     def test_a_stale_writer_never_gets_between_a_claim_and_its_entries(
         self, driver: StoreDriver, crowd: list[StoreDriver]
     ) -> None:
@@ -260,14 +192,3 @@ class CrowdContract(Contract):
 
         self._together(look)
         assert len(driver.store.journal(row.pk)) == 500
-
-    def _together(self, work: Callable[[int], T]) -> list[T]:
-        """Run `work` in one thread per driver, all starting at the same moment."""
-        start = threading.Barrier(CROWD)
-
-        def begin(number: int) -> T:
-            start.wait(WAIT_SECONDS)
-            return work(number)
-
-        with ThreadPoolExecutor(CROWD) as pool:
-            return list(pool.map(begin, range(CROWD)))

@@ -27,9 +27,14 @@ from outlast.testing.conformance.queries import QueryContract
 from outlast.testing.conformance.reports import ReportContract
 from outlast.testing.conformance.requests import RequestContract
 from outlast.testing.conformance.saves import SaveContract
+from outlast.testing.conformance.session_changes import SessionChangeContract
+from outlast.testing.conformance.session_crowd import SessionCrowdContract
 from outlast.testing.conformance.session_ends import SessionEndContract
+from outlast.testing.conformance.session_groups import SessionGroupContract
 from outlast.testing.conformance.session_listing import SessionListingContract
 from outlast.testing.conformance.session_model import SessionModelContract
+from outlast.testing.conformance.session_owners import SessionOwnerContract
+from outlast.testing.conformance.session_ranges import SessionRangeContract
 from outlast.testing.conformance.session_records import SessionRecordContract
 from outlast.testing.conformance.sessions import SessionContract
 from outlast.testing.conformance.storms import StormContract
@@ -76,6 +81,10 @@ class StoreConformance(
     EachContract,
     PruneContract,
     SessionContract,
+    SessionChangeContract,
+    SessionGroupContract,
+    SessionOwnerContract,
+    SessionRangeContract,
     SessionEndContract,
     SessionRecordContract,
     SessionListingContract,
@@ -84,6 +93,7 @@ class StoreConformance(
     LookContract,
     ValueContract,
     CrowdContract,
+    SessionCrowdContract,
     DurabilityContract,
 ):
     """Check what every store promises, including one that lives only as long as its object.
