@@ -1,36 +1,32 @@
-"""Measure what durability adds to the calls of an agent of a framework: CPU per model call.
+"""Measure what durability adds to the turns of an agent of a framework: CPU time.
 
-An agent with a scripted model takes many turns, each with a call of a trivial tool. It executes
-plainly and durably in turn, in one process, so that the two share the machine's noise.
+An agent with a scripted model takes many turns. A turn is one model call and one call of a trivial
+tool, so durably it has two steps. The agent executes plainly and durably in turn, in one process,
+and the quietest round of each counts: the rest is the machine's noise.
 """
 
 from __future__ import annotations
 
 import asyncio
-import statistics
+import gc
 import time
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from outlast import Call, Outlast, workflow
 
-Work = Callable[[], Awaitable[object]]
-
 TURNS = 50
-ROUNDS = 9
+ROUNDS = 15
 
 
-def cpu_of(work: Work) -> float:
-    """Return the CPU seconds of this process for some work."""
-    before = time.process_time()
-    asyncio.run(_awaited(work))
-    return time.process_time() - before
+class Contest(NamedTuple):
+    """The same agent without durability, and as a workflow."""
+
+    plain: Callable[[], Awaitable[object]]
+    durable: Callable[[], Call]
 
 
-async def _awaited(work: Work) -> None:
-    await work()
-
-
-def openai_agents() -> tuple[Work, Work]:
+def openai_agents() -> Contest:
     """Return an agent of the OpenAI Agents SDK, plain and durable."""
     from agents import Agent, Runner, function_tool, set_tracing_disabled
     from agents.testing import ScriptedModel, assistant_message, function_call
@@ -57,10 +53,10 @@ def openai_agents() -> tuple[Work, Work]:
         result = await Runner.run(durable(agent()), "hi", max_turns=TURNS + 2)
         return str(result.final_output)
 
-    return plain, _recorded(one)
+    return Contest(plain, one)
 
 
-def pydantic_ai() -> tuple[Work, Work]:
+def pydantic_ai() -> Contest:
     """Return an agent of Pydantic AI, plain and durable."""
     from pydantic_ai import Agent
     from pydantic_ai.capabilities import AbstractCapability
@@ -70,7 +66,7 @@ def pydantic_ai() -> tuple[Work, Work]:
 
     from outlast.integrations.pydantic_ai import OutlastDurability
 
-    def script(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+    async def script(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
         turn = len(messages) // 2
         said = ToolCallPart("add", {"a": turn}, f"c{turn}") if turn < TURNS else TextPart("done")
         return ModelResponse(parts=[said])
@@ -94,10 +90,10 @@ def pydantic_ai() -> tuple[Work, Work]:
     async def one() -> str:
         return (await with_it.run("hi", usage_limits=limits)).output
 
-    return plain, _recorded(one)
+    return Contest(plain, one)
 
 
-def langgraph() -> tuple[Work, Work]:
+def langgraph() -> Contest:
     """Return a graph of LangGraph with an agent and its tools, plain and durable."""
     from langchain_core.messages import AIMessage
     from langchain_core.tools import tool
@@ -130,15 +126,7 @@ def langgraph() -> tuple[Work, Work]:
     async def plain() -> None:
         await graph.ainvoke(given, config)
 
-    return plain, _recorded(lambda: durable(given, config))
-
-
-def _recorded(call: Callable[[], Call]) -> Work:
-    async def recorded() -> None:
-        async with Outlast("memory:") as app:
-            await (await app.start(call())).result()
-
-    return recorded
+    return Contest(plain, lambda: durable(given, config))
 
 
 FRAMEWORKS = {
@@ -148,22 +136,32 @@ FRAMEWORKS = {
 }
 
 
-def measure(name: str) -> str:
+async def measure(name: str) -> str:
     """Return a line with the figures of one framework."""
-    plain, recorded = FRAMEWORKS[name]()
-    for work in (plain, recorded):
-        cpu_of(work)
-    pairs = [(cpu_of(plain), cpu_of(recorded)) for _ in range(ROUNDS)]
-    per_call = [1000 * (with_it - without) / (TURNS + 1) for without, with_it in pairs]
-    ratios = [with_it / without for without, with_it in pairs]
-    base = 1000 * statistics.median(without for without, _ in pairs) / (TURNS + 1)
+    contest = FRAMEWORKS[name]()
+    async with Outlast("memory:") as app:
+
+        async def durable() -> None:
+            await (await app.start(contest.durable())).result()
+
+        for work in (contest.plain, durable):
+            await cpu_ms_of(work)
+        rounds = [(await cpu_ms_of(contest.plain), await cpu_ms_of(durable)) for _ in range(ROUNDS)]
+    own, all_of_it = (min(times) for times in zip(*rounds, strict=True))
     return (
-        f"{name}: {statistics.median(per_call):.2f} ms of CPU per model call and tool call "
-        f"({min(per_call):.2f} to {max(per_call):.2f}) beyond the framework's {base:.2f} ms, "
-        f"{statistics.median(ratios):.2f}x"
+        f"{name}: {all_of_it - own:.2f} ms of CPU per turn beyond the framework's {own:.2f} ms, "
+        f"{all_of_it / own:.2f}x"
     )
+
+
+async def cpu_ms_of(work: Callable[[], Awaitable[object]]) -> float:
+    """Return the CPU time of this process per turn, in milliseconds."""
+    gc.collect()  # what earlier rounds left is not the work of this one
+    before = time.process_time()
+    await work()
+    return 1000 * (time.process_time() - before) / (TURNS + 1)
 
 
 if __name__ == "__main__":
     for framework in FRAMEWORKS:
-        print(measure(framework))
+        print(asyncio.run(measure(framework)))

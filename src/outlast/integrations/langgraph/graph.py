@@ -249,6 +249,13 @@ def _merged(operator: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     LangGraph would give them random ids.
     """
     new = convert_to_messages(right if isinstance(right, list) else [right])
+    # Messages that a node wrote have ids: they got them in its step.
+    if not all(message.id for message in new):
+        _give_stable_ids(left, new)
+    return operator(left, new)
+
+
+def _give_stable_ids(left: Any, new: list[BaseMessage]) -> None:
     known = {message.id for message in left if isinstance(message, BaseMessage)}
     for position, message in enumerate(new, start=len(left)):
         numbers = itertools.count()
@@ -257,4 +264,3 @@ def _merged(operator: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
             made = str(uuid5(_MESSAGES, text))
             message.id = None if made in known else made
         known.add(message.id)
-    return operator(left, new)

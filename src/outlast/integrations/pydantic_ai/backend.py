@@ -191,13 +191,19 @@ async def _with_usage(ctx: RunContext[Any], body: Body) -> Any:
     workflow sees a change when the result is delivered, as in the next life.
     """
     shared = ctx.usage
-    before = copy.deepcopy(shared)
-    ctx.usage = copy.deepcopy(shared)
+    before, own = _copied(shared), _copied(shared)
+    ctx.usage = own
     try:
         payload = await body()
-        used = ctx.usage - before
     finally:
         ctx.usage = shared
-    if used.has_values():
-        payload[USAGE] = _usage.dump_python(used, mode="json")
+    if own != before:
+        payload[USAGE] = _usage.dump_python(own - before, mode="json")
     return payload
+
+
+def _copied(usage: RunUsage) -> RunUsage:
+    """Return a copy of a run's usage, which has one mutable field."""
+    made = copy.copy(usage)
+    made.details = dict(usage.details)
+    return made
