@@ -138,7 +138,7 @@ PAGES = {
         "outlast.integrations.openai_agents",
         "The adapter for the OpenAI Agents SDK. "
         "[Make your OpenAI agent durable](openai-agents.md) shows it in use.",
-        [_section("Names", "durable effect_tool workflow_tool run_with_approvals")],
+        [_section("Names", "durable effect_tool workflow_tool run_with_approvals OutlastSession")],
     ),
     "settings": Page(
         "outlast.settings",

@@ -20,6 +20,7 @@ except ImportError as error:
 
 from outlast.integrations.openai_agents.agents import durable
 from outlast.integrations.openai_agents.approvals import run_with_approvals
+from outlast.integrations.openai_agents.conversation import OutlastSession
 from outlast.integrations.openai_agents.tools import effect_tool, workflow_tool
 
-__all__ = ["durable", "effect_tool", "run_with_approvals", "workflow_tool"]
+__all__ = ["OutlastSession", "durable", "effect_tool", "run_with_approvals", "workflow_tool"]
