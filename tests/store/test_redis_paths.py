@@ -136,11 +136,11 @@ def test_fast_path_that_fails_at_any_write_writes_nothing(own_server, make, monk
 
 @pytest.mark.parametrize("make", [records_of, acks_of, settles_of, claims_of, submits_of])
 def test_fast_path_and_full_script_leave_the_same_keys(own_server, make, monkeypatch):
-    """The second time the script is told that every run is in the view."""
+    """The second time the script loads the row of every run."""
     text = scripts.commit_script().text.decode()
     long = text.replace("return rows[pk] ~= nil", "return S.row(pk) ~= nil")
-    long = long.replace("local knows = rawget(S, 'knows')", "local knows = S.knows")
-    assert long.count("local knows = S.knows") == 2
+    long = long.replace("rawget(S, 'is_loaded')", "S.is_loaded")
+    assert long.count("= S.is_loaded") == 2
     found = []
     for script in (text, long):
         clock = ManualClock()

@@ -1,8 +1,8 @@
 -- Make an ended run claimable as it stands, so that its journal can be replayed once more.
 function S.Reopen(command)
-    local row = S.row_of(command.id)
-    S.keep_end(row)
-    S.become(row, 'queued')
+    local row = S.row_by_id(command.id)
+    S.keep_end_of_execution(row)
+    S.set_status(row, 'queued')
     S.put(row, 'undoing', command.undoing)
     S.put(row, 'ended', nil)
     S.put(row, 'due', 0)

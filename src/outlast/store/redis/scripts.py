@@ -25,22 +25,22 @@ from outlast.store.rows import (
 )
 
 PARTS = (
-    "undo",
-    "back",
-    "entries",
-    "changes",
-    "view",
-    "sets",
+    "core",
+    "rollback",
+    "record_fast_path",
+    "run_updates",
+    "hashes",
+    "sorted_sets",
     "lists",
-    "places",
+    "run_indexes",
     "rows",
     "queues",
     "counters",
-    "ending",
-    "record",
+    "settle_fast_path",
+    "journal",
     "submit",
     "claim",
-    "ends",
+    "release",
     "requests",
     "workers",
     "deaths",
@@ -58,7 +58,7 @@ local S = {{
 }}
 local P, call = KEYS[1], redis.call
 """
-RECORDING = ("undo", "back", "entries")
+RECORDING = ("core", "rollback", "record_fast_path")
 _LOAD = """\
 setmetatable(S, {__index = function(_, name)
     local _, at = INDEX:find(' ' .. name .. '=', 1, true)
@@ -83,13 +83,13 @@ class Script(NamedTuple):
 @cache
 def commit_script(extra: str = "") -> Script:
     """Return the script for any batch. `extra` is Lua that defines more operations."""
-    return _script("main", extra=extra)
+    return _script("commit", extra=extra)
 
 
 @cache
 def record_script() -> Script:
     """Return the script for a batch that has only Records."""
-    return _script("main", RECORDING)
+    return _script("commit", RECORDING)
 
 
 @cache

@@ -37,13 +37,13 @@ local function lines_of(command, returned)
         end
     end
     for _, queue in ipairs(#command.queues > 0 and command.queues or call('ZRANGE', P .. 'queues', 0, -1)) do
-        local room = S.room(queue)
+        local room = S.free_slots(queue)
         for _, line in ipairs(seen[queue] and {} or call('SMEMBERS', P .. 'lines:' .. queue)) do
             local new, child, workflow = line:sub(2, 2), line:sub(3, 3), line:sub(4)
             local wanted = line:sub(1, 1) == ready and (known[workflow] or any and workflow ~= EACH)
             if wanted and (new == '1' or returned > 0) and (child == '1' or room > 0) then
                 local it = {queue = queue, listed = line, back = new == '0', child = child == '1'}
-                add(it, S.line(ready, new, child, queue, workflow))
+                add(it, S.ready_set_key(ready, new, child, queue, workflow))
             end
         end
         seen[queue] = true
@@ -86,11 +86,11 @@ local function claimable(command)
     while #chosen < command.limit and #lines > 0 do
         local line = table.remove(lines)
         local used = taken[line.queue] or 0
-        local is_full = not line.child and used >= S.room(line.queue)
+        local is_full = not line.child and used >= S.free_slots(line.queue)
         if not (line.back and back == returned) and not is_full then  -- else nothing more of this line
             back = back + (line.back and 1 or 0)
             taken[line.queue] = used + (line.child and 0 or 1)
-            chosen[#chosen + 1] = {S.standing_in(line.members[line.at]), line, line.members[line.at]}
+            chosen[#chosen + 1] = {S.pk_of_member(line.members[line.at]), line, line.members[line.at]}
             if #chosen < command.limit then
                 move_on(lines, line)
             end
@@ -103,7 +103,7 @@ end
 local function named(command)
     local found, seen = {}, {}
     for _, id in ipairs(command.ids) do
-        local row = not seen[id] and S.row_of(id)
+        local row = not seen[id] and S.row_by_id(id)
         seen[id] = true
         if row and (row.status == 'queued' or row.status == 'waiting') and (row.ready > 0 or row.due <= S.now) then
             found[#found + 1] = row
@@ -129,7 +129,7 @@ local function may_be_abandoned(row)
 end
 
 -- What is kept of the last execution of a run: a JSON list of texts, in the order of ExecutionRow. It has no end while a worker has the run.
-function S.execution(row)
+function S.encode_execution(row)
     local ended = not row.worker and (row.released or row.ended)
     return cjson.encode({
         S.text(math.abs(row.fence)), row.claimed_by, row.claimed_host, S.text(row.claimed_pid), S.text(row.claimed),
@@ -139,16 +139,16 @@ end
 
 local function take(row, command)
     if row.claimed then
-        S.push(P .. 'executions:' .. row.pk, S.execution(row))
+        S.append_item(P .. 'executions:' .. row.pk, S.encode_execution(row))
     end
-    local host, pid = S.process(command.worker)
+    local host, pid = S.host_and_pid(command.worker)
     S.put(row, 'claimed', S.now)
     S.put(row, 'claimed_by', command.worker)
     S.put(row, 'claimed_host', host)
     S.put(row, 'claimed_pid', tonumber(pid))
     S.put(row, 'released', nil)
     S.put(row, 'released_as', nil)
-    S.become(row, 'running')
+    S.set_status(row, 'running')
     S.put(row, 'ready', 0)
     S.put(row, 'left_by', nil)
     S.put(row, 'left_at', nil)
@@ -177,7 +177,7 @@ end
 local function sent(rows)
     local flat = {'rows'}
     for _, row in ipairs(rows) do
-        flat[#flat + 1] = S.sent(row)
+        flat[#flat + 1] = S.encode_row(row)
     end
     return flat
 end
@@ -192,7 +192,7 @@ end
 -- The same as `take`, of one that was never claimed, stands in a line and is not in the view. As it is sent; nil if there is more to it
 -- than that.
 local function take_here(pk, line, member, command, host, pid)
-    if not S.is_free(pk) then
+    if not S.use_fast_path(pk) then
         return nil
     end
     local flat = call('HGETALL', P .. 'run:' .. pk)
@@ -217,7 +217,7 @@ local function take_here(pk, line, member, command, host, pid)
     S.zrem(P .. 'status:' .. status, pk, pk)
     S.zadd(P .. 'status:running', pk, pk)
     S.zadd(P .. 'held:' .. worker, '0', S.pair(token, pk), P .. 'holders', worker)
-    S.counted(line.queue, line.child, status, 'running')
+    S.count_status_change(line.queue, line.child, status, 'running')
     flat[size + 1], flat[size + 2], flat[size + 3], flat[size + 4] = 'fence', S.text(S.next_fence()), 'status', 'running'
     flat[size + 5], flat[size + 6], flat[size + 7], flat[size + 8] = 'token', token, 'worker', worker
     flat[size + 9], flat[size + 10], flat[size + 11] = 'ready', '0', 'lives'
@@ -241,21 +241,21 @@ local function take_here(pk, line, member, command, host, pid)
     -- No claim needs these of its own run.
     flat[last + 1], flat[last + 2], flat[last + 3], flat[last + 4] = 'claimed', S.text(S.now), 'claimed_by', worker
     flat[last + 5], flat[last + 6], flat[last + 7], flat[last + 8] = 'claimed_host', host, 'claimed_pid', pid
-    S.change_tail(pk, not_taken, flat, size + 1, last + 8)
+    S.update_run_from_tail(pk, not_taken, flat, size + 1, last + 8)
     return sent
 end
 
 local function take_in_view(row, command, by_name)
     recovered(row)
     if not by_name and may_be_abandoned(row) then
-        S.abandon(row)
+        S.abandon_if_overdue(row)
     end
     take(row, command)
-    return S.sent(row)
+    return S.encode_row(row)
 end
 
 function S.Claim(command)
-    local draining = S.standing(command.worker)
+    local draining = S.draining_flag(command.worker)
     if not draining then
         return S.WORKER
     end
@@ -273,7 +273,7 @@ function S.Claim(command)
         end
         return answer
     end
-    local host, pid = S.process(command.worker)
+    local host, pid = S.host_and_pid(command.worker)
     for _, place in ipairs(claimable(command)) do
         local pk, line, member = unpack(place)
         answer[#answer + 1] = take_here(pk, line, member, command, host, pid) or take_in_view(S.row(pk), command, false)

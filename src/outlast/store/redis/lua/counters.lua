@@ -46,7 +46,7 @@ function S.flush_counters()
     end
     if #set > 0 then
         call('HSET', P .. 'counters', unpack(set))
-        S.wrote(as_before, P .. 'counters', before)
+        S.on_rollback(as_before, P .. 'counters', before)
         before = now
     end
 end

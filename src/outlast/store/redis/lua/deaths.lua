@@ -62,7 +62,7 @@ local function fleet_size()
 end
 
 -- Whether a death alone, the last of `in_a_row`, condemns the run, given what else died meanwhile: see the command Sweep.
-function S.is_final(row, in_a_row)
+function S.is_condemned(row, in_a_row)
     if in_a_row < row.attempts_max then
         return false
     end

@@ -10,9 +10,9 @@ local function forget(worker)
     local number = S.hget(key(worker), 'number')
     if number then
         S.zrem(P .. 'drains', tonumber(number), worker)
-        S.drop(key(worker))
+        S.delete_key(key(worker))
     end
-    S.drop(P .. 'recoveries:' .. worker)
+    S.delete_key(P .. 'recoveries:' .. worker)
 end
 
 local function keep_newest()
@@ -38,7 +38,7 @@ function S.open_report(worker, reason)
         return
     end
     S.flush()
-    local it = S.worker(worker)
+    local it = S.worker_row(worker)
     local held = call('ZCARD', P .. 'held:' .. worker)
     open(worker, {host = it.host, pid = it.pid, reason = reason, held = S.text(held)})
     keep_newest()
@@ -50,10 +50,10 @@ local function give_back_all_but(worker, keep)
     for _, fence in ipairs(keep) do
         kept[fence] = true
     end
-    for _, row in ipairs(S.held_by(worker)) do
+    for _, row in ipairs(S.rows_held_by(worker)) do
         if not kept[row.fence] then
-            S.forgive(row)
-            S.give_back(row, 'queued', S.now, NOT_BEGUN)
+            S.reset_counts_after_progress(row)
+            S.release_run(row, 'queued', S.now, NOT_BEGUN)
             ids[#ids + 1] = row.id
         end
     end
@@ -61,7 +61,7 @@ local function give_back_all_but(worker, keep)
 end
 
 function S.Drain(command)
-    local draining = S.standing(command.worker)
+    local draining = S.draining_flag(command.worker)
     if not draining then
         return S.WORKER
     end
@@ -71,12 +71,12 @@ function S.Drain(command)
     end
     local back = give_back_all_but(command.worker, command.keep)
     S.open_report(command.worker, command.reason)
-    S.rings = S.rings or #back > 1
+    S.must_notify = S.must_notify or #back > 1
     return back
 end
 
 function S.RequestDrain(command)
-    if not S.standing(command.worker) then
+    if not S.draining_flag(command.worker) then
         return S.WORKER
     end
     local it = P .. 'worker:' .. command.worker
@@ -99,7 +99,7 @@ function S.StoreDrainReport(command)
 end
 
 -- A draining worker died: close its report, if it did not do so itself.
-function S.cut_short(worker, left, why, seen)
+function S.close_report_of_dead_worker(worker, left, why, seen)
     if S.hget(key(worker), 'number') and not S.hget(key(worker), 'ended') then
         local ids = {}
         for i, id in ipairs(left) do
@@ -120,11 +120,11 @@ function S.RecordDurations(command)
         if not S.hget(P .. 'measured', pair) then
             S.hset(P .. 'measured', pair, cjson.encode({sample[1], sample[2]}))
         end
-        S.push(list, S.text(sample[3]))
+        S.append_item(list, S.text(sample[3]))
         touched[list] = true
     end
     for list in pairs(touched) do
-        S.keep(list, S.DURATIONS_MAX)
+        S.truncate(list, S.DURATIONS_MAX)
     end
     return false
 end

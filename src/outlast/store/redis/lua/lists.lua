@@ -8,7 +8,7 @@ local last = {}   -- commands for the end
 local counts = {} -- key -> how many items it has, where that was asked
 
 -- How many items a list has, with those that are to be written.
-function S.length(key)
+function S.list_length(key)
     local count = counts[key]
     if not count then
         count = call('LLEN', key)
@@ -20,7 +20,7 @@ function S.length(key)
     return count
 end
 
-function S.push(key, value)
+function S.append_item(key, value)
     counts[key] = counts[key] and counts[key] + 1
     local ops = lists[key] or {}
     lists[key] = ops
@@ -33,7 +33,7 @@ function S.push(key, value)
 end
 
 -- Only the newest so many items of a list stay.
-function S.keep(key, count)
+function S.truncate(key, count)
     counts[key] = counts[key] and math.min(counts[key], count)
     local ops = lists[key] or {}
     lists[key] = ops
@@ -41,14 +41,14 @@ function S.keep(key, count)
 end
 
 -- A key goes, whatever it is and whatever of it is in the view.
-function S.drop(key)
+function S.delete_key(key)
     lists[key], counts[key] = nil, 0
     drops[#drops + 1] = key
     S.forget_hash(key)
-    S.at_hand('forget_set', key)
+    S.call_if_defined('forget_set', key)
 end
 
-function S.flush_drops()
+function S.flush_deletes()
     for _, key in ipairs(drops) do
         if call('EXISTS', key) == 1 then
             -- Renaming can be taken back, and frees nothing yet.
@@ -81,19 +81,19 @@ end
 
 -- Write what is to be written of a list, so that it can be read.
 local function settle(key)
-    S.flush_drops()
+    S.flush_deletes()
     flush_list(key, lists[key] or {})
     lists[key] = nil
 end
 
 -- The newest items, oldest first.
-function S.newest(key, count)
+function S.last_items(key, count)
     settle(key)
     return call('LRANGE', key, -count, -1)
 end
 
 -- Remove the newest items.
-function S.pop(key, count)
+function S.pop_items(key, count)
     settle(key)
     counts[key] = counts[key] and counts[key] - count
     while count > 0 do
@@ -105,7 +105,7 @@ function S.pop(key, count)
 end
 
 -- Replace the item at this place, which there is.
-function S.replace(key, at, value)
+function S.replace_item(key, at, value)
     settle(key)
     S.write({'LSET', key, at, call('LRANGE', key, at, at)[1]}, 'LSET', key, at, value)
 end
@@ -118,7 +118,7 @@ function S.flush_lists()
 end
 
 -- What cannot be taken back, after all the rest.
-function S.finish()
+function S.free_deleted_keys()
     for _, command in ipairs(last) do
         redis.pcall(unpack(command))
     end

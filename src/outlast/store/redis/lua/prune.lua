@@ -13,7 +13,7 @@ local function needs_those_below(id, dead)
         needs[id] = false  -- whoever is above itself
         local pk = S.hget(P .. 'ids', id)
         if pk then
-            local ended, undoing, status, parent = unpack(S.read(pk, ABOVE), 1, 4)
+            local ended, undoing, status, parent = unpack(S.read_run_fields(pk, ABOVE), 1, 4)
             local own = not ended or undoing or status == 'dead' and not dead
             needs[id] = (own or parent and needs_those_below(parent, dead)) and true or false
         end
@@ -25,7 +25,7 @@ local function has_letter_below(id)
     if letters and letters[id] == nil then
         letters[id] = false
         for _, pk in ipairs(call('ZRANGE', P .. 'children:' .. id, 0, -1)) do
-            local status, child = unpack(S.read(pk, {'status', 'id'}), 1, 2)
+            local status, child = unpack(S.read_run_fields(pk, {'status', 'id'}), 1, 2)
             if status == 'dead' or child and has_letter_below(child) then
                 letters[id] = true
                 break
@@ -37,7 +37,7 @@ end
 
 -- `dead`: dead letters go too.
 local function stays(pk, dead)
-    local undoing, parent, status, id = unpack(S.read(pk, OWN), 1, 4)
+    local undoing, parent, status, id = unpack(S.read_run_fields(pk, OWN), 1, 4)
     return undoing or parent and needs_those_below(parent, dead) or not dead and (status == 'dead' or has_letter_below(id))
 end
 
@@ -66,7 +66,7 @@ end
 
 local function remove(found, count)
     for i = 1, count do
-        S.remove(S.light(found[i].pk, GOING))
+        S.delete_run(S.row_part(found[i].pk, GOING))
     end
 end
 
@@ -92,7 +92,7 @@ local function prune_named(command)
     local found = {}
     for _, id in ipairs(command.ids) do
         local pk = S.hget(P .. 'ids', id)
-        local ended = pk and tonumber(S.read(pk, {'ended'})[1])
+        local ended = pk and tonumber(S.read_run_fields(pk, {'ended'})[1])
         if ended and ended < command.before and not stays(pk, true) then
             found[#found + 1] = {pk = pk, ended = ended}
         end

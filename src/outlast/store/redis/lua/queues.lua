@@ -23,22 +23,22 @@ local function of(name)
 end
 
 -- How many are in a status. `running` leaves out children: these execute with their parents and take no slot.
-function S.count(queue, status)
+function S.status_count(queue, status)
     return of(queue).now[status] or 0
 end
 
-function S.limit(queue, name)
+function S.queue_limit(queue, name)
     return of(queue).now[name]
 end
 
 -- How many more of its runs may be claimed.
-function S.room(queue)
+function S.free_slots(queue)
     local now = of(queue).now
     return now.concurrency_max and now.concurrency_max - (now.running or 0) or math.huge
 end
 
 -- A run went from one status to another (nil: it is new, or gone). `child`: it has a parent.
-function S.counted(queue, child, before, after)
+function S.count_status_change(queue, child, before, after)
     if before == after then
         return
     end
@@ -52,12 +52,12 @@ function S.counted(queue, child, before, after)
         now[after] = (now[after] or 0) + 1
     end
     if before == 'running' and not child and now.concurrency_max then
-        S.rings = true
+        S.must_notify = true
     end
 end
 
 -- Something happened in a queue ('s': submitted, 'e': ended): counted by the second, for a minute.
-function S.happened(queue, what, at, by)
+function S.count_event(queue, what, at, by)
     local it = of(queue)
     local seconds, second = it[what], math.floor(at)
     it.touched = true
@@ -86,7 +86,7 @@ end
 -- The first of a second takes away what is older than anybody asks for.
 local function write_rate(rate, field, by)
     local is_first = call('HINCRBY', rate, field, by) == by
-    S.wrote(rate_before, rate, {field, is_first, by})
+    S.on_rollback(rate_before, rate, {field, is_first, by})
     if is_first then
         local flat, now = call('HGETALL', rate), math.floor(S.now)
         for i = 1, #flat, 2 do
@@ -122,11 +122,11 @@ local function write_fields(key, it)
     it.was = now
     if #unset > 0 then
         call('HDEL', key, unpack(unset))
-        S.wrote(fields_before, key, was)
+        S.on_rollback(fields_before, key, was)
     end
     if #set > 0 then
         call('HSET', key, unpack(set))
-        S.wrote(fields_before, key, was)
+        S.on_rollback(fields_before, key, was)
     end
 end
 
@@ -157,10 +157,10 @@ function S.flush_queues()
     end
 end
 
-function S.happened_lately(queue)
+function S.events_last_minute(queue)
     local found = {s = 0, e = 0}
     local now = math.floor(S.now)
-    for field, count in pairs(S.hall(P .. 'rate:' .. queue)) do
+    for field, count in pairs(S.hgetall(P .. 'rate:' .. queue)) do
         if tonumber(field:sub(2)) > now - MINUTE then
             local what = field:sub(1, 1)
             found[what] = found[what] + tonumber(count)

@@ -4,20 +4,20 @@
 local R = {}
 
 local function found(row)
-    return row and S.sent(row) or false
+    return row and S.encode_row(row) or false
 end
 
 function R.run(id)
-    return found(S.row_of(id))
+    return found(S.row_by_id(id))
 end
 
 function R.last_seq(run)
-    local row = S.light(run)
+    local row = S.row_part(run)
     return row and S.text(row.last) or '0'
 end
 
 function R.has_dealt(id)
-    local row = S.row_of(id)
+    local row = S.row_by_id(id)
     return (row and row.dealt or call('EXISTS', P .. 'children:' .. id) == 1) and '1' or '0'
 end
 
@@ -34,7 +34,7 @@ end
 
 -- Entries after a number: seq, text, seq, text. At most `count`, and no more than about `bytes` of them.
 function R.journal(run, after, count, bytes)
-    local row = S.light(run)
+    local row = S.row_part(run)
     local answer, size = {}, 0
     local seq, last = tonumber(after), row and row.last or 0
     local has_dones = call('EXISTS', P .. 'dones:' .. run) == 1
@@ -81,7 +81,7 @@ function R.executions(run)
     local row = S.row(run)
     local answer = call('LRANGE', P .. 'executions:' .. run, 0, -1)
     if row and row.claimed then
-        answer[#answer + 1] = S.execution(row)
+        answer[#answer + 1] = S.encode_execution(row)
     end
     return answer
 end
@@ -188,7 +188,7 @@ end
 -- How many queued runs of a queue could be taken now. The others are delayed.
 local function ready_in(queue, due)
     local ready = call('ZCARD', P .. 'oldest:' .. queue) + (due[queue] or 0)
-    return math.min(ready, S.count(queue, 'queued'))
+    return math.min(ready, S.status_count(queue, 'queued'))
 end
 
 -- What came back, and since when the first of it is due (0 is no time); what is being undone, and what is stuck in that.
@@ -205,10 +205,10 @@ function R.queues()
     for _, queue in ipairs(call('ZRANGE', P .. 'queues', 0, -1)) do
         local first = call('ZRANGE', P .. 'oldest:' .. queue, 0, 0, 'WITHSCORES')[2]
         local oldest = math.min(tonumber(first) or math.huge, oldest_due[queue] or math.huge)
-        local submitted, ended = S.happened_lately(queue)
+        local submitted, ended = S.events_last_minute(queue)
         answer[#answer + 1] = {
             queue, call('HGETALL', P .. 'queue:' .. queue), oldest < math.huge and S.text(oldest) or false,
-            S.text(submitted), S.text(ended), apart(queue), S.text(S.count(queue, 'queued') - ready_in(queue, due)),
+            S.text(submitted), S.text(ended), apart(queue), S.text(S.status_count(queue, 'queued') - ready_in(queue, due)),
         }
     end
     return answer
@@ -299,7 +299,7 @@ function R.runs(text)
             row[field] = values[n] or nil
         end
         if fits(query, row) then
-            rows[#rows + 1] = S.sent(S.row(pk))
+            rows[#rows + 1] = S.encode_row(S.row(pk))
         end
         at = pk
     end

@@ -21,7 +21,7 @@ local function has_dealt(row)
 end
 
 -- A run that has ended, or is parked, is claimable again: how its last execution ended stays known.
-function S.keep_end(row)
+function S.keep_end_of_execution(row)
     S.put(row, 'released', row.released or row.ended)
     S.put(row, 'released_as', row.released_as or row.status)
 end
@@ -32,10 +32,10 @@ function S.begin_undo(row, verdict)
         S.put(row, 'released', S.now)
         S.put(row, 'released_as', 'undoing')
     else
-        S.keep_end(row)
+        S.keep_end_of_execution(row)
     end
-    S.become(row, 'queued')
-    S.void(row)
+    S.set_status(row, 'queued')
+    S.void_fence(row)
     S.put(row, 'undoing', verdict)
     S.put(row, 'due', S.now)
     S.put(row, 'ready', 1)
@@ -46,11 +46,11 @@ function S.begin_undo(row, verdict)
     for _, field in ipairs({'cancel', 'deadline', 'ended', 'error', 'reason', 'failed_at'}) do
         S.put(row, field, nil)
     end
-    S.mark(row, 'undoing', verdict)
+    S.append_store_entry(row, 'undoing', verdict)
 end
 
 function S.Undo(command)
-    local row = S.held(command.run, command.fence)
+    local row = S.held_row(command.run, command.fence)
     if not row then
         row = S.row(command.run)
         local again = row and command.fence > 0 and row.fence == -command.fence and row.status == 'queued' and row.undoing == command.verdict
@@ -66,7 +66,7 @@ end
 local UNHELD = {queued = true, waiting = true, parked = true, dead = true}
 
 function S.UndoChild(command)
-    local row = S.row_of(command.id)
+    local row = S.row_by_id(command.id)
     if not row or row.parent ~= command.parent then
         return UNKNOWN
     end
@@ -82,7 +82,7 @@ end
 -- A worker that is alive has claimed from the run's queue, and for its workflow, since the run is due.
 local function somebody_could(row)
     for _, worker in ipairs(S.worker_ids()) do
-        local it = S.worker(worker)
+        local it = S.worker_row(worker)
         local queues, workflows = cjson.decode(it.queues), cjson.decode(it.workflows)
         local function has(list, value)
             for _, other in ipairs(list) do
@@ -93,7 +93,7 @@ local function somebody_could(row)
             return false
         end
         local able = it.draining == '0' and tonumber(it.started) <= row.due and has(queues, row.queue)
-        if able and (it.workflows == '[]' or has(workflows, row.workflow)) and not S.death(worker, it) then
+        if able and (it.workflows == '[]' or has(workflows, row.workflow)) and not S.cause_of_death(worker, it) then
             return true
         end
     end
@@ -101,8 +101,8 @@ local function somebody_could(row)
 end
 
 -- Undo a run that nobody took for too long, if somebody was there who could have.
-function S.abandon(row)
-    local since = math.max(row.due, S.awake())
+function S.abandon_if_overdue(row)
+    local since = math.max(row.due, S.awake_since())
     if since + row.abandon_after >= S.now or not somebody_could(row) then
         return
     end
@@ -110,7 +110,7 @@ function S.abandon(row)
 end
 
 local function settle_cancelled(row, why)
-    S.become(row, 'cancelled')
+    S.set_status(row, 'cancelled')
     S.put(row, 'fence', -math.abs(row.fence))
     S.put(row, 'reason', row.cancel or why)
     S.put(row, 'cancel', row.cancel or why)
@@ -122,7 +122,7 @@ local function settle_cancelled(row, why)
 end
 
 function S.Cancel(command)
-    local row = S.row_of(command.id)
+    local row = S.row_by_id(command.id)
     if not row then
         return UNKNOWN
     end
@@ -151,9 +151,9 @@ end
 -- `again`: from the start of its time, and whatever was asked before.
 local function requeue(row, token, again)
     local stood = S.now - (row.ended or row.due)
-    S.keep_end(row)
-    S.become(row, 'queued')
-    S.void(row)
+    S.keep_end_of_execution(row)
+    S.set_status(row, 'queued')
+    S.void_fence(row)
     if row.undoing then
         S.put(row, 'deadline', nil)
     elseif again then
@@ -200,7 +200,7 @@ local function parent_refuses(row, seen)
     if not row.parent or row.undoing or row.workflow == '(each)' then
         return nil
     end
-    local parent = S.row_of(row.parent)
+    local parent = S.row_by_id(row.parent)
     if not parent then
         return {'!', 'parent', 'gone'}
     end
@@ -211,7 +211,7 @@ local function parent_refuses(row, seen)
 end
 
 function S.Retry(command)
-    local row = S.row_of(command.id)
+    local row = S.row_by_id(command.id)
     if not row then
         return UNKNOWN
     end
@@ -231,12 +231,12 @@ function S.Retry(command)
     local entry = said(from, row.status, undoing, command.token)
     ask(row, 'retry', command.token)
     requeue(row, command.token, true)
-    S.mark(row, 'retry', entry)
+    S.append_store_entry(row, 'retry', entry)
     return false
 end
 
 function S.Resume(command)
-    local row = S.row_of(command.id)
+    local row = S.row_by_id(command.id)
     if not row then
         return UNKNOWN
     end
@@ -249,12 +249,12 @@ function S.Resume(command)
     local entry = said(row.failed_at, row.status, nil, command.token)
     ask(row, 'resume', command.token)
     requeue(row, command.token, false)
-    S.mark(row, 'resume', entry)
+    S.append_store_entry(row, 'resume', entry)
     return false
 end
 
 function S.Decide(command)
-    local row = S.row_of(command.id)
+    local row = S.row_by_id(command.id)
     if not row then
         return UNKNOWN
     end
@@ -269,7 +269,7 @@ function S.Decide(command)
     end
     ask(row, 'decision', command.token)
     requeue(row, command.token, false)
-    S.mark(row, 'decision', command.decision, command.key)
+    S.append_store_entry(row, 'decision', command.decision, command.key)
     if command.verdict then
         S.begin_undo(row, command.verdict)
     end

@@ -66,7 +66,7 @@ end
 function S.row(pk)
     local it = rows[pk]
     if it == nil or (it and it.light) then
-        S.write_pending(pk)
+        S.flush_run(pk)
         local flat = call('HGETALL', P .. 'run:' .. pk)
         if #flat == 0 then
             rows[pk] = false
@@ -79,13 +79,13 @@ function S.row(pk)
 end
 
 -- The same, or only what Record needs of it, or these fields. The first is one that every row has.
-function S.light(pk, fields)
+function S.row_part(pk, fields)
     local it = rows[pk]
     if it and it.light and fields then  -- it may have been read with other ones
         return S.row(pk)
     end
     if it == nil then
-        S.write_pending(pk)
+        S.flush_run(pk)
         fields = fields or LIGHT
         local values = call('HMGET', P .. 'run:' .. pk, unpack(fields))
         if not values[1] then
@@ -103,7 +103,7 @@ function S.light(pk, fields)
 end
 
 -- Whether a run is in the view.
-function S.knows(pk)
+function S.is_loaded(pk)
     return rows[pk] ~= nil
 end
 
@@ -126,23 +126,23 @@ function S.put(row, field, value)
 end
 
 -- The row if it has this fence, which is not void.
-function S.held(run, fence)
+function S.held_row(run, fence)
     local row = S.row(run)
     return row and fence > 0 and row.fence == fence and row or nil
 end
 
-function S.become(row, status)
-    S.counted(row.queue, row.parent, row.status, status)
+function S.set_status(row, status)
+    S.count_status_change(row.queue, row.parent, row.status, status)
     S.put(row, 'status', status)
 end
 
 -- A run is gone, with all that is its own. (Its children keep its id: they still count if that is submitted again.)
-function S.remove(row)
+function S.delete_run(row)
     for _, part in ipairs({'journal:', 'dones:', 'done:', 'asked:', 'executions:', 'mail:', 'mailed:', 'progress:', 'run:'}) do
-        S.drop(P .. part .. row.pk)
+        S.delete_key(P .. part .. row.pk)
     end
     S.hset(P .. 'ids', row.id, nil)
-    S.counted(row.queue, row.parent, row.status, nil)
+    S.count_status_change(row.queue, row.parent, row.status, nil)
     S.put(row, 'status', nil)
     row.it.gone = true
 end
@@ -162,22 +162,22 @@ end
 local function count_end(row, before, after)
     if before ~= after then
         if before and not row.it.gone then
-            S.happened(row.queue, 'e', before, -1)
+            S.count_event(row.queue, 'e', before, -1)
         end
         if after and not row.it.gone then
-            S.happened(row.queue, 'e', after)
+            S.count_event(row.queue, 'e', after)
         end
     end
 end
 
 -- Put rows where they belong now, and take them from where they were.
-function S.place_rows()
+function S.update_indexes()
     for _, it in pairs(dirty) do
         local row = it.row
         if it.moved then
-            S.place(S.zrem, row, was)
+            S.index_run(S.zrem, row, was)
             count_end(row, was(row, 'ended'), row.ended)
-            S.place(S.zadd, row, is)
+            S.index_run(S.zadd, row, is)
             it.moved = nil
         end
         if it.gone and row.parent then
@@ -225,7 +225,7 @@ function S.flush_rows()
 end
 
 -- As it is sent: names and texts, one after the other, as JSON. What is said twice counts as it is said later.
-function S.sent(row)
+function S.encode_row(row)
     local it = row.it
     local flat = {unpack(it.flat)}  -- as it is now: the row may change in the same call
     flat[#flat + 1], flat[#flat + 2] = 'pk', row.pk

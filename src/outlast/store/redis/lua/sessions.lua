@@ -22,10 +22,10 @@ local function drop_parts(command)
     local all = S.hkeys(key(command))
     for _, name in ipairs(all) do
         if name:sub(1, 2) == 'l:' then
-            S.drop(items(command, name:sub(3)))
+            S.delete_key(items(command, name:sub(3)))
         end
     end
-    S.drop(names(command))
+    S.delete_key(names(command))
     return all
 end
 
@@ -49,7 +49,7 @@ local function drop(command)
     if expires then
         S.zrem(P .. 'expiring', tonumber(expires), S.pair(command.space, command.session))
     end
-    S.drop(key(command))
+    S.delete_key(key(command))
 end
 
 -- Whether a hash with this version and expiry is a session that can be seen.
@@ -129,7 +129,7 @@ end
 -- What there is of a field: VALUE, the number of items, or nil.
 local function state(command, field)
     if S.hget(key(command), 'l:' .. field) then
-        return S.length(items(command, field))
+        return S.list_length(items(command, field))
     end
     return S.hget(key(command), 'f:' .. field) and VALUE or nil
 end
@@ -164,7 +164,7 @@ local function foresee(command, plan)
         local field, count = pop[1], count_of(after[pop[1]])
         local gone = math.max(0, math.min(count, pop[2]))
         if gone > 0 then
-            plan.popped[field] = S.newest(items(command, field), gone)
+            plan.popped[field] = S.last_items(items(command, field), gone)
             plan.pops = true
             after[field] = gone < count and count - gone or nil
         end
@@ -306,22 +306,22 @@ end
 local function write_fields(command, plan)
     for _, pair in ipairs(plan.sets) do
         if count_of(plan.before[pair[1]]) > 0 then
-            S.drop(items(command, pair[1]))
+            S.delete_key(items(command, pair[1]))
         end
     end
     for field, values in pairs(plan.popped) do
-        S.pop(items(command, field), #values)
+        S.pop_items(items(command, field), #values)
     end
     for _, one in ipairs(plan.replaced) do
-        S.replace(items(command, one[1]), one[2], one[3])
+        S.replace_item(items(command, one[1]), one[2], one[3])
     end
     for _, more in ipairs(command.appends) do
         local list = items(command, more[1])
         for _, value in ipairs(more[2]) do
-            S.push(list, value)
+            S.append_item(list, value)
         end
         if more[3] then
-            S.keep(list, more[3])
+            S.truncate(list, more[3])
         end
     end
     for field, before in pairs(plan.before) do
@@ -413,7 +413,7 @@ end
 
 -- Of a record: what its entry says, if it is a repeat; or a refusal; or nil and the row, if it may be written.
 local function said(record)
-    local text = S.recorded(record.run, record.seq, record.fence)
+    local text = S.recorded_entry(record.run, record.seq, record.fence)
     if text then
         return cjson.decode(text:match(' (.*)$'))[5]
     end
@@ -422,7 +422,7 @@ local function said(record)
 end
 
 local function note(row, record, value)
-    S.append(row, record.seq, record.marks, record.key, record.before .. cjson.encode(value) .. record.after)
+    S.append_entry(row, record.seq, record.marks, record.key, record.before .. cjson.encode(value) .. record.after)
 end
 
 -- The answer is JSON, which Python reads; or it is a refusal.

@@ -4,12 +4,12 @@ S.WORKER = {'!', 'worker', 'not enlisted, or swept'}
 S.DRAINING = {'!', 'draining', ''}
 
 -- 0 for a worker, 1 for one that drains, nil for one that is not enlisted.
-function S.standing(worker)
-    return tonumber(S.peek(P .. 'worker:' .. worker, 'draining'))
+function S.draining_flag(worker)
+    return tonumber(S.read_field(P .. 'worker:' .. worker, 'draining'))
 end
 
 -- The host and the pid of a worker that is enlisted, as texts.
-function S.process(worker)
+function S.host_and_pid(worker)
     local key = P .. 'worker:' .. worker
     if rawget(S, 'hget') then
         return S.hget(key, 'host'), S.hget(key, 'pid')
@@ -18,51 +18,51 @@ function S.process(worker)
 end
 
 local function submit_owned(command)
-    local draining = S.standing(command.worker)
+    local draining = S.draining_flag(command.worker)
     if not draining then
         return S.WORKER
     end
-    local row = S.row_of(command.id)
+    local row = S.row_by_id(command.id)
     local own = row and row.token == command.token and row.worker == command.worker
     if draining == 1 then
-        return own and {'1', S.sent(row)} or S.DRAINING
+        return own and {'1', S.encode_row(row)} or S.DRAINING
     end
     if row then
-        return {own and '1' or '0', S.sent(row)}
+        return {own and '1' or '0', S.encode_row(row)}
     end
     command.status, command.fence, command.lives, command.ready = 'running', S.next_fence(), 1, 0
     command.started, command.due = S.now, S.now
     command.claimed, command.claimed_by = S.now, command.worker
-    command.claimed_host, command.claimed_pid = S.process(command.worker)
+    command.claimed_host, command.claimed_pid = S.host_and_pid(command.worker)
     command.deadline = command.timeout and S.now + command.timeout
-    local flat = S.insert(command)
+    local flat = S.insert_run(command)
     return {'1', cjson.encode({'pk', command.pk, unpack(flat)})}
 end
 
 -- A refusal if so many more would be too many for the queue.
 local function full(command, count)
-    local most = S.limit(command.queue, 'depth_max') or command.depth_max
-    local depth = S.count(command.queue, 'queued')
+    local most = S.queue_limit(command.queue, 'depth_max') or command.depth_max
+    local depth = S.status_count(command.queue, 'queued')
     return most and depth + count > most and {'!', 'depth', depth .. '/' .. S.text(most) .. '/' .. count}
 end
 
 local function enqueue(command)
     command.status, command.due, command.worker = 'queued', S.now + command.delay, nil
     command.ready = command.delay <= 0 and 1 or 0
-    S.insert(command)
+    S.insert_run(command)
     return '1'
 end
 
 local function joined(command, row)
     local untouched = row.token == command.token and row.status == 'queued' and row.lives == 0
-    return {untouched and '1' or '0', S.sent(row)}
+    return {untouched and '1' or '0', S.encode_row(row)}
 end
 
 function S.Submit(command)
     if command.worker then
         return submit_owned(command)
     end
-    local row = S.row_of(command.id)
+    local row = S.row_by_id(command.id)
     return row and joined(command, row) or full(command, 1) or enqueue(command)
 end
 
@@ -70,7 +70,7 @@ end
 function S.SubmitMany(command)
     local asked, new, queues = {}, {}, {}
     for _, run in ipairs(command.runs) do
-        local row = S.row_of(run.id)
+        local row = S.row_by_id(run.id)
         local before = row or asked[run.id]
         if before and (before.workflow ~= run.workflow or before.args ~= run.args) then
             return {'!', 'conflict', run.id}
@@ -92,7 +92,7 @@ function S.SubmitMany(command)
     end
     local outcomes = {'runs'}
     for _, run in ipairs(command.runs) do
-        local row = S.row_of(run.id)
+        local row = S.row_by_id(run.id)
         outcomes[#outcomes + 1] = row and joined(run, row) or enqueue(run)
     end
     return outcomes

@@ -7,8 +7,8 @@ local function key(worker)
     return P .. 'worker:' .. worker
 end
 
-function S.worker(worker)
-    return S.hall(key(worker))
+function S.worker_row(worker)
+    return S.hgetall(key(worker))
 end
 
 function S.worker_ids()
@@ -45,7 +45,7 @@ local function renew(worker, lease)
 end
 
 -- Since when signs of life come without a gap of more than half a lease, either way.
-function S.awake()
+function S.awake_since()
     S.flush()
     local pulse = P .. 'pulse'
     local beat = tonumber(S.hget(pulse, 'beat')) or 0
@@ -57,7 +57,7 @@ end
 
 -- A sign of life. Since when such signs came without a gap.
 local function beat()
-    local since = S.awake()
+    local since = S.awake_since()
     if since == S.now then  -- after a jump of the clock no lease is longer than a lease
         for _, worker in ipairs(call('ZRANGEBYSCORE', P .. 'leased', S.text(S.now), '+inf')) do
             local lease, until_ = tonumber(S.hget(key(worker), 'lease')), tonumber(S.hget(key(worker), 'lease_until'))
@@ -110,7 +110,7 @@ function S.RegisterWorker(command)
 end
 
 function S.Renew(command)
-    if not S.standing(command.worker) then
+    if not S.draining_flag(command.worker) then
         return {'!', 'worker', 'swept'}
     end
     renew(command.worker, command.lease)
@@ -129,14 +129,14 @@ local function strike_off(worker)
             S.zrem(P .. name, score, worker)
         end
     end
-    S.drop(key(worker))
+    S.delete_key(key(worker))
     if call('SISMEMBER', P .. 'present', worker) == 1 then
         S.write({'SADD', P .. 'present', worker}, 'SREM', P .. 'present', worker)
     end
 end
 
 -- What a worker holds, by number.
-function S.held_by(worker)
+function S.rows_held_by(worker)
     S.flush()
     local found = {}
     for _, member in ipairs(call('ZRANGE', P .. 'held:' .. worker, 0, -1)) do
@@ -147,10 +147,10 @@ function S.held_by(worker)
 end
 
 function S.DeregisterWorker(command)
-    local draining = S.standing(command.worker) == 1
-    for _, row in ipairs(S.held_by(command.worker)) do
-        S.forgive(row)
-        S.interrupt(row, S.now, 'its worker left', draining, S.now, 'leave')
+    local draining = S.draining_flag(command.worker) == 1
+    for _, row in ipairs(S.rows_held_by(command.worker)) do
+        S.reset_counts_after_progress(row)
+        S.interrupt_run(row, S.now, 'its worker left', draining, S.now, 'leave')
     end
     strike_off(command.worker)
     return false
@@ -159,7 +159,7 @@ end
 -- Whether its connection is gone for good: the caller has missed it for some time, and here it is not either.
 local function is_gone(worker, it)
     local pulse = P .. 'pulse'
-    if not S.gone[worker] or S.hget(pulse, 'server') ~= S.header.server then
+    if not S.missing_workers[worker] or S.hget(pulse, 'server') ~= S.header.server then
         return false
     end
     local known_for = S.now - tonumber(S.hget(pulse, 'server_since'))
@@ -176,7 +176,7 @@ local function check(worker, it)
 end
 
 -- Why a worker seems dead, nil if it does not. A lease that ran out is no proof: see Sweep.
-function S.death(worker, it)
+function S.cause_of_death(worker, it)
     if not it.started then
         return 'its worker is no longer registered'
     end
@@ -198,7 +198,7 @@ local function last_seen(why, it)
     return math.min(S.now, tonumber(it.lease_until)), 'lock'
 end
 
-function S.said_seen(seen, by)
+function S.seen_json(seen, by)
     return ',"seen":' .. S.text(seen) .. ',"by":"' .. by .. '"'
 end
 
@@ -231,16 +231,16 @@ local function die(row, why, innocent, alone, command)
     else
         S.put(row, 'interrupted', row.interrupted or S.now)
     end
-    if alone and not innocent and S.is_final(row, in_a_row) then
+    if alone and not innocent and S.is_condemned(row, in_a_row) then
         status = 'dead'
-        why = 'died ' .. S.times(in_a_row) .. ' without recording anything; the last time: ' .. why
+        why = 'died ' .. S.count_in_words(in_a_row) .. ' without recording anything; the last time: ' .. why
     end
-    return S.give_back(row, status, S.now + pause, why)
+    return S.release_run(row, status, S.now + pause, why)
 end
 
 -- Take everything from a dead worker: ids, and those of them that are dead letters now.
 local function take(worker, why, draining, command, seen, by)
-    local held, parents, is_parent, count = S.held_by(worker), {}, {}, 0
+    local held, parents, is_parent, count = S.rows_held_by(worker), {}, {}, 0
     for _, row in ipairs(held) do
         parents[row.id] = row.parent or false
         is_parent[row.parent or ''] = row.parent ~= nil
@@ -248,19 +248,19 @@ local function take(worker, why, draining, command, seen, by)
     end
     local ids, dead, charged = {}, {}, {}
     for _, row in ipairs(held) do
-        local progress, status = S.forgive(row), nil
+        local progress, status = S.reset_counts_after_progress(row), nil
         if draining then
-            status = S.interrupt(row, S.now, why .. ', while it was draining', true, seen, by)
+            status = S.interrupt_run(row, S.now, why .. ', while it was draining', true, seen, by)
         elseif why == AWAY then
-            status = S.interrupt(row, S.now, why, false, seen, by)
+            status = S.interrupt_run(row, S.now, why, false, seen, by)
         else
             local alone = count == line(row.id, parents)
             if not progress and not is_parent[row.id] then
                 charged[#charged + 1] = row.pk
             end
             status = die(row, why, progress or is_parent[row.id], alone, command)
-            local said = '{"worker":' .. cjson.encode(worker) .. ',"why":' .. cjson.encode(why) .. S.said_seen(seen, by) .. '}'
-            S.mark(row, 'death', said)
+            local said = '{"worker":' .. cjson.encode(worker) .. ',"why":' .. cjson.encode(why) .. S.seen_json(seen, by) .. '}'
+            S.append_store_entry(row, 'death', said)
         end
         ids[#ids + 1] = row.id
         if status == 'dead' then
@@ -299,8 +299,8 @@ function S.Sweep(command)
     local swept, dead, workers = {}, {}, {}
     local awake = beat()
     for _, worker in ipairs(holders()) do
-        local it = S.worker(worker)
-        local why = S.death(worker, it)
+        local it = S.worker_row(worker)
+        local why = S.cause_of_death(worker, it)
         if why and not (why == RAN_OUT and awake + tonumber(it.lease) > S.now) then
             local draining = it.draining == '1'
             if it.started and not draining and was_away(it) then
@@ -314,11 +314,11 @@ function S.Sweep(command)
             extend(swept, ids)
             extend(dead, letters)
             if draining then
-                S.cut_short(worker, ids, why, seen)
+                S.close_report_of_dead_worker(worker, ids, why, seen)
             end
             strike_off(worker)
             workers[#workers + 1] = worker
-            S.rings = true
+            S.must_notify = true
         end
     end
     return {swept, dead, workers}

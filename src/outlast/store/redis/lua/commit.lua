@@ -5,9 +5,9 @@
 S.header = cjson.decode(ARGV[1])
 S.server_time = call('TIME')
 S.now = S.header.now or S.server_time[1] + S.server_time[2] / 1000000
-S.gone, S.rings = {}, false
+S.missing_workers, S.must_notify = {}, false
 for _, worker in ipairs(S.header.gone or {}) do
-    S.gone[worker] = true
+    S.missing_workers[worker] = true
 end
 
 local function records(at, count, outcomes)
@@ -60,12 +60,12 @@ if call('ZSCORE', P .. 'void', S.header.call) then
 end
 local done, outcomes = pcall(main)
 if not done then
-    local wrote, failed = S.take_back()
+    local wrote, failed = S.rollback()
     local text = type(outcomes) == 'table' and outcomes.err or tostring(outcomes)
     return {'fault', text, wrote and '1' or '0', tostring(failed)}
 end
-S.at_hand('finish')
-if S.rings or S.header.loud then
+S.call_if_defined('free_deleted_keys')
+if S.must_notify or S.header.loud then
     redis.pcall('PUBLISH', P .. 'notify:' .. S.header.db, S.header.origin)
 end
-return {'done', S.text(S.now), S.rings and '1' or '0', in_short(outcomes)}
+return {'done', S.text(S.now), S.must_notify and '1' or '0', in_short(outcomes)}

@@ -10,7 +10,7 @@ local dones = {}    -- pk -> {seq, text, key, ...}
 
 -- Whether this fence has recorded this seq.
 local function is_repeat(run, seq, fence)
-    S.write_pending(run)
+    S.flush_run(run)
     local text = call('HGET', P .. 'journal:' .. run, seq) or call('HGET', P .. 'dones:' .. run, seq)
     return text and text:match('^%S+') == fence
 end
@@ -38,13 +38,13 @@ end
 -- `marks`: p for progress, i for a dealing with the outside, d for `done`, whose key is looked up. The entry must follow the last one: a
 -- hole would mean that the server has lost something which the life still goes by.
 function S.record(run, seq, fence, marks, key, text)
-    local knows = rawget(S, 'knows')
+    local knows = rawget(S, 'is_loaded')
     if knows and knows(run) then
-        return S.record_in_view(run, seq, fence, marks, key, text)
+        return S.record_loaded(run, seq, fence, marks, key, text)
     end
     local it = runs[run]
     if not it then
-        S.write_pending(run)
+        S.flush_run(run)
         it = call('HMGET', P .. 'run:' .. run, 'fence', 'last', 'mark', 'got', 'dealt')
         it[2] = tonumber(it[2]) or 0
         runs[run] = it
@@ -93,10 +93,10 @@ local function write_dones(run, flat)
         local before = {flat[i + 2], call('HGET', key, flat[i + 2])}
         call('HSET', P .. 'dones:' .. run, flat[i], flat[i + 1])
         if i == 1 then
-            S.wrote(no_dones, run, flat)
+            S.on_rollback(no_dones, run, flat)
         end
         call('HSET', key, flat[i + 2], flat[i])
-        S.wrote(fields_before, key, before)
+        S.on_rollback(fields_before, key, before)
     end
 end
 
@@ -104,7 +104,7 @@ local function write(run, it)
     for start = 6, #it, CHUNK do
         call('HSET', P .. 'journal:' .. run, unpack(it, start, math.min(start + CHUNK - 1, #it)))
         if start == 6 then
-            S.wrote(no_entries, run, it)
+            S.on_rollback(no_entries, run, it)
         end
     end
     if dones[run] then
@@ -114,12 +114,12 @@ local function write(run, it)
     local key = P .. 'run:' .. run
     if got[run] ~= nil then
         call('HSET', key, 'last', S.text(it[2]), 'got', it[4])
-        S.wrote(fields_before, key, {'got', got[run]})
+        S.on_rollback(fields_before, key, {'got', got[run]})
         got[run] = nil
     else
         call('HSET', key, 'last', S.text(it[2]))
     end
-    S.wrote(last_before, run, first[run])
+    S.on_rollback(last_before, run, first[run])
     if deals[run] then
         S.write({'HDEL', key, 'dealt'}, 'HSET', key, 'dealt', '1')
         deals[run] = nil
@@ -127,7 +127,7 @@ local function write(run, it)
     first[run] = nil
 end
 
-function S.write_entries(run)
+function S.flush_entries_of(run)
     local it = runs[run]
     if it then
         runs[run] = nil
@@ -137,7 +137,7 @@ function S.write_entries(run)
     end
 end
 
-function S.write_all_entries()
+function S.flush_entries()
     for run, it in pairs(runs) do
         if first[run] then
             write(run, it)

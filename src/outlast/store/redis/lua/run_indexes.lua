@@ -3,7 +3,7 @@
 local text = S.text
 
 -- Ready runs of one kind stand in one line, by priority, interruption, due time and number.
-function S.line(ready, new, child, queue, workflow)
+function S.ready_set_key(ready, new, child, queue, workflow)
     return P .. 'ready:' .. ready .. new .. child .. ':' .. S.pair(queue, workflow)
 end
 
@@ -12,14 +12,14 @@ local function member(row, interrupted, due)
     return struct.pack('>dddd', 2 ^ 52 - row.priority, math.max(interrupted or S.NEVER, 0), math.max(due, 0), tonumber(row.pk))
 end
 
-function S.standing_in(member_)
+function S.pk_of_member(member_)
     return string.format('%.0f', (struct.unpack('>d', member_, 25)))
 end
 
 local function place_waiting(act, row, status, ready, interrupted, due)
     if ready > 0 then
         local new, child = interrupted and '0' or '1', row.parent and '1' or '0'
-        local line = S.line(text(ready), new, child, row.queue, row.workflow)
+        local line = S.ready_set_key(text(ready), new, child, row.queue, row.workflow)
         act(line, '0', member(row, interrupted, due), P .. 'lines:' .. row.queue, text(ready) .. new .. child .. row.workflow)
         if status == 'queued' then
             act(P .. 'oldest:' .. row.queue, row.created, row.pk)
@@ -54,7 +54,7 @@ local function place_apart(act, row, get, status)
 end
 
 -- Every sorted set that a run is in, by what its fields were or are.
-function S.place(act, row, get)
+function S.index_run(act, row, get)
     local status = get(row, 'status')
     if status then
         act(P .. 'status:' .. status, row.pk, row.pk)
@@ -79,7 +79,7 @@ local function not_inserted(try, key)
 end
 
 -- A new run: what is asked for, with its status, due time and the like. It is where that says. As it is sent.
-function S.insert(row)
+function S.insert_run(row)
     local pk = text(S.next_pk())
     row.pk, row.created = pk, S.now
     local flat = {
@@ -97,13 +97,13 @@ function S.insert(row)
             flat[size + 1], flat[size + 2] = field, type(value) == 'number' and text(value) or value
         end
     end
-    S.change(pk, not_inserted, nil, flat)
-    S.hput(P .. 'ids', row.id, pk)
-    S.counted(row.queue, row.parent, nil, row.status)
-    S.happened(row.queue, 's', S.now)
+    S.update_run(pk, not_inserted, nil, flat)
+    S.hset_new(P .. 'ids', row.id, pk)
+    S.count_status_change(row.queue, row.parent, nil, row.status)
+    S.count_event(row.queue, 's', S.now)
     if row.parent then
         S.zadd(P .. 'children:' .. row.parent, pk, pk)
     end
-    S.place(S.zadd, row, is)
+    S.index_run(S.zadd, row, is)
     return flat
 end

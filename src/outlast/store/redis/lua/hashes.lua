@@ -28,7 +28,7 @@ end
 S.hget = hget
 
 -- The row of the run with this id; nil if there is none, and then `rows.lua` is not needed.
-function S.row_of(id)
+function S.row_by_id(id)
     local pk = hget(P .. 'ids', id)
     return pk and S.row(pk)
 end
@@ -45,7 +45,7 @@ function S.hset(key, field, value)
 end
 
 -- A field that is known not to be there yet.
-function S.hput(key, field, value)
+function S.hset_new(key, field, value)
     local it = hash(key)
     local fresh = it.fresh
     if not fresh then
@@ -71,7 +71,7 @@ function S.hincr(key, field, by)
 end
 
 -- The whole hash, as it is now; empty if there is none.
-function S.hall(key)
+function S.hgetall(key)
     local it = hash(key)
     if not it.whole then
         local flat = call('HGETALL', key)
@@ -132,7 +132,7 @@ function S.write_fields(key, set, unset, reset, absent)
     local before = {reset = reset, absent = absent}
     local function wrote()
         if before then
-            S.wrote(fields, key, before)
+            S.on_rollback(fields, key, before)
             before = nil
         end
     end

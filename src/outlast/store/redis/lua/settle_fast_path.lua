@@ -10,13 +10,13 @@ local function end_here(pk, before, status)
     S.zadd(P .. 'status:' .. status, pk, pk)
     S.zrem(P .. 'held:' .. worker, '0', S.pair(before[TOKEN] or '', pk), P .. 'holders', worker)
     S.zadd(P .. (before[WORKFLOW] == '' and status == 'done' and 'acked' or 'ended'), S.now, pk)
-    S.counted(queue, before[PARENT], 'running', status)
-    S.happened(queue, 'e', S.now)
+    S.count_status_change(queue, before[PARENT], 'running', status)
+    S.count_event(queue, 'e', S.now)
 end
 
 -- What is known of a run before it ends, if this fence, a text, holds it and it can be done without the view.
 local function held_here(run, fence, names)
-    local before = S.is_free(run) and S.read(run, names)
+    local before = S.use_fast_path(run) and S.read_run_fields(run, names)
     return before and before[FENCE] == fence and before[STATUS] == 'running' and before or nil
 end
 
@@ -57,10 +57,10 @@ local function settle_here(command)
         return false
     end
     end_here(command.run, before, command.status)
-    S.change(command.run, not_settled, before, ending(command, before))
+    S.update_run(command.run, not_settled, before, ending(command, before))
     local progress = P .. 'progress:' .. command.run
     if call('EXISTS', progress) == 1 then
-        S.drop(progress)
+        S.delete_key(progress)
     end
     if before[PARENT] then
         S.wake_parent({parent = before[PARENT]})
@@ -69,7 +69,7 @@ local function settle_here(command)
 end
 
 function S.Settle(command)
-    return not settle_here(command) and S.settle_in_view(command)
+    return not settle_here(command) and S.settle_loaded(command)
 end
 
 local ACKING = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'undoing'}
@@ -83,9 +83,9 @@ end
 function S.Ack(run, fence)
     local before = held_here(run, fence, ACKING)
     if not before or before[8] then  -- as above
-        return S.ack_in_view(run, tonumber(fence))
+        return S.ack_loaded(run, tonumber(fence))
     end
     end_here(run, before, 'done')
-    S.change(run, not_acked, before, {'fence', '-' .. fence, 'status', 'done', 'worker', '', 'ended', S.text(S.now)})
+    S.update_run(run, not_acked, before, {'fence', '-' .. fence, 'status', 'done', 'worker', '', 'ended', S.text(S.now)})
     return false
 end

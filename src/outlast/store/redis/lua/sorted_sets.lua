@@ -59,12 +59,12 @@ local function write(name, key, members, back, it)
     for start = 1, #members, CHUNK do
         call(name, key, unpack(members, start, math.min(start + CHUNK - 1, #members)))
         if start == 1 then
-            S.wrote(back, key, it)
+            S.on_rollback(back, key, it)
         end
     end
 end
 
-function S.flush_leaving()
+function S.flush_removed_members()
     changed, sets = sets, {}
     for key, it in pairs(changed) do
         local now, members, size = it.now, {}, 0
@@ -79,7 +79,7 @@ function S.flush_leaving()
 end
 
 -- Members that stay, with another score, are written in the same command as new ones.
-function S.flush_coming()
+function S.flush_added_members()
     for key, it in pairs(changed) do
         local was, members, size = it.was, {}, 0
         for member, score in pairs(it.now) do

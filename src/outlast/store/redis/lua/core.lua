@@ -1,5 +1,5 @@
 -- What every call needs. A script that fails has no rollback, so each command that writes leaves here what takes it back, and whatever
--- fails, that is executed backwards (`back.lua`): a call happens whole or not at all. What cannot be taken back (freeing memory) is
+-- fails, that is executed backwards (`rollback.lua`): a call happens whole or not at all. What cannot be taken back (freeing memory) is
 -- done last, when nothing can fail any more.
 
 S.CHUNK = 1000  -- arguments of one command, at the most: `unpack` ends at 8,000
@@ -35,9 +35,9 @@ function S.pair(first, second)
 end
 
 local undo, size = {}, 0  -- in the order of writing: a function, and two things that it takes
-S.undo = undo
+S.inverses = undo
 
-function S.wrote(take_back, one, other)
+function S.on_rollback(take_back, one, other)
     undo[size + 1], undo[size + 2], undo[size + 3] = take_back, one or false, other or false
     size = size + 3
 end
@@ -48,20 +48,20 @@ end
 
 function S.write(inverse, ...)
     call(...)
-    S.wrote(command, inverse)
+    S.on_rollback(command, inverse)
 end
 
 -- What other files are going to write, if this call has come to need them.
-local function at_hand(name, one)
+local function call_if_defined(name, one)
     local act = rawget(S, name)
     if act then
         act(one)
     end
 end
-S.at_hand = at_hand
+S.call_if_defined = call_if_defined
 
 -- A field of a hash: as the view has it, if there is one.
-function S.peek(key, field)
+function S.read_field(key, field)
     local hget = rawget(S, 'hget')
     if hget then
         return hget(key, field)
@@ -70,22 +70,22 @@ function S.peek(key, field)
 end
 
 -- What is going to be written of a run that is not in the view.
-function S.write_pending(pk)
-    at_hand('write_entries', pk)
-    at_hand('write_changes', pk)
+function S.flush_run(pk)
+    call_if_defined('flush_entries_of', pk)
+    call_if_defined('flush_update_of', pk)
 end
 
 -- Write the view, and the rest. What frees memory goes first: a full server refuses the first command that needs some, or none.
 function S.flush()
-    at_hand('place_rows')
-    at_hand('flush_drops')
-    at_hand('flush_leaving')
-    at_hand('write_all_entries')
-    at_hand('write_all_changes')
-    at_hand('flush_rows')
-    at_hand('flush_queues')
-    at_hand('flush_counters')
-    at_hand('flush_hashes')
-    at_hand('flush_coming')
-    at_hand('flush_lists')
+    call_if_defined('update_indexes')
+    call_if_defined('flush_deletes')
+    call_if_defined('flush_removed_members')
+    call_if_defined('flush_entries')
+    call_if_defined('flush_updates')
+    call_if_defined('flush_rows')
+    call_if_defined('flush_queues')
+    call_if_defined('flush_counters')
+    call_if_defined('flush_hashes')
+    call_if_defined('flush_added_members')
+    call_if_defined('flush_lists')
 end

@@ -1,8 +1,8 @@
 -- Taking back what a call has written.
 
 -- Whether anything was written; how many inverses failed.
-function S.take_back()
-    local undo, failed = S.undo, 0
+function S.rollback()
+    local undo, failed = S.inverses, 0
     local function try(...)
         local result = redis.pcall(...)
         if type(result) == 'table' and result.err then

@@ -5,7 +5,7 @@ local function names(list)
 end
 
 function S.SetWaiting(command)
-    local row = S.held(command.run, command.fence)
+    local row = S.held_row(command.run, command.fence)
     if not row then
         return S.FENCE
     end
@@ -20,15 +20,15 @@ local function given_up(run, fence)
 end
 
 -- The fence is void, and nobody has the run.
-function S.void(row)
+function S.void_fence(row)
     S.put(row, 'fence', -math.abs(row.fence))
     S.put(row, 'worker', nil)
 end
 
 local SETTLED = {done = true, failed = true, cancelled = true, parked = true}
 
-function S.settle_in_view(command)
-    local row = S.held(command.run, command.fence)
+function S.settle_loaded(command)
+    local row = S.held_row(command.run, command.fence)
     if not row then
         local again = given_up(command.run, command.fence)
         -- With a row of deaths or interruptions it was a dead letter, cancelled since.
@@ -39,8 +39,8 @@ function S.settle_in_view(command)
     if parked and command.unless_cancelled and row.cancel and not row.undoing then
         return {'!', 'cancel', row.cancel}
     end
-    S.become(row, command.status)
-    S.void(row)
+    S.set_status(row, command.status)
+    S.void_fence(row)
     for _, field in ipairs({'value', 'error', 'reason', 'failed_at'}) do
         S.put(row, field, command[field])
     end
@@ -56,20 +56,20 @@ function S.settle_in_view(command)
     else
         S.put(row, 'undoing', nil)
         S.put(row, 'ended', S.now)
-        S.drop(P .. 'progress:' .. row.pk)
+        S.delete_key(P .. 'progress:' .. row.pk)
     end
     S.wake_parent(row)
     return false
 end
 
-function S.ack_in_view(run, fence)
-    local row = S.held(run, fence)
+function S.ack_loaded(run, fence)
+    local row = S.held_row(run, fence)
     if not row then
         local again = given_up(run, fence)
         return not (again and again.status == 'done') and S.FENCE
     end
-    S.become(row, 'done')
-    S.void(row)
+    S.set_status(row, 'done')
+    S.void_fence(row)
     S.put(row, 'ended', S.now)
     return false
 end
@@ -81,19 +81,19 @@ local function wake(row)
 end
 
 function S.wake_parent(row)
-    local parent = row.parent and S.row_of(row.parent)
+    local parent = row.parent and S.row_by_id(row.parent)
     if parent and parent.status == 'waiting' then
         wake(parent)
     end
 end
 
 -- Write what became of a held run. Its fence is void.
-function S.give_back(row, status, due, reason)
+function S.release_run(row, status, due, reason)
     if row.workflow == '' and row.cancel then
         status, reason = 'cancelled', row.cancel
     end
-    S.become(row, status)
-    S.void(row)
+    S.set_status(row, status)
+    S.void_fence(row)
     S.put(row, 'released', S.now)
     S.put(row, 'released_as', status)
     S.put(row, 'due', due)
@@ -109,7 +109,7 @@ function S.give_back(row, status, due, reason)
 end
 
 -- If it got anywhere no row goes on. To be asked while the fence is good.
-function S.forgive(row)
+function S.reset_counts_after_progress(row)
     if S.has_progress(row) then
         S.put(row, 'deaths_in_a_row', 0)
         S.put(row, 'interruptions_in_a_row', 0)
@@ -122,11 +122,11 @@ local function times(count)
     return count == 1 and 'once' or S.text(count) .. ' times in a row'
 end
 
-S.times = times
+S.count_in_words = times
 
 -- Free, and ahead of new work; but not for ever without getting anywhere. Left by a draining worker, its next claim is a recovery
 -- of that drain. `seen`, and by what: its worker did not give it back itself.
-function S.interrupt(row, due, reason, draining, seen, by)
+function S.interrupt_run(row, due, reason, draining, seen, by)
     local worker, in_a_row, status = row.worker, row.interruptions_in_a_row + 1, 'queued'
     S.put(row, 'interrupted', row.interrupted or S.now)
     S.put(row, 'interruptions', row.interruptions + 1)
@@ -135,8 +135,8 @@ function S.interrupt(row, due, reason, draining, seen, by)
         status = 'dead'
         reason = 'interrupted ' .. times(in_a_row) .. ' without recording anything; the last time: ' .. reason
     end
-    status = S.give_back(row, status, due, reason)
-    S.mark(row, 'interruption', '{"why":' .. cjson.encode(reason) .. (seen and S.said_seen(seen, by) or '') .. '}')
+    status = S.release_run(row, status, due, reason)
+    S.append_store_entry(row, 'interruption', '{"why":' .. cjson.encode(reason) .. (seen and S.seen_json(seen, by) or '') .. '}')
     if draining and status == 'queued' then
         S.put(row, 'left_by', worker)
         S.put(row, 'left_at', seen or S.now)
@@ -150,7 +150,7 @@ local function news(row, command)
         return true
     end
     for _, id in ipairs(command.children) do
-        local child = S.row_of(id)
+        local child = S.row_by_id(id)
         if not child or child.ended then
             return true
         end
@@ -184,33 +184,33 @@ local function given_back_by(run, fence)
 end
 
 function S.Release(command)
-    local row = S.held(command.run, command.fence)
+    local row = S.held_row(command.run, command.fence)
     if not row then
         return given_back_by(command.run, command.fence) or S.FENCE
     end
-    S.forgive(row)
+    S.reset_counts_after_progress(row)
     if command.waiting then
         local due = news(row, command) and math.min(command.due, S.now) or command.due
         S.put(row, 'interrupted', nil)
         S.put(row, 'waits', names(command.waits))
-        return S.give_back(row, 'waiting', due, command.reason)
+        return S.release_run(row, 'waiting', due, command.reason)
     end
     local due = S.now + command.delay
     if command.failed then
         S.put(row, 'failures', row.failures + 1)
-        local status = S.give_back(row, row.failures >= row.attempts_max and 'dead' or 'queued', due, command.reason)
-        S.note(row, 'failure', '{"why":' .. cjson.encode(command.reason) .. '}')
+        local status = S.release_run(row, row.failures >= row.attempts_max and 'dead' or 'queued', due, command.reason)
+        S.append_unmarked_entry(row, 'failure', '{"why":' .. cjson.encode(command.reason) .. '}')
         return status
     end
     if command.interrupted then
-        return S.interrupt(row, due, command.reason, S.standing(row.worker) == 1)
+        return S.interrupt_run(row, due, command.reason, S.draining_flag(row.worker) == 1)
     end
-    return S.give_back(row, 'queued', due, command.reason)
+    return S.release_run(row, 'queued', due, command.reason)
 end
 
 -- A message is its name in a JSON list, a line break, the time, a line break, and the rest, which only Python reads.
 function S.Send(command)
-    local row = S.row_of(command.id)
+    local row = S.row_by_id(command.id)
     if not row then
         return {'!', 'unknown', ''}
     end
@@ -229,7 +229,7 @@ function S.Send(command)
     end
     S.hset(mailed, this, '1')
     S.put(row, 'mail', row.mail + 1)
-    S.push(P .. 'mail:' .. row.pk, command.named .. '\n' .. S.text(S.now) .. '\n' .. command.rest)
+    S.append_item(P .. 'mail:' .. row.pk, command.named .. '\n' .. S.text(S.now) .. '\n' .. command.rest)
     if row.status == 'waiting' and row.waits:find('\n' .. command.name .. '\n', 1, true) then
         wake(row)
     end
