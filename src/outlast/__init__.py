@@ -43,7 +43,7 @@ from outlast.api.unit import unit
 from outlast.api.workflow import Call, Workflow, workflow
 from outlast.codec.error_codec import ErrorCodec
 from outlast.codec.signature import Unchecked, Unrecorded
-from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.errors import (
     Abandoned,
     Backpressure,

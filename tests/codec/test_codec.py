@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast import Unrecordable
-from outlast.codec import plain
+from outlast.codec import plain_json
 from outlast.codec.codecs import TypedCodec, codec_for, is_plain
 
 # Two surrogates that make a pair are one character in JSON: see test_two_surrogates_are_the_same_in_every_life.
@@ -46,12 +46,12 @@ def same(a: Any, b: Any) -> bool:
 
 @given(values)
 def test_plain_values_come_back_as_they_were(value):
-    text = plain.encode(value)
+    text = plain_json.encode(value)
     assert text.isascii()
     assert "\x00" not in text
-    assert ascii(plain.decode(text)) == ascii(value)
-    assert same(plain.decode(text), value)
-    again, copy = plain.round_trip(value)
+    assert ascii(plain_json.decode(text)) == ascii(value)
+    assert same(plain_json.decode(text), value)
+    again, copy = plain_json.round_trip(value)
     assert again == text
     assert same(copy, value)
     assert copy is not value or not isinstance(value, list | dict), "what can be changed is copied"
@@ -87,7 +87,7 @@ def test_two_surrogates_are_the_same_in_every_life(annotation):
 )
 def test_plain_refuses_what_would_change(value):
     with pytest.raises(Unrecordable):
-        plain.encode(value)
+        plain_json.encode(value)
 
 
 class Text(str):
@@ -105,19 +105,19 @@ class Items(list):
 @pytest.mark.parametrize("value", [Text("a"), Number(1), Items(), [Text("a")], {Text("k"): 1}])
 def test_subclasses_of_plain_types_are_refused(value):
     with pytest.raises(Unrecordable):
-        plain.encode(value)
+        plain_json.encode(value)
 
 
 def test_a_value_that_contains_itself_is_refused():
     loop: list = []
     loop.append(loop)
     with pytest.raises(Unrecordable, match="deep"):
-        plain.encode(loop)
+        plain_json.encode(loop)
 
 
 def test_an_integer_of_more_digits_than_python_converts_is_refused():
     with pytest.raises(Unrecordable):
-        plain.encode(10**5000)
+        plain_json.encode(10**5000)
 
 
 @pytest.mark.parametrize(

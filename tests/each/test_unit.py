@@ -7,7 +7,7 @@ import pytest
 import outlast
 from outlast import BadName, Draining, Evicted, NotInRun, OutlastError, sleep, step, workflow
 from outlast.api.unit import Unit, unit
-from outlast.execution.state import EndReason
+from outlast.execution.execution_state import EndReason
 from outlast.sync import sleep as sync_sleep
 from outlast.testing import App
 

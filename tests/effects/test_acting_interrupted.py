@@ -20,7 +20,7 @@ from outlast import (
     unit,
     workflow,
 )
-from outlast.execution.state import EndReason
+from outlast.execution.execution_state import EndReason
 from outlast.store.commands import Claim, RegisterWorker, Sweep
 
 

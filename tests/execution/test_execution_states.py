@@ -6,7 +6,7 @@ import pytest
 
 from outlast import NotInRun, RunParked, sleep, step, workflow
 from outlast.engine.run_observer import RunObserver
-from outlast.execution.state import EndKind, EndReason, ExecutionState, OutcomeKind
+from outlast.execution.execution_state import EndKind, EndReason, ExecutionState, OutcomeKind
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from fleet_work import (
     worker,
 )
 
-from outlast.codec import plain
+from outlast.codec import plain_json
 from outlast.store.commands import ITEM
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until_async
@@ -118,7 +118,7 @@ def test_run_submitted_beside_a_suspect_item_is_claimed_when_the_item_ends():
 
         async with worker(**RARELY) as app:
             engine = app._open
-            submission = engine.submissions.build("q/x", ITEM, plain.encode(1), queue="q")
+            submission = engine.submissions.build("q/x", ITEM, plain_json.encode(1), queue="q")
             await die_elsewhere(app, submission)
             consumer = asyncio.create_task(app.queue("q").consume(handle))
             await wait_until_async(lambda: begun == ["x"])

@@ -12,7 +12,7 @@ from outlast.codec.codecs import codec_for
 from outlast.engine.execution_services import engine_of
 from outlast.errors import Draining, Evicted, LeaseLost, StoreError
 from outlast.execution.call_site import child_id
-from outlast.execution.state import EndReason
+from outlast.execution.execution_state import EndReason
 from outlast.execution.step_execution import BODY
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.codec import plain
+from outlast.codec import plain_json
 from outlast.engine.item_claim import ItemClaim
 from outlast.engine.submission import check_seconds
 from outlast.store.commands import Ack
@@ -29,7 +29,7 @@ class Item(ItemClaim):
     @property
     def payload(self) -> Any:
         """Return the payload as plain JSON."""
-        return plain.decode(self._row.args)
+        return plain_json.decode(self._row.args)
 
     @property
     def attempts(self) -> int:

@@ -23,13 +23,12 @@ from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
 from outlast.api.workflow import Call, Workflow
-from outlast.codec import plain
 from outlast.codec.identifiers import check_id, check_queue_name, new_ids
 from outlast.engine.decisions import NOT_SAID, decide, effect_log_of
 from outlast.engine.engine import Engine
 from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.hooks import Hook
-from outlast.engine.info import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.retry import retry
 from outlast.engine.submission import OnConflict, check_on_conflict
 from outlast.errors import NotInStep, OutlastError, SettingsError
@@ -397,7 +396,7 @@ class Outlast:
         await row_of(engine, id)
         async with asyncio.timeout(timeout):
             end = await engine.runs.wait_until_ended(id)
-        return conclude(id, end, plain)
+        return conclude(id, end, plain_json)
 
     async def runs(
         self,

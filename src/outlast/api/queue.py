@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from outlast.api.item import Item
 from outlast.api.step import StepBase
 from outlast.api.workflow import Workflow
-from outlast.codec import plain
+from outlast.codec import plain_json
 from outlast.codec.identifiers import check_id, new_ids
 from outlast.errors import Conflict, Draining, SettingsError
 from outlast.settings.limits import check_size
@@ -68,7 +68,7 @@ class Queue:
                 f"this process is shutting down and puts nothing into queue {self.name!r}. "
                 "Put it from another process."
             )
-        texts = [plain.encode(payload) for payload in payloads]
+        texts = [plain_json.encode(payload) for payload in payloads]
         names = new_ids(len(texts)) if ids is None else list(ids)
         if len(names) != len(texts):
             raise ValueError(f"{len(texts)} payloads need as many ids, not {len(names)}.")

@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 from outlast.codec.codecs import PLAIN
 from outlast.codec.exceptions import UNREADABLE, decode_error
 from outlast.engine.engine import Engine
-from outlast.engine.info import RunInfo
+from outlast.engine.inspection import RunInfo
 from outlast.errors import RunCancelled, RunDead, RunFailed, RunParked, StepFailed, UnknownRun
 from outlast.execution.definitions import WorkflowDefinition
-from outlast.execution.state import OutcomeKind, RunOutcome
+from outlast.execution.execution_state import OutcomeKind, RunOutcome
 
 R = TypeVar("R")
 

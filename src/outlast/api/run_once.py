@@ -14,8 +14,8 @@ from outlast.api.workflow import Call
 from outlast.engine.engine import Engine
 from outlast.engine.submission import OnConflict
 from outlast.errors import Draining, NotInRun
+from outlast.execution.execution_state import RunOutcome
 from outlast.execution.refusal import refused
-from outlast.execution.state import RunOutcome
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD
 from outlast.settings.options import SettingsOptions

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from outlast.cli.text import iso
-from outlast.codec import plain
+from outlast.codec import plain_json
 from outlast.codec.cost import Cost
-from outlast.engine.info import EffectInfo
+from outlast.engine.inspection import EffectInfo
 from outlast.errors.reasons import of_run
 from outlast.shutdown.report import DrainReport
 from outlast.store.commands import ITEM
 from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
 
-NESTED_MAX = 2 * plain.DEPTH_MAX
+NESTED_MAX = 2 * plain_json.DEPTH_MAX
 """The deepest nesting of a value in a document."""
 
 
@@ -219,7 +219,7 @@ def value_of(text: str | None) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return text if plain.is_deeper(value, NESTED_MAX) else value
+    return text if plain_json.is_deeper(value, NESTED_MAX) else value
 
 
 def waits_of(row: RunRow) -> list[str]:

@@ -31,7 +31,7 @@ from outlast.cli.options import (
 )
 from outlast.cli.output import answering, where_explained
 from outlast.cli.watch import View, shown
-from outlast.engine.info import EffectInfo
+from outlast.engine.inspection import EffectInfo
 from outlast.errors import UnknownRun
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store

@@ -7,7 +7,7 @@ import types
 from functools import cache
 from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin
 
-from outlast.codec import plain
+from outlast.codec import plain_json
 from outlast.errors import Unrecordable
 
 T = TypeVar("T")
@@ -28,9 +28,9 @@ class Codec(Protocol):
 
 
 class PlainCodec:
-    encode = staticmethod(plain.encode)
-    decode = staticmethod(plain.decode)
-    round_trip = staticmethod(plain.round_trip)
+    encode = staticmethod(plain_json.encode)
+    decode = staticmethod(plain_json.decode)
+    round_trip = staticmethod(plain_json.round_trip)
 
 
 class FittedCodec:
@@ -44,21 +44,21 @@ class FittedCodec:
 
     def encode(self, value: Any) -> str:
         self._check(value)
-        return plain.encode(value)
+        return plain_json.encode(value)
 
     def decode(self, text: str) -> Any:
-        value = plain.decode(text)
+        value = plain_json.decode(text)
         self._check(value)
         return value
 
     def round_trip(self, value: Any) -> tuple[str, Any]:
         self._check(value)
-        return plain.round_trip(value)
+        return plain_json.round_trip(value)
 
     def _check(self, value: Any) -> None:
         if type(value) is not self.annotation and not fits(value, self.annotation):
             # This gives a better message for values that JSON cannot carry at all.
-            plain.check(value)
+            plain_json.check(value)
             raise Unrecordable(f"{_shown(value)} is not {_name(self.annotation)}.")
 
 
@@ -123,10 +123,10 @@ class TypedCodec:
                 f"a value of type {type(value).__qualname__} does not fit "
                 f"{_name(self.annotation)}: {error}"
             ) from error
-        many = text.count("[") + text.count("{") > plain.DEPTH_MAX
+        many = text.count("[") + text.count("{") > plain_json.DEPTH_MAX
         # pydantic would refuse to read such a value again.
-        if many and plain.is_deeper(dumped, plain.DEPTH_MAX):
-            raise Unrecordable(f"a value is nested deeper than {plain.DEPTH_MAX} levels.")
+        if many and plain_json.is_deeper(dumped, plain_json.DEPTH_MAX):
+            raise Unrecordable(f"a value is nested deeper than {plain_json.DEPTH_MAX} levels.")
         return text
 
     def decode(self, text: str) -> Any:
@@ -258,6 +258,6 @@ def encode_message(value: Any) -> str:
     It becomes plain JSON, or what pydantic makes of its type.
     """
     try:
-        return plain.encode(value)
+        return plain_json.encode(value)
     except Unrecordable:
         return codec_for(type(value)).encode(value)

@@ -6,7 +6,7 @@ import json
 import logging
 from typing import Any, Protocol
 
-from outlast.codec import plain
+from outlast.codec import plain_json
 
 log = logging.getLogger("outlast.replay")
 
@@ -30,7 +30,7 @@ def own_data(error: BaseException, codec: ErrorCodec, text_max: int) -> Any:
         data = codec.encode(error)
         if data is None:
             return None
-        text = plain.encode(data)
+        text = plain_json.encode(data)
         problem = _problem(error, codec, text, text_max)
     except Exception as failure:
         problem = f"{type(failure).__name__}: {failure}"

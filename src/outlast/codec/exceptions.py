@@ -23,7 +23,7 @@ from pathlib import Path
 from types import GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 
-from outlast.codec import plain
+from outlast.codec import plain_json
 from outlast.codec.error_codec import ErrorCodec, own_data, rebuild_own
 from outlast.errors import StepFailed, Unrecordable
 from outlast.errors.explained import EXPLAIN
@@ -223,7 +223,7 @@ def _rebuilding(
         return None
     rest = [one for one in cut if type(one) is not str]
     try:
-        if len(plain.encode([rest, attributes])) > text_max:
+        if len(plain_json.encode([rest, attributes])) > text_max:
             return None
     except Unrecordable:
         return None
@@ -246,7 +246,7 @@ def _members(error: BaseException) -> dict[str, Any]:
                 and not _is_lost(type(error), name)
             ):
                 value = getattr(error, name, None)
-                if value is not None and type(value) in plain.SCALARS:
+                if value is not None and type(value) in plain_json.SCALARS:
                     members[name] = value
     return members
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from outlast.codec.codecs import PLAIN, Codec, codec_for
 from outlast.codec.fields import has_fields, said_of
-from outlast.codec.plain import SCALARS, copied
+from outlast.codec.plain_json import SCALARS, copied
 from outlast.errors import Unrecordable
 
 FINGERPRINT_LENGTH = 200

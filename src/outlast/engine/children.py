@@ -26,8 +26,8 @@ from outlast.errors import Conflict, Draining, RunCancelled, RunDead, StoreError
 from outlast.execution import recording, release
 from outlast.execution.call_site import CallSite, child_id
 from outlast.execution.definitions import WorkflowCall
+from outlast.execution.execution_state import EndReason, OutcomeKind, RunOutcome
 from outlast.execution.run_execution import RunExecution
-from outlast.execution.state import EndReason, OutcomeKind, RunOutcome
 from outlast.settings import Settings
 from outlast.store.commands import Retry, UndoChild
 from outlast.store.rows import ENDED, RunRow

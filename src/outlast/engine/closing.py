@@ -12,8 +12,8 @@ from outlast.engine.hooks import Hooks
 from outlast.engine.in_flight_registry import HeldState, InFlight
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient
+from outlast.execution.execution_state import EndReason
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.state import EndReason
 from outlast.store.commands import EACH
 
 

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import TypeAlias
 
 from outlast.engine.background import Background
-from outlast.engine.info import RunInfo
+from outlast.engine.inspection import RunInfo
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreUnavailable

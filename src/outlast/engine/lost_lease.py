@@ -6,8 +6,8 @@ from outlast.engine.background import Background
 from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.registration import WorkerRegistration
+from outlast.execution.execution_state import EndReason
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.state import EndReason
 from outlast.telemetry.meters import Meters
 
 

@@ -8,8 +8,8 @@ import logging
 from outlast.engine.background import Background
 from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreError
+from outlast.execution.execution_state import ExecutionState
 from outlast.execution.run_execution import RunExecution
-from outlast.execution.state import ExecutionState
 from outlast.store.commands import SetWaiting
 
 log = logging.getLogger("outlast")

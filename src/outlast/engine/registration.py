@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from outlast.engine.lease import Lease
-from outlast.engine.patience import patiently
+from outlast.engine.store_retry import patiently
 from outlast.errors import StoreError
 from outlast.settings import Settings
 from outlast.store.commands import DeregisterWorker, RegisterWorker, Renew

@@ -15,9 +15,9 @@ from outlast.engine.run_reporter import RunReporter
 from outlast.engine.shutdown_listener import ShutdownListener
 from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.execution.definitions import WorkflowDefinition
+from outlast.execution.execution_state import OutcomeKind, RunOutcome
 from outlast.execution.run_execution import RunExecution
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.state import OutcomeKind, RunOutcome
 from outlast.store.rows import RunRow
 
 

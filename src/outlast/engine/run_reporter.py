@@ -6,8 +6,8 @@ import logging
 
 from outlast.engine.children import Unneeded
 from outlast.execution import determinism
+from outlast.execution.execution_state import OutcomeKind, RunOutcome
 from outlast.execution.run_execution import RunExecution
-from outlast.execution.state import OutcomeKind, RunOutcome
 from outlast.settings import Settings
 from outlast.telemetry.error_text import format_recorded
 from outlast.telemetry.meters import Meters

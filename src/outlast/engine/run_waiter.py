@@ -10,8 +10,8 @@ from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
 from outlast.errors import Draining, StoreUnavailable
+from outlast.execution.execution_state import OutcomeKind, RunOutcome
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.state import OutcomeKind, RunOutcome
 from outlast.store.rows import ENDED
 
 

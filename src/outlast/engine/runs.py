@@ -10,7 +10,7 @@ from outlast.engine.run_waiter import RunWaiter
 from outlast.engine.submission import OnConflict
 from outlast.engine.takeover import Takeover
 from outlast.execution.definitions import WorkflowCall
-from outlast.execution.state import RunOutcome
+from outlast.execution.execution_state import RunOutcome
 from outlast.store.rows import RunRow
 
 

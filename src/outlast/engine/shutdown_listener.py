@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from outlast.engine.active_scopes import ActiveScope
+from outlast.execution.execution_state import RunOutcome
 from outlast.execution.run_execution import RunExecution
-from outlast.execution.state import RunOutcome
 
 
 class ShutdownListener(Protocol):

@@ -10,9 +10,9 @@ from functools import partial
 
 from outlast.engine.background import Background
 from outlast.engine.notifier import ChangeNotifier
-from outlast.engine.patience import patiently
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient, call_until
+from outlast.engine.store_retry import patiently
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 

@@ -6,9 +6,9 @@ import asyncio
 
 from outlast.engine.claimer_set import ClaimerSet
 from outlast.engine.in_flight_registry import InFlight
+from outlast.execution.execution_state import EndReason
 from outlast.execution.release import what_it_waits_for
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.state import EndReason
 from outlast.store.protocol import Store
 
 

@@ -11,7 +11,7 @@ from outlast.codec.exceptions import CANCELLED
 from outlast.execution import recording
 from outlast.execution.call_site import CallSite, EffectSite
 from outlast.execution.definitions import WorkflowCall
-from outlast.execution.state import ExecutionState
+from outlast.execution.execution_state import ExecutionState
 from outlast.execution.unit_scope import UNIT
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from outlast.errors import Diverged, Unrecordable
 from outlast.errors.reasons import NO_JOURNAL, STUCK
 from outlast.execution import calls, cancellation
 from outlast.execution.call_table import describe
+from outlast.execution.execution_state import EndKind, EndReason, ExecutionState
 from outlast.execution.journal import PLACED
 from outlast.execution.run_loop import RunTask
 from outlast.execution.session_changes import REFUSALS
 from outlast.execution.settlement import build_settlement
-from outlast.execution.state import EndKind, EndReason, ExecutionState
 from outlast.store.commands import Record
 from outlast.store.rows import Entry
 

@@ -19,7 +19,7 @@ from outlast.errors import Diverged, Evicted, LimitExceeded, StepFailed, StepTim
 from outlast.execution import effect_resolution, recording, release
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, EffectCall, Outcome
 from outlast.execution.effects_from_journal import UNDO, EffectRecord
-from outlast.execution.state import EndReason
+from outlast.execution.execution_state import EndReason
 from outlast.execution.step_execution import StepExecution, StepState
 from outlast.execution.step_runner import delay_before
 from outlast.execution.unit_scope import UNIT

@@ -17,7 +17,7 @@ from outlast.execution.calls import make_awaitable
 from outlast.execution.effect_call import EffectCall, Outcome, check_known
 from outlast.execution.effect_executor import EffectExecutor
 from outlast.execution.effects_from_journal import UNDO
-from outlast.execution.state import EndReason
+from outlast.execution.execution_state import EndReason
 from outlast.execution.step_execution import BODY, EffectState, StepExecution, StepState
 from outlast.execution.step_runner import log_call
 from outlast.execution.unit_scope import join, units_around

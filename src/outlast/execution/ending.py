@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from outlast.errors import StoreError
 from outlast.execution.detached import spawn_detached
 from outlast.execution.end_warnings import warn_not_awaited, warn_of_running_tasks
+from outlast.execution.execution_state import EndKind, EndReason, OutcomeKind, RunOutcome
 from outlast.execution.settlement import command_after_cancel, last_command
-from outlast.execution.state import EndKind, EndReason, OutcomeKind, RunOutcome
 from outlast.store.commands import CANCEL, Refused, Settle, Undo
 
 if TYPE_CHECKING:

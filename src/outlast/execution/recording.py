@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.execution.effects_from_journal import KINDS as EFFECT_KINDS
+from outlast.execution.execution_state import EndKind, EndReason, ExecutionState
 from outlast.execution.journal import DELIVERED
-from outlast.execution.state import EndKind, EndReason, ExecutionState
 from outlast.store.commands import Command, Record, SaveProgress
 from outlast.telemetry.error_text import format_recorded
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from outlast.errors.reasons import STUCK, UNKNOWN
 from outlast.execution.cancellation import CancelState
 from outlast.execution.effects_from_journal import UNDO
-from outlast.execution.state import EndReason, ExecutionState, IdleState
+from outlast.execution.execution_state import EndReason, ExecutionState, IdleState
 from outlast.store.rows import NEVER
 from outlast.telemetry.error_text import cut
 

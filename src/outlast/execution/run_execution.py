@@ -26,6 +26,7 @@ from outlast.execution.call_table import CallTable
 from outlast.execution.cancellation import Cancellation
 from outlast.execution.clock import RunClock
 from outlast.execution.ending import Ending
+from outlast.execution.execution_state import EndReason, ExecutionState, RunOutcome
 from outlast.execution.journal import Journal
 from outlast.execution.mailbox import Mailbox
 from outlast.execution.run_loop import RunLoop, RunTask
@@ -33,7 +34,6 @@ from outlast.execution.run_trace import RunTrace
 from outlast.execution.running_steps import RunningSteps
 from outlast.execution.services import ExecutionServices, log_fields
 from outlast.execution.source_lines import calling_tasks, users_line
-from outlast.execution.state import EndReason, ExecutionState, RunOutcome
 from outlast.execution.threads import SyncWorkflowThread
 from outlast.execution.unit_scope import UNIT, UnitScope
 from outlast.execution.writes_in_flight import WritesInFlight

@@ -25,9 +25,9 @@ from outlast.telemetry.meters import Meters
 
 if TYPE_CHECKING:
     from outlast.execution.call_site import CallSite
+    from outlast.execution.execution_state import RunOutcome
     from outlast.execution.run_execution import RunExecution
     from outlast.execution.run_loop import RunLoop
-    from outlast.execution.state import RunOutcome
     from outlast.execution.threads import Pool
     from outlast.execution.tracing import Spans
 

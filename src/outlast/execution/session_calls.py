@@ -20,9 +20,9 @@ from outlast.errors import StoreError
 from outlast.execution import recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.calls import make_awaitable
+from outlast.execution.execution_state import EndReason
 from outlast.execution.recording import Enclosing
 from outlast.execution.session_changes import At, Write, entry_text, fingerprint
-from outlast.execution.state import EndReason
 from outlast.store.commands import ExtendSession
 from outlast.store.protocol import Store
 from outlast.store.session_rows import SessionRow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outlast.codec.exceptions import SEQ, encode_error
 from outlast.errors import LimitExceeded, RunTimeout, Unrecordable
-from outlast.execution.state import EndKind
+from outlast.execution.execution_state import EndKind
 from outlast.store.commands import Release, Settle, Undo, verdict
 
 if TYPE_CHECKING:

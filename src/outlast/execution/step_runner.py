@@ -13,7 +13,7 @@ from outlast.codec.exceptions import CANCELLED, encode_error
 from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
 from outlast.execution import recording
 from outlast.execution.call_site import CallSite
-from outlast.execution.state import EndReason
+from outlast.execution.execution_state import EndReason
 from outlast.execution.step_execution import BODY, StepExecution, StepState
 from outlast.execution.unit_scope import UNIT
 from outlast.telemetry.error_text import cut, format_recorded

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.codec.exceptions import CANCELLED, parts_of_error
 from outlast.errors import Evicted, RunParked
-from outlast.execution.state import EndKind, EndReason, OutcomeKind, RunOutcome
+from outlast.execution.execution_state import EndKind, EndReason, OutcomeKind, RunOutcome
 from outlast.telemetry.error_text import format_error
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.engine.active_scopes import ActiveScope
 from outlast.execution.detached import Shield, spawn_detached
-from outlast.execution.state import RunOutcome
+from outlast.execution.execution_state import RunOutcome
 from outlast.settings.checks import EXIT_SECONDS
 from outlast.shutdown import close_steps
 from outlast.shutdown.close_steps import CloseSteps

@@ -18,9 +18,9 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import StoreError
+from outlast.execution.execution_state import EndReason
 from outlast.execution.release import release_if_idle
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.state import EndReason
 from outlast.shutdown.forecast import completion_probability
 from outlast.shutdown.remaining_work import executing_steps, remaining_work
 from outlast.shutdown.report_builder import ReportBuilder

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from outlast.codec.cost import NOTHING, UNITS_MAX
 from outlast.engine.active_scopes import ActiveScope
 from outlast.errors import StoreError
+from outlast.execution.execution_state import OutcomeKind, RunOutcome
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.state import OutcomeKind, RunOutcome
 from outlast.settings.checks import EXIT_SECONDS
 from outlast.shutdown.remaining_work import executing_steps, remaining_work
 from outlast.shutdown.report import CleanupResult, DrainReport

@@ -6,7 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from outlast.codec import plain
+from outlast.codec import plain_json
 
 C = TypeVar("C", str, bytes)
 
@@ -33,7 +33,7 @@ class ArrivedCodec:
 
     def encode(self, value: Arrived) -> str:
         whole = self._type().join(value.chunks[: value.length])
-        text = plain.encode(whole if self._type is str else b64encode(whole).decode())
+        text = plain_json.encode(whole if self._type is str else b64encode(whole).decode())
         complete = "true" if value.complete else "false"
         return f'{{"{self._type.__name__}":{text},"cursor":{value.cursor},"complete":{complete}}}'
 
@@ -44,7 +44,7 @@ class ArrivedCodec:
         if whole is None:
             return Arrived([])
         chunk = whole if self._type is str else b64decode(whole)
-        return Arrived([chunk], 1, plain.encode(saved["cursor"]), saved["complete"])
+        return Arrived([chunk], 1, plain_json.encode(saved["cursor"]), saved["complete"])
 
     def round_trip(self, value: Arrived) -> tuple[str, Arrived]:
         text = self.encode(value)

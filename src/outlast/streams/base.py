@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from outlast.codec import plain
+from outlast.codec import plain_json
 from outlast.errors import OutlastError
 from outlast.execution.progress import Progress, body_of
 from outlast.streams.arrived import Arrived, ArrivedCodec, ReceivedText
@@ -166,7 +166,7 @@ class StreamBase(Generic[C]):
         received = self._received
         received.chunks.append(chunk)
         if cursor is not None:
-            received.cursor = plain.encode(cursor)
+            received.cursor = plain_json.encode(cursor)
         if cursor is not None or self._request.by == "prefill":
             self._save()
         elif len(received.chunks) == 1:

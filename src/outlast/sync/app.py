@@ -23,7 +23,7 @@ from outlast.api.run import Run as AsyncRun
 from outlast.api.unit import Unit
 from outlast.api.workflow import Workflow
 from outlast.engine.hooks import Hook
-from outlast.engine.info import RunInfo
+from outlast.engine.inspection import RunInfo
 from outlast.errors import OutlastError
 from outlast.settings import Settings
 from outlast.settings.options import SettingsOptions

@@ -25,7 +25,7 @@ from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
 from outlast.api.workflow import Call
 from outlast.execution.detached import tasks_of
-from outlast.execution.state import EndKind, EndReason
+from outlast.execution.execution_state import EndKind, EndReason
 from outlast.settings.options import SettingsOptions
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, Entry, RunQuery

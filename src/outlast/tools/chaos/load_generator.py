@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from outlast.api.outlast import Outlast
-from outlast.engine.info import EffectInfo
+from outlast.engine.inspection import EffectInfo
 from outlast.errors import StaleFence, StoreError, UnknownEffect, UnknownRun, WrongStatus
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow, RunQuery, RunRow

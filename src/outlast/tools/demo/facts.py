@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from outlast.engine.info import EffectInfo
+from outlast.engine.inspection import EffectInfo
 from outlast.execution.journal import Journal
 from outlast.execution.run_cost import RunCost
 from outlast.shutdown.report import DrainReport
