@@ -23,6 +23,7 @@ from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
 from outlast.api.workflow import Call, Workflow
+from outlast.codec import plain_json
 from outlast.codec.identifiers import check_id, check_queue_name, new_ids
 from outlast.engine.decisions import NOT_SAID, decide, effect_log_of
 from outlast.engine.engine import Engine
