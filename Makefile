@@ -17,7 +17,7 @@ $(BASE): pyproject.toml
 
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m pip install --quiet --editable . --group dev --no-binary claude-agent-sdk
 	touch $(STAMP)
 
 demo: $(BASE)
