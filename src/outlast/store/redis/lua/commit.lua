@@ -1,6 +1,13 @@
--- One call: a header, then groups of commands of one kind: its name, how many, and each one's arguments (Record: six texts; Ack: two; the
--- others: one JSON list of all). The answer: the time, whether others should look, and an outcome a command; or what went wrong, when nothing was
--- written.
+-- The main part of the commit script and of the record script. `RedisStore` calls it once per
+-- batch.
+--
+-- Arguments: a JSON header, then groups of commands of one kind. A group has the name of the kind,
+-- the number of commands, and their arguments: six texts per Record, two per Ack, and for all other
+-- kinds one JSON list with an object per command.
+--
+-- Answer: {'done', time, whether other processes must be notified, outcomes}; {'void'} if this call
+-- was voided; or {'fault', error, whether anything was written, failed reverts}. After 'void' and
+-- 'fault' nothing is stored, unless a revert failed.
 
 S.header = cjson.decode(ARGV[1])
 S.server_time = call('TIME')
@@ -10,15 +17,19 @@ for _, worker in ipairs(S.header.gone or {}) do
     S.missing_workers[worker] = true
 end
 
-local function records(at, count, outcomes)
+-- The functions below apply one group. They return the position of the next argument.
+
+local function apply_records(at, count, outcomes)
     local record = S.record
     for i = at, at + 6 * (count - 1), 6 do
-        outcomes[#outcomes + 1] = record(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+        outcomes[#outcomes + 1] = record(
+            ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
+        )
     end
     return at + 6 * count
 end
 
-local function acks(at, count, outcomes)
+local function apply_acks(at, count, outcomes)
     local ack = S.Ack
     for i = at, at + 2 * (count - 1), 2 do
         outcomes[#outcomes + 1] = ack(ARGV[i], ARGV[i + 1])
@@ -26,7 +37,7 @@ local function acks(at, count, outcomes)
     return at + 2 * count
 end
 
-local function others(at, _, outcomes, kind)
+local function apply_others(at, _, outcomes, kind)
     local act = S[kind]
     for _, command in ipairs(cjson.decode(ARGV[at])) do
         outcomes[#outcomes + 1] = act(command) or false
@@ -34,19 +45,21 @@ local function others(at, _, outcomes, kind)
     return at + 1
 end
 
+-- Apply all commands and write the changes. Return one outcome per command, false for None.
 local function main()
     local outcomes, at = {}, 2
     while at <= #ARGV do
         local kind, count = ARGV[at], tonumber(ARGV[at + 1])
-        local group = kind == 'Record' and records or kind == 'Ack' and acks or others
+        local group = kind == 'Record' and apply_records or kind == 'Ack' and apply_acks
+            or apply_others
         at = group(at + 2, count, outcomes, kind)
     end
     S.flush()
     return outcomes
 end
 
--- One number instead, where there is nothing to say of any.
-local function in_short(outcomes)
+-- Return only the number of outcomes if all of them are false.
+local function shorten(outcomes)
     for i = 1, #outcomes do
         if outcomes[i] then
             return outcomes
@@ -68,4 +81,4 @@ S.call_if_defined('free_deleted_keys')
 if S.must_notify or S.header.loud then
     redis.pcall('PUBLISH', P .. 'notify:' .. S.header.db, S.header.origin)
 end
-return {'done', S.text(S.now), S.must_notify and '1' or '0', in_short(outcomes)}
+return {'done', S.text(S.now), S.must_notify and '1' or '0', shorten(outcomes)}

@@ -1,14 +1,24 @@
--- What every call needs. A script that fails has no rollback, so each command that writes leaves here what takes it back, and whatever
--- fails, that is executed backwards (`rollback.lua`): a call happens whole or not at all. What cannot be taken back (freeing memory) is
--- done last, when nothing can fail any more.
+-- Shared functions of every call: number formatting, key parts, the rollback log and `S.flush`.
+-- The commit, record and read scripts all contain this file.
+--
+-- Redis does not roll back a script that fails. So a call buffers its changes in memory, and every
+-- write registers a function that reverts it (`S.on_rollback`). If anything fails, `rollback.lua`
+-- calls these functions in reverse order, so a call takes effect as a whole or not at all. Freeing
+-- memory cannot be reverted, so it happens last, after everything that can fail.
+--
+-- The buffer consists of hashes.lua, sorted_sets.lua, lists.lua, rows.lua, queues.lua and
+-- counters.lua. A run is *loaded* if its row is in the buffer (rows.lua). Loading a row is
+-- expensive, so the fast paths (record_fast_path.lua, settle_fast_path.lua and parts of claim.lua)
+-- handle common commands of runs that are not loaded.
 
-S.CHUNK = 1000  -- arguments of one command, at the most: `unpack` ends at 8,000
+S.CHUNK = 1000  -- the most arguments in one Redis command; `unpack` allows up to 8,000
 S.NEVER = 1e12
 
--- Lua writes numbers with 14 digits unless told.
-local texts = {}  -- of small ones, and of the time
+local texts = {}  -- number -> text, for small numbers and the current time
+
+-- Format a number without losing digits. By default Lua prints only 14.
 local function text(number)
-    if number == 0 then  -- whatever its sign
+    if number == 0 then  -- also for -0
         return '0'
     end
     local found = texts[number]
@@ -24,7 +34,8 @@ S.text = text
 
 local heads = {}
 
--- A name of a user's in front of another one: its length first, so that no two pairs are one text.
+-- Join two names into one text. The length of the first comes in front, so that different pairs
+-- give different texts whatever characters the names contain.
 function S.pair(first, second)
     local head = heads[first]
     if not head then
@@ -34,33 +45,37 @@ function S.pair(first, second)
     return head .. second
 end
 
-local undo, size = {}, 0  -- in the order of writing: a function, and two things that it takes
-S.inverses = undo
+local inverses, size = {}, 0  -- in the order of the writes: a function and its two arguments each
+S.inverses = inverses
 
-function S.on_rollback(take_back, one, other)
-    undo[size + 1], undo[size + 2], undo[size + 3] = take_back, one or false, other or false
+-- Register a function that reverts a write. A rollback calls it with `try`, which executes a Redis
+-- command, and with these two arguments.
+function S.on_rollback(revert, first, second)
+    inverses[size + 1] = revert
+    inverses[size + 2], inverses[size + 3] = first or false, second or false
     size = size + 3
 end
 
-local function command(try, inverse)
+local function execute(try, inverse)
     try(unpack(inverse))
 end
 
+-- Execute a Redis command. `inverse` is the command that reverts it.
 function S.write(inverse, ...)
     call(...)
-    S.on_rollback(command, inverse)
+    S.on_rollback(execute, inverse)
 end
 
--- What other files are going to write, if this call has come to need them.
-local function call_if_defined(name, one)
+-- Call a function of `S` if its file was loaded in this call. If not, it has nothing to do.
+local function call_if_defined(name, argument)
     local act = rawget(S, name)
     if act then
-        act(one)
+        act(argument)
     end
 end
 S.call_if_defined = call_if_defined
 
--- A field of a hash: as the view has it, if there is one.
+-- Return a field of a hash, including buffered changes. This does not load hashes.lua.
 function S.read_field(key, field)
     local hget = rawget(S, 'hget')
     if hget then
@@ -69,13 +84,14 @@ function S.read_field(key, field)
     return call('HGET', key, field) or nil
 end
 
--- What is going to be written of a run that is not in the view.
+-- Write the pending changes of a run that is not loaded.
 function S.flush_run(pk)
     call_if_defined('flush_entries_of', pk)
     call_if_defined('flush_update_of', pk)
 end
 
--- Write the view, and the rest. What frees memory goes first: a full server refuses the first command that needs some, or none.
+-- Write all buffered changes. Deletes and removals go first: they need no memory, so a full server
+-- refuses the first write that does need some, or none.
 function S.flush()
     call_if_defined('update_indexes')
     call_if_defined('flush_deletes')

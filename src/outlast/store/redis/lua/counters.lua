@@ -1,9 +1,10 @@
--- The numbers of runs and of fences. They only grow.
+-- Assign the numbers of runs (pk) and of claims (fence). Both only grow. Called by the commands
+-- that insert or claim runs, and by those that take a session.
 
 local text = S.text
 local NAMES = {'pk', 'fence'}
-local before            -- as they were
-local pk, fence         -- what was given out last, if anything was
+local before            -- the stored values
+local pk, fence         -- the last numbers assigned in this call; nil: none
 
 local function load()
     before = call('HMGET', P .. 'counters', unpack(NAMES))
@@ -17,16 +18,18 @@ function S.next_pk()
     return pk
 end
 
--- Also over a server that has lost its last seconds: no clock stands still while one is restarted.
+-- Return the next fence. It is at least the server's time in microseconds, so a server that lost
+-- its last seconds does not assign a fence twice: its clock has moved on while it restarted.
 function S.next_fence()
     if not before then
         load()
     end
-    fence = (fence or math.max(tonumber(before[2] or 0), S.server_time[1] * 1000000 + S.server_time[2] - 1)) + 1
+    local microseconds = S.server_time[1] * 1000000 + S.server_time[2]
+    fence = (fence or math.max(tonumber(before[2] or 0), microseconds - 1)) + 1
     return fence
 end
 
-local function as_before(try, key, was)
+local function revert_counters(try, key, was)
     for i, name in ipairs(NAMES) do
         if was[i] then
             try('HSET', key, name, was[i])
@@ -46,7 +49,7 @@ function S.flush_counters()
     end
     if #set > 0 then
         call('HSET', P .. 'counters', unpack(set))
-        S.on_rollback(as_before, P .. 'counters', before)
+        S.on_rollback(revert_counters, P .. 'counters', before)
         before = now
     end
 end

@@ -1,89 +1,96 @@
--- What one call sees of the store, and what it is going to write: commands change it in memory, and `S.flush` writes it. Here: hashes,
--- field by field.
+-- Buffer reads and writes of hashes, field by field. Commands call `S.hget` and `S.hset`;
+-- `S.flush_hashes` writes the changed fields.
 
 local CHUNK, text = S.CHUNK, S.text
 
--- `now` has false for what is not there; `was` has it for what is changed.
+-- key -> {now, was, fresh, complete}
+--   now: field -> current value; false: there is none
+--   was: field -> stored value of a changed field; false: there was none
+--   fresh: {field, value, ...} of fields that `S.hset_new` added
+--   complete: `now` has all fields of the hash
+local hashes = {}
+local dirty = {}  -- the subset that has changes to write
 
-local hashes, dirty = {}, {}
-
-local function hash(key)
-    local it = hashes[key]
-    if not it then
-        it = {now = {}, was = {}}
-        hashes[key] = it
+local function buffered(key)
+    local hash = hashes[key]
+    if not hash then
+        hash = {now = {}, was = {}}
+        hashes[key] = hash
     end
-    return it
+    return hash
 end
 
+-- Return a field; nil if there is none.
 local function hget(key, field)
-    local it = hash(key)
-    local value = it.now[field]
+    local hash = buffered(key)
+    local value = hash.now[field]
     if value == nil then
-        value = not it.whole and call('HGET', key, field)
-        it.now[field] = value
+        value = not hash.complete and call('HGET', key, field)
+        hash.now[field] = value
     end
     return value or nil
 end
 S.hget = hget
 
--- The row of the run with this id; nil if there is none, and then `rows.lua` is not needed.
+-- Return the row of the run with this id; nil if there is none. It is defined here and not in
+-- rows.lua, which need not be loaded to find that there is none.
 function S.row_by_id(id)
     local pk = hget(P .. 'ids', id)
     return pk and S.row(pk)
 end
 
--- nil deletes the field; a number is written when the view is.
+-- Set a field; nil deletes it. `S.flush_hashes` formats numbers.
 function S.hset(key, field, value)
     local before = hget(key, field) or false
-    local it = hashes[key]
-    if it.was[field] == nil then
-        it.was[field] = before
+    local hash = hashes[key]
+    if hash.was[field] == nil then
+        hash.was[field] = before
     end
-    it.now[field] = value or false
-    dirty[key] = it
+    hash.now[field] = value or false
+    dirty[key] = hash
 end
 
--- A field that is known not to be there yet.
+-- Set a field that does not exist yet, without reading it.
 function S.hset_new(key, field, value)
-    local it = hash(key)
-    local fresh = it.fresh
+    local hash = buffered(key)
+    local fresh = hash.fresh
     if not fresh then
         fresh = {}
-        it.fresh = fresh
+        hash.fresh = fresh
     end
     local size = #fresh
     fresh[size + 1], fresh[size + 2] = field, value
-    it.now[field] = value
-    dirty[key] = it
+    hash.now[field] = value
+    dirty[key] = hash
 end
 
+-- Add to a number, 0 if the field does not exist. Return the sum.
 function S.hincr(key, field, by)
     local before = hget(key, field) or false
-    local it = hashes[key]
-    if it.was[field] == nil then
-        it.was[field] = before
+    local hash = hashes[key]
+    if hash.was[field] == nil then
+        hash.was[field] = before
     end
     local number = (tonumber(before) or 0) + by
-    it.now[field] = number
-    dirty[key] = it
+    hash.now[field] = number
+    dirty[key] = hash
     return number
 end
 
--- The whole hash, as it is now; empty if there is none.
+-- Return the whole hash, including buffered changes. It is empty if the key does not exist.
 function S.hgetall(key)
-    local it = hash(key)
-    if not it.whole then
+    local hash = buffered(key)
+    if not hash.complete then
         local flat = call('HGETALL', key)
         for i = 1, #flat, 2 do
-            if it.now[flat[i]] == nil then
-                it.now[flat[i]] = flat[i + 1]
+            if hash.now[flat[i]] == nil then
+                hash.now[flat[i]] = flat[i + 1]
             end
         end
-        it.whole = true
+        hash.complete = true
     end
     local all = {}
-    for field, value in pairs(it.now) do
+    for field, value in pairs(hash.now) do
         if value then
             all[field] = value
         end
@@ -91,17 +98,17 @@ function S.hgetall(key)
     return all
 end
 
--- The names of its fields, as they are now. The values are not read.
+-- Return the names of all fields, including buffered changes, without reading the values.
 function S.hkeys(key)
-    local it, all = hash(key), {}
-    for field, value in pairs(it.now) do
+    local hash, all = buffered(key), {}
+    for field, value in pairs(hash.now) do
         if value then
             all[#all + 1] = field
         end
     end
-    if not it.whole then
+    if not hash.complete then
         for _, field in ipairs(call('HKEYS', key)) do
-            if it.now[field] == nil then
+            if hash.now[field] == nil then
                 all[#all + 1] = field
             end
         end
@@ -109,53 +116,53 @@ function S.hkeys(key)
     return all
 end
 
--- It goes, whatever is to be written of it.
+-- Treat a hash as empty and discard its buffered changes. `S.delete_key` deletes the key.
 function S.forget_hash(key)
     hashes[key], dirty[key] = nil, nil
-    hash(key).whole = true
+    buffered(key).complete = true
 end
 
-local function every(flat, act)
+local function in_chunks(flat, act)
     for start = 1, #flat, CHUNK do
         act(unpack(flat, start, math.min(start + CHUNK - 1, #flat)))
     end
 end
 
-local function fields(try, key, before)
-    every(before.absent, function(...) try('HDEL', key, ...) end)
-    every(before.reset, function(...) try('HSET', key, ...) end)
+local function revert_fields(try, key, before)
+    in_chunks(before.absent, function(...) try('HDEL', key, ...) end)
+    in_chunks(before.reset, function(...) try('HSET', key, ...) end)
 end
 
--- Fields of a hash: those to set and unset, and, to take that back, those to set again and to unset. The first command proves that
--- the key is a hash; none after it can fail.
+-- Set and unset fields of a hash. A rollback sets those in `reset` again and unsets those in
+-- `absent`. If the key is not a hash, the first command fails; later ones cannot.
 function S.write_fields(key, set, unset, reset, absent)
     local before = {reset = reset, absent = absent}
-    local function wrote()
+    local function register()
         if before then
-            S.on_rollback(fields, key, before)
+            S.on_rollback(revert_fields, key, before)
             before = nil
         end
     end
-    every(unset, function(...)
+    in_chunks(unset, function(...)
         call('HDEL', key, ...)
-        wrote()
+        register()
     end)
-    every(set, function(...)
+    in_chunks(set, function(...)
         call('HSET', key, ...)
-        wrote()
+        register()
     end)
 end
 
-local function flush_hash(key, it)
-    local set, unset, reset, absent = it.fresh or {}, {}, {}, {}
+local function flush_hash(key, hash)
+    local set, unset, reset, absent = hash.fresh or {}, {}, {}, {}
     for i = 1, #set, 2 do
         absent[#absent + 1] = set[i]
     end
-    for field, was in pairs(it.was) do
-        local now = it.now[field]
+    for field, was in pairs(hash.was) do
+        local now = hash.now[field]
         if type(now) == 'number' then
             now = text(now)
-            it.now[field] = now
+            hash.now[field] = now
         end
         if now ~= was then
             if now then
@@ -170,13 +177,13 @@ local function flush_hash(key, it)
             end
         end
     end
-    it.was, it.fresh = {}, nil
+    hash.was, hash.fresh = {}, nil
     S.write_fields(key, set, unset, reset, absent)
 end
 
 function S.flush_hashes()
-    for key, it in pairs(dirty) do
-        flush_hash(key, it)
+    for key, hash in pairs(dirty) do
+        flush_hash(key, hash)
     end
     dirty = {}
 end

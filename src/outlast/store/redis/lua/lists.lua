@@ -1,27 +1,28 @@
--- Lists, and keys that go, whatever they are: the rest of the view.
+-- Buffer writes to lists, and delete whole keys of any type. Used by commands that append to lists
+-- (messages, executions, durations, session items) and by all that delete.
 
 local CHUNK = S.CHUNK
 
-local lists = {}  -- key -> {{values} or a count, ...}
-local drops = {}  -- keys, in order
-local last = {}   -- commands for the end
-local counts = {} -- key -> how many items it has, where that was asked
+local lists = {}    -- key -> operations: {values} to append, or the number of items to keep
+local lengths = {}  -- key -> number of items including pending operations, once it was read
+local deletes = {}  -- keys to delete, in order
+local last = {}     -- commands to execute after everything that can fail
 
--- How many items a list has, with those that are to be written.
+-- Return the number of items, including pending operations.
 function S.list_length(key)
-    local count = counts[key]
+    local count = lengths[key]
     if not count then
         count = call('LLEN', key)
         for _, op in ipairs(lists[key] or {}) do
             count = type(op) == 'table' and count + #op or math.min(count, op)
         end
-        counts[key] = count
+        lengths[key] = count
     end
     return count
 end
 
 function S.append_item(key, value)
-    counts[key] = counts[key] and counts[key] + 1
+    lengths[key] = lengths[key] and lengths[key] + 1
     local ops = lists[key] or {}
     lists[key] = ops
     local newest = ops[#ops]
@@ -32,32 +33,46 @@ function S.append_item(key, value)
     end
 end
 
--- Only the newest so many items of a list stay.
+-- Keep only the newest `count` items.
 function S.truncate(key, count)
-    counts[key] = counts[key] and math.min(counts[key], count)
+    lengths[key] = lengths[key] and math.min(lengths[key], count)
     local ops = lists[key] or {}
     lists[key] = ops
     ops[#ops + 1] = count
 end
 
--- A key goes, whatever it is and whatever of it is in the view.
+-- Delete a key of any type and discard its buffered changes.
 function S.delete_key(key)
-    lists[key], counts[key] = nil, 0
-    drops[#drops + 1] = key
+    lists[key], lengths[key] = nil, 0
+    deletes[#deletes + 1] = key
     S.forget_hash(key)
     S.call_if_defined('forget_set', key)
 end
 
+-- Rename each key to delete. Renaming can be reverted; the memory is freed at the end.
 function S.flush_deletes()
-    for _, key in ipairs(drops) do
+    for _, key in ipairs(deletes) do
         if call('EXISTS', key) == 1 then
-            -- Renaming can be taken back, and frees nothing yet.
             local grave = P .. 'grave:' .. #last
             S.write({'RENAME', grave, key}, 'RENAME', key, grave)
             last[#last + 1] = {'UNLINK', grave}
         end
     end
-    drops = {}
+    deletes = {}
+end
+
+-- Remove the oldest items until `length` are left.
+local function remove_oldest(key, length)
+    local excess = call('LLEN', key) - length
+    while excess > 0 do
+        local count = math.min(excess, CHUNK)
+        local old, reversed = call('LRANGE', key, 0, count - 1), {}
+        for i = #old, 1, -1 do
+            reversed[#reversed + 1] = old[i]
+        end
+        S.write({'LPUSH', key, unpack(reversed)}, 'LTRIM', key, count, -1)
+        excess = excess - count
+    end
 end
 
 local function flush_list(key, ops)
@@ -65,37 +80,28 @@ local function flush_list(key, ops)
         if type(op) == 'table' then
             S.write({'LTRIM', key, 0, -#op - 1}, 'RPUSH', key, unpack(op))
         else
-            local too_many = call('LLEN', key) - op
-            while too_many > 0 do
-                local count = math.min(too_many, CHUNK)
-                local old, back = call('LRANGE', key, 0, count - 1), {}
-                for i = #old, 1, -1 do
-                    back[#back + 1] = old[i]
-                end
-                S.write({'LPUSH', key, unpack(back)}, 'LTRIM', key, count, -1)
-                too_many = too_many - count
-            end
+            remove_oldest(key, op)
         end
     end
 end
 
--- Write what is to be written of a list, so that it can be read.
-local function settle(key)
+-- Write the pending operations of one list, so that Redis commands see its current items.
+local function flush_one(key)
     S.flush_deletes()
     flush_list(key, lists[key] or {})
     lists[key] = nil
 end
 
--- The newest items, oldest first.
+-- Return the newest `count` items, oldest first.
 function S.last_items(key, count)
-    settle(key)
+    flush_one(key)
     return call('LRANGE', key, -count, -1)
 end
 
--- Remove the newest items.
+-- Remove the newest `count` items.
 function S.pop_items(key, count)
-    settle(key)
-    counts[key] = counts[key] and counts[key] - count
+    flush_one(key)
+    lengths[key] = lengths[key] and lengths[key] - count
     while count > 0 do
         local some = math.min(count, CHUNK)
         local old = call('LRANGE', key, -some, -1)
@@ -104,9 +110,9 @@ function S.pop_items(key, count)
     end
 end
 
--- Replace the item at this place, which there is.
+-- Replace the item at this index, which must exist.
 function S.replace_item(key, at, value)
-    settle(key)
+    flush_one(key)
     S.write({'LSET', key, at, call('LRANGE', key, at, at)[1]}, 'LSET', key, at, value)
 end
 
@@ -117,7 +123,7 @@ function S.flush_lists()
     lists = {}
 end
 
--- What cannot be taken back, after all the rest.
+-- Free the memory of deleted keys. This cannot be reverted, so commit.lua calls it last.
 function S.free_deleted_keys()
     for _, command in ipairs(last) do
         redis.pcall(unpack(command))

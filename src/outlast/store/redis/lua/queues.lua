@@ -1,4 +1,5 @@
--- Queues: their counts, which are exact, and their limits. Nothing here is a table of all runs.
+-- Maintain each queue's counts, limits and rates. The counts are exact: every change of a run's
+-- status updates them, so nothing ever scans all runs. Also holds the command SetQueueLimits.
 
 local text = S.text
 
@@ -6,45 +7,51 @@ local FIELDS = {'queued', 'running', 'waiting', 'parked', 'dead', 'depth_max', '
 local COUNTED = {queued = true, running = true, waiting = true, parked = true, dead = true}
 local MINUTE = 60
 
--- name -> {was, now: its fields, the limits by name too; s, e: second -> how many more were submitted, ended}; `touched`: to be written
+-- name -> {was, now, s, e, changed, listed}
+--   was: the stored values of FIELDS; now: name -> current number
+--   s, e: second -> how many runs were submitted and ended in this call
+--   changed: there is something to write; listed: the queue is in the set of queues
 local queues = {}
 
-local function of(name)
-    local it = queues[name]
-    if not it then
+local function load(name)
+    local queue = queues[name]
+    if not queue then
         local was, now = call('HMGET', P .. 'queue:' .. name, unpack(FIELDS)), {}
         for i = 1, #FIELDS do
             now[FIELDS[i]] = tonumber(was[i] or nil)
         end
-        it = {was = was, now = now, s = {}, e = {}}
-        queues[name] = it
+        queue = {was = was, now = now, s = {}, e = {}}
+        queues[name] = queue
     end
-    return it
+    return queue
 end
 
--- How many are in a status. `running` leaves out children: these execute with their parents and take no slot.
-function S.status_count(queue, status)
-    return of(queue).now[status] or 0
+-- Return how many runs of a queue have this status. Children are not counted as running: they
+-- execute with their parents and take no slot.
+function S.status_count(name, status)
+    return load(name).now[status] or 0
 end
 
-function S.queue_limit(queue, name)
-    return of(queue).now[name]
+-- Return a limit of a queue, 'depth_max' or 'concurrency_max'; nil if it has none.
+function S.queue_limit(name, limit)
+    return load(name).now[limit]
 end
 
--- How many more of its runs may be claimed.
-function S.free_slots(queue)
-    local now = of(queue).now
+-- Return how many more runs of a queue may be claimed.
+function S.free_slots(name)
+    local now = load(name).now
     return now.concurrency_max and now.concurrency_max - (now.running or 0) or math.huge
 end
 
--- A run went from one status to another (nil: it is new, or gone). `child`: it has a parent.
-function S.count_status_change(queue, child, before, after)
+-- Count a run that changes its status. `before` is nil for a new run, `after` for a deleted one.
+-- `child`: the run has a parent.
+function S.count_status_change(name, child, before, after)
     if before == after then
         return
     end
-    local it = of(queue)
-    local now = it.now
-    it.touched = true
+    local queue = load(name)
+    local now = queue.now
+    queue.changed = true
     if COUNTED[before] and not (child and before == 'running') then
         now[before] = (now[before] or 0) - 1
     end
@@ -56,37 +63,38 @@ function S.count_status_change(queue, child, before, after)
     end
 end
 
--- Something happened in a queue ('s': submitted, 'e': ended): counted by the second, for a minute.
-function S.count_event(queue, what, at, by)
-    local it = of(queue)
-    local seconds, second = it[what], math.floor(at)
-    it.touched = true
+-- Count a submitted ('s') or ended ('e') run in the second `at`. The counts of the last minute
+-- give the rates of a queue.
+function S.count_event(name, event, at, by)
+    local queue = load(name)
+    local seconds, second = queue[event], math.floor(at)
+    queue.changed = true
     seconds[second] = (seconds[second] or 0) + (by or 1)
 end
 
 function S.SetQueueLimits(command)
-    local it = of(command.queue)
-    it.touched = true
+    local queue = load(command.queue)
+    queue.changed = true
     if not command.keep_depth then
-        it.now.depth_max = command.depth_max
+        queue.now.depth_max = command.depth_max
     end
     if not command.keep_concurrency then
-        it.now.concurrency_max = command.concurrency_max
+        queue.now.concurrency_max = command.concurrency_max
     end
 end
 
-local function rate_before(try, rate, it)
-    if it[2] then
-        try('HDEL', rate, it[1])
+local function revert_rate(try, rate, change)
+    if change[2] then
+        try('HDEL', rate, change[1])
     else
-        try('HINCRBY', rate, it[1], -it[3])
+        try('HINCRBY', rate, change[1], -change[3])
     end
 end
 
--- The first of a second takes away what is older than anybody asks for.
+-- Add to the count of one second. The first event of a second also deletes old counts.
 local function write_rate(rate, field, by)
     local is_first = call('HINCRBY', rate, field, by) == by
-    S.on_rollback(rate_before, rate, {field, is_first, by})
+    S.on_rollback(revert_rate, rate, {field, is_first, by})
     if is_first then
         local flat, now = call('HGETALL', rate), math.floor(S.now)
         for i = 1, #flat, 2 do
@@ -98,7 +106,7 @@ local function write_rate(rate, field, by)
     end
 end
 
-local function fields_before(try, key, was)
+local function revert_fields(try, key, was)
     for i = 1, #FIELDS do
         if was[i] then
             try('HSET', key, FIELDS[i], was[i])
@@ -108,10 +116,10 @@ local function fields_before(try, key, was)
     end
 end
 
-local function write_fields(key, it)
-    local was, now, set, unset = it.was, {}, {}, {}
+local function write_fields(key, queue)
+    local was, now, set, unset = queue.was, {}, {}, {}
     for i = 1, #FIELDS do
-        local value = it.now[FIELDS[i]]
+        local value = queue.now[FIELDS[i]]
         now[i] = value and text(value) or false
         if now[i] and now[i] ~= was[i] then
             set[#set + 1], set[#set + 2] = FIELDS[i], now[i]
@@ -119,51 +127,52 @@ local function write_fields(key, it)
             unset[#unset + 1] = FIELDS[i]
         end
     end
-    it.was = now
+    queue.was = now
     if #unset > 0 then
         call('HDEL', key, unpack(unset))
-        S.on_rollback(fields_before, key, was)
+        S.on_rollback(revert_fields, key, was)
     end
     if #set > 0 then
         call('HSET', key, unpack(set))
-        S.on_rollback(fields_before, key, was)
+        S.on_rollback(revert_fields, key, was)
     end
 end
 
-local function write(name, it)
-    if not it.listed then
-        it.listed = true
+local function write(name, queue)
+    if not queue.listed then
+        queue.listed = true
         if not call('ZSCORE', P .. 'queues', name) then
             S.write({'ZREM', P .. 'queues', name}, 'ZADD', P .. 'queues', '0', name)
         end
     end
-    write_fields(P .. 'queue:' .. name, it)
-    for _, what in ipairs({'s', 'e'}) do
-        for second, by in pairs(it[what]) do
+    write_fields(P .. 'queue:' .. name, queue)
+    for _, event in ipairs({'s', 'e'}) do
+        for second, by in pairs(queue[event]) do
             if by ~= 0 then
-                write_rate(P .. 'rate:' .. name, what .. text(second), by)
+                write_rate(P .. 'rate:' .. name, event .. text(second), by)
             end
         end
-        it[what] = {}
+        queue[event] = {}
     end
-    it.touched = nil
+    queue.changed = nil
 end
 
 function S.flush_queues()
-    for name, it in pairs(queues) do
-        if it.touched then
-            write(name, it)
+    for name, queue in pairs(queues) do
+        if queue.changed then
+            write(name, queue)
         end
     end
 end
 
-function S.events_last_minute(queue)
+-- Return how many runs of a queue were submitted and how many ended in the last minute.
+function S.events_last_minute(name)
     local found = {s = 0, e = 0}
     local now = math.floor(S.now)
-    for field, count in pairs(S.hgetall(P .. 'rate:' .. queue)) do
+    for field, count in pairs(S.hgetall(P .. 'rate:' .. name)) do
         if tonumber(field:sub(2)) > now - MINUTE then
-            local what = field:sub(1, 1)
-            found[what] = found[what] + tonumber(count)
+            local event = field:sub(1, 1)
+            found[event] = found[event] + tonumber(count)
         end
     end
     return found.s, found.e

@@ -1,16 +1,17 @@
--- Taking back what a call has written.
+-- Revert what a failed call has written. Called by commit.lua.
 
--- Whether anything was written; how many inverses failed.
+-- Call the registered functions in reverse order. Return whether anything had been written, and
+-- how many commands failed.
 function S.rollback()
-    local undo, failed = S.inverses, 0
+    local inverses, failed = S.inverses, 0
     local function try(...)
         local result = redis.pcall(...)
         if type(result) == 'table' and result.err then
             failed = failed + 1
         end
     end
-    for i = #undo - 2, 1, -3 do
-        undo[i](try, undo[i + 1], undo[i + 2])
+    for i = #inverses - 2, 1, -3 do
+        inverses[i](try, inverses[i + 1], inverses[i + 2])
     end
-    return #undo > 0, failed
+    return #inverses > 0, failed
 end

@@ -1,26 +1,39 @@
--- In which sorted sets a run is follows from its row, here and nowhere else. And new runs.
+-- Derive from a run's row in which sorted sets it is, and insert new runs. rows.lua calls
+-- `S.index_run` for changed rows. The fast paths move a run between the sets themselves and must
+-- agree with it.
 
 local text = S.text
 
--- Ready runs of one kind stand in one line, by priority, interruption, due time and number.
+-- Return the key of a ready set. It holds the claimable runs of one queue and workflow that agree
+-- in `ready` (1, or 2 for suspects), in whether they are new (not interrupted), and in whether they
+-- are children. `lines:<queue>` lists the ready sets of a queue that are not empty.
 function S.ready_set_key(ready, new, child, queue, workflow)
     return P .. 'ready:' .. ready .. new .. child .. ':' .. S.pair(queue, workflow)
 end
 
--- Doubles that are not negative sort like their bytes, the greatest first.
+-- Return the member for a run. All scores are 0, so members are ordered by their bytes, and the
+-- bytes of doubles that are not negative sort like the numbers. So the order is: highest priority,
+-- earliest interruption, earliest due time, lowest pk.
 local function member(row, interrupted, due)
-    return struct.pack('>dddd', 2 ^ 52 - row.priority, math.max(interrupted or S.NEVER, 0), math.max(due, 0), tonumber(row.pk))
+    return struct.pack(
+        '>dddd', 2 ^ 52 - row.priority, math.max(interrupted or S.NEVER, 0), math.max(due, 0),
+        tonumber(row.pk)
+    )
 end
 
+-- Return the pk of the run that is a member of a ready set.
 function S.pk_of_member(member_)
     return string.format('%.0f', (struct.unpack('>d', member_, 25)))
 end
 
-local function place_waiting(act, row, status, ready, interrupted, due)
+-- The functions below call `act`, which is S.zadd or S.zrem, for the sorted sets that a run is in.
+
+local function index_claimable(act, row, status, ready, interrupted, due)
     if ready > 0 then
         local new, child = interrupted and '0' or '1', row.parent and '1' or '0'
-        local line = S.ready_set_key(text(ready), new, child, row.queue, row.workflow)
-        act(line, '0', member(row, interrupted, due), P .. 'lines:' .. row.queue, text(ready) .. new .. child .. row.workflow)
+        local key = S.ready_set_key(text(ready), new, child, row.queue, row.workflow)
+        local listed = text(ready) .. new .. child .. row.workflow
+        act(key, '0', member(row, interrupted, due), P .. 'lines:' .. row.queue, listed)
         if status == 'queued' then
             act(P .. 'oldest:' .. row.queue, row.created, row.pk)
         end
@@ -29,13 +42,13 @@ local function place_waiting(act, row, status, ready, interrupted, due)
     end
 end
 
-local function place_ended(act, row, status, ended)
+local function index_ended(act, row, status, ended)
     if ended then
         act(P .. (row.workflow == '' and status == 'done' and 'acked' or 'ended'), ended, row.pk)
     end
 end
 
-local function place_held(act, row, worker, token)
+local function index_held(act, row, worker, token)
     if worker then
         act(P .. 'held:' .. worker, '0', S.pair(token or '', row.pk), P .. 'holders', worker)
     end
@@ -43,9 +56,11 @@ end
 
 local UNDOING = {queued = true, running = true, waiting = true}
 
--- For those who look at queues: what came back, and what is being undone.
-local function place_apart(act, row, get, status)
-    if status == 'queued' and (get(row, 'interrupted') or (get(row, 'deaths_in_a_row') or 0) > 0) then
+-- Index the runs that the listing of queues counts: those that returned after an interruption or a
+-- death, and those that are being compensated or were parked during compensation.
+local function index_for_queue_listing(act, row, get, status)
+    local returned = get(row, 'interrupted') or (get(row, 'deaths_in_a_row') or 0) > 0
+    if status == 'queued' and returned then
         act(P .. 'returned:' .. row.queue, get(row, 'due'), row.pk)
     end
     if get(row, 'undoing') and (UNDOING[status] or status == 'parked') then
@@ -53,39 +68,45 @@ local function place_apart(act, row, get, status)
     end
 end
 
--- Every sorted set that a run is in, by what its fields were or are.
+-- Call `act` for every sorted set that a run is in, except its parent's children. `get` returns
+-- the stored or the current value of a field.
 function S.index_run(act, row, get)
     local status = get(row, 'status')
     if status then
+        local interrupted, due = get(row, 'interrupted'), get(row, 'due')
         act(P .. 'status:' .. status, row.pk, row.pk)
-        place_held(act, row, get(row, 'worker'), get(row, 'token'))
-        place_ended(act, row, status, get(row, 'ended'))
-        place_waiting(act, row, status, get(row, 'ready'), get(row, 'interrupted'), get(row, 'due'))
-        place_apart(act, row, get, status)
+        index_held(act, row, get(row, 'worker'), get(row, 'token'))
+        index_ended(act, row, status, get(row, 'ended'))
+        index_claimable(act, row, status, get(row, 'ready'), interrupted, due)
+        index_for_queue_listing(act, row, get, status)
     end
 end
 
--- What a new run may have.
+-- Fields that not every new run has.
 local OPTIONAL = {
-    'parent', 'worker', 'lives', 'started', 'claimed', 'claimed_by', 'claimed_host', 'claimed_pid', 'timeout', 'deadline', 'abandon_after',
+    'parent', 'worker', 'lives', 'started', 'claimed', 'claimed_by', 'claimed_host', 'claimed_pid',
+    'timeout', 'deadline', 'abandon_after',
 }
 
-local function is(row, field)
+local function field_of(row, field)
     return row[field]
 end
 
-local function not_inserted(try, key)
+local function revert_insert(try, key)
     try('UNLINK', key)
 end
 
--- A new run: what is asked for, with its status, due time and the like. It is where that says. As it is sent.
+-- Insert a run. `row` is a Submit command with status, due time and the like added; it gets a pk
+-- and the time of its creation. Return its fields (name, value, ...).
 function S.insert_run(row)
     local pk = text(S.next_pk())
     row.pk, row.created = pk, S.now
     local flat = {
-        'fence', text(row.fence or 0), 'status', row.status, 'token', row.token, 'workflow', row.workflow, 'queue', row.queue, 'id', row.id,
-        'args', row.args, 'priority', text(row.priority), 'seed', row.seed, 'attempts_max', text(row.attempts_max), 'interruptions_max',
-        text(row.interruptions_max), 'waits', '', 'created', text(S.now), 'due', text(row.due),
+        'fence', text(row.fence or 0), 'status', row.status, 'token', row.token,
+        'workflow', row.workflow, 'queue', row.queue, 'id', row.id, 'args', row.args,
+        'priority', text(row.priority), 'seed', row.seed, 'attempts_max', text(row.attempts_max),
+        'interruptions_max', text(row.interruptions_max), 'waits', '', 'created', text(S.now),
+        'due', text(row.due),
     }
     if row.ready > 0 then
         flat[#flat + 1], flat[#flat + 2] = 'ready', text(row.ready)
@@ -97,13 +118,13 @@ function S.insert_run(row)
             flat[size + 1], flat[size + 2] = field, type(value) == 'number' and text(value) or value
         end
     end
-    S.update_run(pk, not_inserted, nil, flat)
+    S.update_run(pk, revert_insert, nil, flat)
     S.hset_new(P .. 'ids', row.id, pk)
     S.count_status_change(row.queue, row.parent, nil, row.status)
     S.count_event(row.queue, 's', S.now)
     if row.parent then
         S.zadd(P .. 'children:' .. row.parent, pk, pk)
     end
-    S.index_run(S.zadd, row, is)
+    S.index_run(S.zadd, row, field_of)
     return flat
 end

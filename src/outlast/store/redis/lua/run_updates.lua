@@ -1,54 +1,59 @@
--- Changes of runs whose rows are not in the view, and new ones. Whoever needs such a run whole has it written first.
+-- Hold one pending update per run that is not loaded: an inserted run, or a run that a fast path
+-- changes. Code that needs the whole row of such a run writes the update first (`S.flush_run`).
 
-local changed = {}  -- pk -> {what to set, from where to where in that, what to unset, what takes it back, and what that takes}
+-- pk -> {set, first, last, unset, revert, before}: set the names and values at first..last of the
+-- list `set`, unset the names in `unset`; to revert, call revert(try, key, before)
+local updates = {}
 
--- Whether the run's row can be had here. What is to be written of it is, so that it can be read.
+-- Return whether a fast path may handle the run, that is, whether its row is not loaded. If so,
+-- write its pending changes, so that its fields can be read.
 function S.use_fast_path(pk)
-    local knows = rawget(S, 'is_loaded')
-    if knows and knows(pk) then
+    local is_loaded = rawget(S, 'is_loaded')
+    if is_loaded and is_loaded(pk) then
         return false
     end
     S.flush_run(pk)
     return true
 end
 
--- Some fields of a run, in the order of their names. The run must be free.
+-- Return the fields of a run with these names, in this order. The run must not be loaded.
 function S.read_run_fields(pk, names)
     return call('HMGET', P .. 'run:' .. pk, unpack(names))
 end
 
--- Set these fields of a run, names and values one after the other, and unset those. The run must be free. To take it back,
--- `take_back` is called with the key and `before`.
-function S.update_run(pk, take_back, before, set, unset)
-    changed[pk] = {set, 1, #set, unset, take_back, before}
+-- Set the fields in `set` (name, value, ...) and unset those in `unset` (names). The run must not
+-- be loaded. A rollback calls `revert` with the key and `before`.
+function S.update_run(pk, revert, before, set, unset)
+    updates[pk] = {set, 1, #set, unset, revert, before}
 end
 
--- The same, where what to set stands in a list behind what there was.
-function S.update_run_from_tail(pk, take_back, flat, from, to)
-    changed[pk] = {flat, from, to, nil, take_back, {flat, from - 1}}
+-- Set the fields at first..last of `flat`. What precedes them is the row as it was read.
+function S.update_run_from_tail(pk, revert, flat, first, last)
+    updates[pk] = {flat, first, last, nil, revert, {flat, first - 1}}
 end
 
-local function write(pk, it)
-    local key, unset = P .. 'run:' .. pk, it[4]
+local function write(pk, update)
+    local key, unset = P .. 'run:' .. pk, update[4]
     if unset and #unset > 0 then
         call('HDEL', key, unpack(unset))
-        S.on_rollback(it[5], key, it[6])
+        S.on_rollback(update[5], key, update[6])
     end
-    call('HSET', key, unpack(it[1], it[2], it[3]))
-    S.on_rollback(it[5], key, it[6])
+    call('HSET', key, unpack(update[1], update[2], update[3]))
+    S.on_rollback(update[5], key, update[6])
 end
 
+-- Write the pending update of one run, if there is one.
 function S.flush_update_of(pk)
-    local it = changed[pk]
-    if it then
-        changed[pk] = nil
-        write(pk, it)
+    local update = updates[pk]
+    if update then
+        updates[pk] = nil
+        write(pk, update)
     end
 end
 
 function S.flush_updates()
-    for pk, it in pairs(changed) do
-        write(pk, it)
+    for pk, update in pairs(updates) do
+        write(pk, update)
     end
-    changed = {}
+    updates = {}
 end

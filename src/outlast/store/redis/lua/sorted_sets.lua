@@ -1,35 +1,38 @@
--- Sorted sets: only written here; who reads one flushes first.
+-- Buffer writes to sorted sets. There are no buffered reads: code that reads a sorted set calls
+-- `S.flush` first.
 
 local CHUNK, text = S.CHUNK, S.text
 
-local sets = {}       -- key -> {was = {member -> score}, now = the same}: of what was changed. A score is a number or its text
-local changed = {}    -- the same, while it is written
-local directory = {}  -- key -> where it is listed while it is not empty, and as what
+-- key -> {was, now}: the scores of changed members before and after, as numbers or texts
+local sets = {}
+local flushing = {}   -- the same, between the two halves of a flush
+local directory = {}  -- key -> {set, member}: the plain set that lists the key if it is not empty
 
-local function sorted(key, listed_in, as)
-    local it = {was = {}, now = {}}
-    sets[key] = it
+local function buffered(key, listed_in, as)
+    local set = {was = {}, now = {}}
+    sets[key] = set
     directory[key] = listed_in and {listed_in, as} or nil
-    return it
+    return set
 end
 
--- A member that is not there, or was taken out.
+-- Add a member. It must be absent, or removed earlier in this call. While the sorted set is not
+-- empty, the set `listed_in` contains `as`.
 function S.zadd(key, score, member, listed_in, as)
-    local it = sets[key] or sorted(key, listed_in, as)
-    it.now[member] = score
+    local set = sets[key] or buffered(key, listed_in, as)
+    set.now[member] = score
 end
 
--- A member that is there with this score, or was put in.
+-- Remove a member. It must be present with this score, or added earlier in this call.
 function S.zrem(key, score, member, listed_in, as)
-    local it = sets[key] or sorted(key, listed_in, as)
-    if it.now[member] ~= nil then
-        it.now[member] = nil
-    elseif it.was[member] == nil then
-        it.was[member] = score
+    local set = sets[key] or buffered(key, listed_in, as)
+    if set.now[member] ~= nil then
+        set.now[member] = nil
+    elseif set.was[member] == nil then
+        set.was[member] = score
     end
 end
 
--- The whole set goes, whatever is to be written of it.
+-- Discard the buffered changes of a sorted set. `S.delete_key` deletes the key.
 function S.forget_set(key)
     sets[key], directory[key] = nil, nil
 end
@@ -38,68 +41,74 @@ local function as_text(score)
     return type(score) == 'number' and text(score) or score
 end
 
-local function back_in(try, key, it)
-    for member, score in pairs(it.was) do
+local function revert_removal(try, key, set)
+    for member, score in pairs(set.was) do
         try('ZADD', key, as_text(score), member)
     end
 end
 
-local function back_out(try, key, it)
-    for member in pairs(it.now) do
-        if it.was[member] == nil then
+local function revert_addition(try, key, set)
+    for member in pairs(set.now) do
+        if set.was[member] == nil then
             try('ZREM', key, member)
         else
-            try('ZADD', key, as_text(it.was[member]), member)
+            try('ZADD', key, as_text(set.was[member]), member)
         end
     end
 end
 
--- So many at a time. Once the first command has shown that the key is a sorted set, none after it can fail.
-local function write(name, key, members, back, it)
+-- Execute a command for all members, in chunks. If the key is not a sorted set, the first chunk
+-- fails; later ones cannot.
+local function write(name, key, members, revert, set)
     for start = 1, #members, CHUNK do
         call(name, key, unpack(members, start, math.min(start + CHUNK - 1, #members)))
         if start == 1 then
-            S.on_rollback(back, key, it)
+            S.on_rollback(revert, key, set)
         end
     end
 end
 
+-- Write the removals. This is the first half of a flush, because it frees memory.
 function S.flush_removed_members()
-    changed, sets = sets, {}
-    for key, it in pairs(changed) do
-        local now, members, size = it.now, {}, 0
-        for member in pairs(it.was) do
+    flushing, sets = sets, {}
+    for key, set in pairs(flushing) do
+        local now, members, size = set.now, {}, 0
+        for member in pairs(set.was) do
             if now[member] == nil then
                 size = size + 1
                 members[size] = member
             end
         end
-        write('ZREM', key, members, back_in, it)
+        write('ZREM', key, members, revert_removal, set)
     end
 end
 
--- Members that stay, with another score, are written in the same command as new ones.
+local function update_directory()
+    for key, entry in pairs(directory) do
+        local empty = call('EXISTS', key) == 0
+        if empty ~= (call('SISMEMBER', entry[1], entry[2]) == 0) then
+            if empty then
+                S.write({'SADD', entry[1], entry[2]}, 'SREM', entry[1], entry[2])
+            else
+                S.write({'SREM', entry[1], entry[2]}, 'SADD', entry[1], entry[2])
+            end
+        end
+    end
+    directory = {}
+end
+
+-- Write the additions and the changed scores. This is the second half of a flush.
 function S.flush_added_members()
-    for key, it in pairs(changed) do
-        local was, members, size = it.was, {}, 0
-        for member, score in pairs(it.now) do
+    for key, set in pairs(flushing) do
+        local was, members, size = set.was, {}, 0
+        for member, score in pairs(set.now) do
             if was[member] ~= score then
                 members[size + 1], members[size + 2] = as_text(score), member
                 size = size + 2
             end
         end
-        write('ZADD', key, members, back_out, it)
+        write('ZADD', key, members, revert_addition, set)
     end
-    changed = {}
-    for key, where in pairs(directory) do
-        local empty = call('EXISTS', key) == 0
-        if empty ~= (call('SISMEMBER', where[1], where[2]) == 0) then
-            if empty then
-                S.write({'SADD', where[1], where[2]}, 'SREM', where[1], where[2])
-            else
-                S.write({'SREM', where[1], where[2]}, 'SADD', where[1], where[2])
-            end
-        end
-    end
-    directory = {}
+    flushing = {}
+    update_directory()
 end
