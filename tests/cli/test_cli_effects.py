@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from effect_tools import table
@@ -16,7 +17,8 @@ def test_show_says_what_is_unknown_and_how_to_decide_it(unknown):
     assert effects["book#1"][0] == "happened"
     assert effects["book#2"][0] == "unknown"
     key = unknown("show", "t1", "--json").json["effects"][-1]["key"]
-    assert key in effects["book#2"]
+    assert f"Its key is {key}." in answer.out
+    assert key in table(unknown("show", "t1", "--wide"))["book#2"]
     lines = answer.out.splitlines()
     said = " ".join(lines[lines.index("", lines.index("", 10) + 1) :])
     assert (
@@ -25,7 +27,7 @@ def test_show_says_what_is_unknown_and_how_to_decide_it(unknown):
     )
     assert "Run `outlast" not in said
     for way in ("--happened RESULT", "--did-not", "--compensate"):
-        assert f"`outlast decide t1 'book#2' {way} --store {unknown.address}`" in said
+        assert f"    outlast decide t1 'book#2' {way} --store {unknown.address}" in lines
 
 
 def test_show_lists_compensations_in_order(trips):
@@ -38,7 +40,7 @@ def test_show_lists_compensations_in_order(trips):
     ]
     assert effects["compensate:close#1"][-2:] == ["by", "close"]
     assert "compensation begins; the run will end as failed: ValueError: rain" in answer.out
-    assert "about to be compensated by unbook, key " in answer.out
+    assert re.search(r"intent +undo:book#2 +by unbook, key ", answer.out)
     assert "to compensate it: close, with" in answer.out
     effects = trips("show", "t1", "--json").json["effects"]
     done = [(effect["undo"]["known"], effect["place"]) for effect in effects]
@@ -94,9 +96,18 @@ def test_show_marks_an_effect_that_did_not_happen(trips):
 
 def test_show_prints_arguments_and_time_of_an_undecided_effect(unknown):
     shown = unknown("show", "t1").out
-    [line] = [line for line in shown.splitlines() if line.startswith("book#2 (intent ")]
-    assert " UTC), with " in line
-    assert '"what": "hotel"' in line
+    assert re.search(r"^To decide book#2 \(intent \d+, open since .* UTC\):$", shown, re.MULTILINE)
+    assert re.search(r'^  Its arguments are .*"what": "hotel"', shown, re.MULTILINE)
+
+
+def test_show_numbers_every_entry_of_a_compensated_run(trips):
+    trips.trip("true")
+    journal = trips("show", "t1", "--json").json["journal"]
+    lines = trips("show", "t1").out.splitlines()
+    shown = [line.split()[2] for line in lines if line.lstrip().startswith("+")]
+    assert shown == [str(entry["seq"]) for entry in journal]
+    assert shown == [str(number) for number in range(1, len(shown) + 1)]
+    assert any(line.endswith("it has no children to wait for") for line in lines)
 
 
 def test_show_prints_the_time_limit_of_an_open_effect(outlast, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -51,10 +52,10 @@ def test_show_lists_the_events_of_a_run_in_order(outlast):
     assert "workflow report" in lines
     assert 'args {"topic": "tides"}' in lines
     assert "worker living (process 4242 on some-host)" in lines
-    assert "fence 1" in lines
+    assert "fence 1 (writes with a lower one are rejected)" in lines
     story = [line for line in lines if line.startswith("+")]
     assert story == [
-        "+1.0 s 1 attempt research#1 attempt 1 failed after 500 ms: ValueError: no luck; next at +1.5 s",
+        "+1.0 s 1 attempt research#1 attempt 1 failed after 500 ms: ValueError: no luck; retry at +1.5 s",
         '+2.0 s 2 step research#1 attempt 2, 250 ms "notes"',
         "+3.0 s 3 fired (timer)#1 a timer fired",
         '+4.0 s 4 message approval received "yes"',
@@ -253,24 +254,68 @@ def test_show_says_which_worker_died_and_which_took_over(outlast):
     row = outlast.started("r1", lease=0.0)
     outlast.entry(row, 1, "intent", "book#1", value='{"key": "k1"}')
     outlast.commit(Sweep())
-    assert "(worker gone); no worker has taken over" in outlast("show", "r1").out
+    assert "(worker gone); not resumed yet" in outlast("show", "r1").out
     outlast.registered("w2")
     ((row,),) = outlast.commit(Claim("w2", "t1", ids=("r1",)))
     lines = outlast("show", "r1").out.splitlines()
     story = [" ".join(line.split()[2:]) for line in lines if line.lstrip().startswith("+")]
     assert story == [
-        "1 intent book#1 about to be done, key k1; worker gone died before its outcome was recorded",
-        "2 death its worker's lease ran out (worker gone); worker w2 took over (fence 2)",
+        "1 intent book#1 key k1; worker gone died before its outcome was recorded",
+        "2 death its worker's lease ran out (worker gone); resumed by worker w2",
     ]
     outlast.commit(Release(row.pk, row.fence, "drain: SIGTERM", interrupted=True))
     ((row,),) = outlast.commit(Claim("w2", "t2", ids=("r1",)))
     outlast.commit(Settle(row.pk, row.fence, "done", value="1"))
     out = outlast("show", "r1").out
-    assert "(worker gone); taken over (fence 2)" in out
-    assert "drain: SIGTERM; taken over (fence 3)" in out
+    assert "(worker gone); resumed later" in out
+    assert "drain: SIGTERM; resumed later" in out
+    assert "fence" not in out
 
 
 def test_show_names_children_by_id(outlast):
     row = outlast.started("r1")
     outlast.entry(row, 1, "child", "report#1", value="[1]")
     assert "run r1/report#1 returned [1]" in outlast("show", "r1").out
+
+
+LONG = "x" * 40
+
+
+def _eventful(outlast) -> None:
+    row = outlast.started("r1", lease=0.0)
+    outlast.entry(row, 1, "step", "research#1", value=f'"{LONG} {LONG}"', seconds=1.0)
+    outlast.entry(row, 2, "intent", "book#1", value='{"key": "0123456789abcdef0123456789abcdef"}')
+    outlast.commit(Sweep())
+
+
+def test_show_wraps_its_lines_on_a_terminal(outlast, monkeypatch):
+    _eventful(outlast)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for name, value in {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", outlast("show", "r1").out).splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    (number,) = [number for number, line in enumerate(lines) if " death " in line]
+    column = lines[number].index("its worker's lease ran out")
+    assert lines[number + 1][:column].isspace()
+    assert lines[number + 1].endswith("resumed yet")
+    assert any("`outlast run FILE:report --id r1`" in line for line in lines)
+
+
+@pytest.mark.parametrize("options", [(), ("--wide",)])
+def test_show_prints_one_line_per_entry_into_a_pipe(outlast, options):
+    _eventful(outlast)
+    lines = outlast("show", "r1", *options).out.splitlines()
+    assert len([line for line in lines if line.lstrip().startswith("+")]) == 3
+    assert any(line.endswith("(worker gone); not resumed yet") for line in lines)
+
+
+def test_show_says_how_long_a_decision_took(outlast):
+    row = outlast.started("r1")
+    outlast.entry(row, 1, "intent", "book#1", value='{"key": "k1"}')
+    outlast.entry(row, 2, "attempt", "book#1", attempt=1, error='{"type": "x"}')
+    outlast.entry(row, 5402, "decision", "book#1", value='{"what": "did_not", "intent": 1}')
+    assert (
+        "decided by hand after being unknown for 1 h 30 min: it did not happen"
+        in outlast("show", "r1").out
+    )

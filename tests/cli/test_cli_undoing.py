@@ -30,7 +30,7 @@ def test_runs_undoing_lists_only_undoing_runs(trips):
 def test_stuck_run_shows_what_failed_and_how_to_continue(stuck):
     assert "undoing, stuck: undo:book#1" in stuck("runs").out
     answer = stuck("show", "t1")
-    effects = table(answer)
+    effects = table(stuck("show", "t1", "--wide"))
     assert effects["book#2"][0] == "undone"
     assert effects["book#1"][0] == "happened"
     assert "unbook failed 2 times: RuntimeError: the flight desk" in " ".join(effects["book#1"])
@@ -40,7 +40,7 @@ def test_stuck_run_shows_what_failed_and_how_to_continue(stuck):
         in answer.out
     )
     last = stuck("show", "t1", "--json").json["effects"][1]["undo"]["intent"]
-    assert f"`outlast decide t1 'undo:book#1' --happened null --intent {last}`" in answer.out
+    assert f"outlast decide t1 'undo:book#1' --happened null --intent {last}" in answer.out
     assert stuck("show", "t1", "--json").json["undecided"] == ["undo:book#1"]
 
 
@@ -82,10 +82,10 @@ def test_show_offers_no_retry_while_undoing(unknown):
     assert unknown.trip().code == 5
     shown = unknown("show", "t1").out
     assert (
-        "It did not happen, and needs no compensation:  `outlast decide t1 'book#2' --did-not"
+        "If it did not happen, and needs no compensation:\n    outlast decide t1 'book#2' --did-not"
         in shown
     )
-    assert "Try it again" not in shown
+    assert "tried again" not in shown
     assert "It will end as cancelled: enough.\n" in shown
     intent = str(unknown("show", "t1", "--json").json["effects"][-1]["intent"])
     assert unknown("decide", "t1", "book#2", "--did-not", "--intent", intent).code == 0

@@ -7,14 +7,13 @@ from typing import Any
 
 from rich.text import Text
 
-from outlast.cli.grid import Cell, Column, grid
+from outlast.cli.grid import Cell, Column, table
 from outlast.cli.hints import becomes, command, verdict, waits_for_a_person
 from outlast.cli.history import History
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.codec.cost import Cost
 from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
 from outlast.errors.sentences import stopped
-from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
 from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
@@ -23,11 +22,11 @@ EFFECTS = (
     Column("EFFECT"),
     Column("STATE"),
     Column("WHEN", right=True),
-    Column("KEY"),
-    Column("RESULT"),
-    Column("UNDO"),
+    Column("KEY", wide=True),
+    Column("RESULT", least=10),
+    Column("UNDO", least=26),
 )
-IN_UNITS = (*EFFECTS, Column("UNIT"))
+IN_UNITS = (*EFFECTS, Column("UNIT", least=10))
 """The columns when at least one effect was called in a unit."""
 STATES = {
     "happened": "green",
@@ -50,42 +49,41 @@ def told(
     """Return what an entry says about an effect, and its style; None if it is about none."""
     undo = entry.key.startswith(UNDO)
     if entry.kind == "intent":
-        what = "about to be done"
-        if undo:
-            by = _fact(facts, "effect")
-            what = "about to be compensated" + ("" if _says_nothing(by) else f" by {by}")
+        by = _fact(facts, "effect")
+        what = "" if not undo or _says_nothing(by) else f"by {by}, "
         again = (
             " (the previous intent was recorded too late, so nothing was done under it)"
             if facts.get("again")
             else ""
         )
-        return f"{what}, key {_fact(facts, 'key')}{again}", ""
+        return f"{what}key {_fact(facts, 'key')}{again}", ""
     if entry.kind == "verify":
         if entry.args is not None:
             return "verify says that it did not happen", HISTORY
         doubt = recorded_error(entry.error, room) if entry.error else ""
         return f"verify could not tell ({entry.attempt or 1}): {doubt}", HISTORY
     if entry.kind == "decision":
+        open_for = history.open_for.get(entry.seq)
+        decided = "decided by hand"
+        if open_for is not None:
+            decided += f" after being unknown for {span(open_for)}"
         if facts.get("what") == "did_not":
-            return "decided by hand: it did not happen", HISTORY
+            return f"{decided}: it did not happen", HISTORY
         following = history.by_seq.get(entry.seq + 1)
         if following is not None and following.kind == "undoing":
             given = str(facts.get("value"))
             with_result = (
                 "" if given == "null" else f", as if it had happened with {recorded(given, room)}"
             )
-            return f"decided by hand: compensate it{with_result}", HISTORY
-        return (
-            f"decided by hand: it happened, with {recorded(str(facts.get('value')), room)}",
-            HISTORY,
-        )
+            return f"{decided}: compensate it{with_result}", HISTORY
+        return f"{decided}: it happened, with {recorded(str(facts.get('value')), room)}", HISTORY
     if entry.kind == "undoing":
         return f"compensation begins; the run will end as {verdict(facts, room)}", HISTORY
     if entry.kind == "compensation":
         given = recorded(str(facts.get("arguments", "")), room)
         return f"to compensate it: {_fact(facts, 'effect')}, with {given}", ""
     if entry.kind == "child" and undo and entry.error is None:
-        return "its children have ended" if entry.key == CHILDREN else "undone", ""
+        return "undone", ""
     if entry.key in history.effects:
         return _outcome(entry, undo, room)
     return None
@@ -117,8 +115,8 @@ def _outcome(entry: Entry, undo: bool, room: int | None) -> tuple[str, str] | No
 # -- the table
 
 
-def effect_lines(history: History, began: float, room: int | None) -> list[Text]:
-    """Return one line per effect, in the order of their first intents.
+def effect_lines(history: History, began: float, *, wide: bool) -> list[Text]:
+    """Return one line per effect, in the order of their first intents. The caller indents them.
 
     Effects of the same name appear in the order of their calls.
     """
@@ -133,12 +131,11 @@ def effect_lines(history: History, began: float, room: int | None) -> list[Text]
         [one for one in reversed(list(effect_log)) if one.intent or one.kind == "compensation"]
     )
     undone = sorted(one.undone for one in own if one.undone is not None)
-    rows = [_row(one, effect_log, history, undone, began, room) for one in own]
+    rows = [_row(one, effect_log, history, undone, began) for one in own]
     if not any(one.units for one in own):
-        return grid(EFFECTS, rows)
-    return grid(
-        IN_UNITS, [[*row, Cell(_units(one) or "-")] for row, one in zip(rows, own, strict=True)]
-    )
+        return table(EFFECTS, rows, wide=wide, indent=2)
+    in_units = [[*row, Cell(_units(one) or "-")] for row, one in zip(rows, own, strict=True)]
+    return table(IN_UNITS, in_units, wide=wide, indent=2)
 
 
 def _units(one: EffectRecord) -> str:
@@ -166,7 +163,6 @@ def _row(
     history: History,
     undone: list[int],
     began: float,
-    room: int | None,
 ) -> list[Cell]:
     state = _state(one, history.row)
     error = (one.closed.error if one.closed is not None else None) or one.error
@@ -180,7 +176,7 @@ def _row(
         Cell(state, STATES.get(state, "")),
         Cell(f"+{span(at - began)}{times}"),
         Cell(safe(one.key) or "-"),
-        Cell((result if room is None else short(result, RESULT_LENGTH)) or "-"),
+        Cell(result or "-"),
         Cell(_undo(one, effect_log.get(UNDO + one.place), history, undone, began)),
     ]
 
@@ -245,26 +241,30 @@ def to_decide(history: History, store: str | None, room: int | None) -> Iterator
         number = ("--intent", str(one.intent)) if one.acts > 1 or one.tried_anew else ()
 
         def say(*words: str, place: str = one.place, number: tuple[str, ...] = number) -> str:
-            return command("decide", row.id, place, *words, *number, store=store)
+            line = command("decide", row.id, place, *words, *number, store=store)
+            return f"    {line.strip('`')}"
 
-        since = f", since {moment(one.at)}" if one.at else ""
-        yield (
-            f"{safe(one.place)} (intent {one.intent}, key {safe(one.key)}{since}), with "
-            f"{recorded(one.arguments, room)}:"
-        )
+        since = f", open since {moment(one.at)}" if one.at else ""
+        yield f"To decide {safe(one.place)} (intent {one.intent}{since}):"
+        yield f"  Its key is {safe(one.key)}."
+        yield f"  Its arguments are {recorded(one.arguments, room)}."
         if one.place.startswith(UNDO):
-            yield f"  It was done, by hand or by the run:  {say('--happened', 'null')}"
-            yield f"  It was not done. Try it again:  {say('--did-not')}"
+            yield "  If it was done, by hand or by the run:"
+            yield say("--happened", "null")
+            yield "  If it was not done, and should be tried again:"
+            yield say("--did-not")
             continue
-        yield f"  It happened, with this result (JSON):  {say('--happened', 'RESULT')}"
-        did_not = (
-            "It did not happen, and needs no compensation"
+        yield "  If it happened, with its result as JSON:"
+        yield say("--happened", "RESULT")
+        yield (
+            "  If it did not happen, and needs no compensation:"
             if row.undoing is not None
-            else "It did not happen. Try it again"
+            else "  If it did not happen, and should be tried again:"
         )
-        yield f"  {did_not}:  {say('--did-not')}"
+        yield say("--did-not")
         if one.compensation is not None and row.undoing is None:
-            yield f"  Compensate it, and the rest of the run:  {say('--compensate')}"
+            yield "  To compensate it, and the rest of the run:"
+            yield say("--compensate")
 
 
 def still_open(history: History, now: float) -> Iterator[str]:

@@ -43,29 +43,44 @@ WIDTH = 80
 """The width of a table that does not go to a terminal."""
 
 
-def table(columns: Sequence[Column], rows: Collection[Sequence[Cell]], *, wide: bool) -> list[Text]:
-    """Return a grid that fits the screen where it can, or with `wide` all columns uncut."""
+def table(
+    columns: Sequence[Column], rows: Collection[Sequence[Cell]], *, wide: bool, indent: int = 0
+) -> list[Text]:
+    """Return a grid that fits the screen where it can, or with `wide` all columns uncut.
+
+    The caller indents its lines by `indent` columns.
+    """
     if wide or not rows:
         return grid(columns, rows)
     shown = [number for number, column in enumerate(columns) if not column.wide]
     few = [columns[number] for number in shown]
     cells = [[row[number] for number in shown] for row in rows]
     out = console()
-    spare = (out.width if out.is_terminal else WIDTH) - _width(few, cells)
-    for number in reversed(range(len(few))):
-        least = few[number].least
-        if spare >= 0 or least is None:
-            continue
-        widest = max((cell_len(row[number].text) for row in cells), default=0)
-        room = max(least, len(few[number].name), widest + spare)
-        for row in cells:
-            row[number] = Cell(short(row[number].text, room), row[number].style)
-        spare += max(0, widest - room)
+    room = (out.width if out.is_terminal else WIDTH) - indent - len(GAP) * (len(few) - 1)
+    for number, width in enumerate(_cut(few, _widths(few, cells), room)):
+        if few[number].least is not None:
+            for row in cells:
+                row[number] = Cell(short(row[number].text, width), row[number].style)
     return grid(few, cells)
 
 
-def _width(columns: Sequence[Column], rows: Collection[Sequence[Cell]]) -> int:
-    return sum(_widths(columns, rows)) + len(GAP) * (len(columns) - 1)
+def _cut(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+    """Return widths that fit into `room`, if the columns can be cut that far.
+
+    The widest column is cut first, the last one of several.
+    """
+    least = [
+        width if column.least is None else min(width, max(column.least, len(column.name)))
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    # One value may be longer than any screen.
+    fit = [max(low, min(width, room)) for low, width in zip(least, widths, strict=True)]
+    while sum(fit) > room:
+        cuttable = [number for number, width in enumerate(fit) if width > least[number]]
+        if not cuttable:
+            break
+        fit[max(cuttable, key=lambda number: (fit[number], number))] -= 1
+    return fit
 
 
 def _widths(columns: Sequence[Column], rows: Collection[Sequence[Cell]]) -> list[int]:

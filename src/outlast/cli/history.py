@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.cli.documents import value_of
-from outlast.cli.takeovers import cut_off, takeovers
+from outlast.cli.takeovers import cut_off, takeovers, waits_for_decisions
 from outlast.engine.decisions import undecided
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import EffectLog, EffectRecord
@@ -19,7 +19,7 @@ from outlast.store.rows import Entry, Message, RunQuery, RunRow
 class History:
     """Everything that `outlast show` prints of one run, folded from its journal."""
 
-    # 17 attributes: one for each part of what `show` prints.
+    # 18 attributes: one for each part of what `show` prints.
 
     def __init__(
         self,
@@ -52,6 +52,8 @@ class History:
         """The sequence number from which each retry made the journal void, by the retry's own."""
         self.cut_off = cut_off(entries)
         """The worker that died during each attempt of an effect, by the number of its intent."""
+        self.open_for = waits_for_decisions(entries)
+        """For how many seconds an effect was open before each decision, by the entry's number."""
         self.takeovers = takeovers(row, entries)
         """Who continued the run after each death and interruption, by the entry's number."""
         self._journal: Journal | None = Journal()

@@ -202,7 +202,10 @@ def _dead_workers(store: Store) -> set[str]:
 def show(
     id: IdArgument,
     full: Annotated[
-        bool, typer.Option("--full", help="Values uncut, and the traceback of a failure.")
+        bool,
+        typer.Option(
+            "--full", "--wide", help="Show everything uncut, and the traceback of a failure."
+        ),
     ] = False,
     watch: Annotated[
         bool,

@@ -58,12 +58,27 @@ def cut_off(entries: Sequence[Entry]) -> dict[int, str]:
     return found
 
 
+def waits_for_decisions(entries: Sequence[Entry]) -> dict[int, float]:
+    """Return for how many seconds the effect of each decision was open, by the entry's number.
+
+    The time counts from the last entry of its act: the intent, a failed attempt or `verify`.
+    """
+    since: dict[str, float] = {}
+    found: dict[int, float] = {}
+    for entry in entries:
+        if entry.kind in ("intent", "attempt", "verify"):
+            since[entry.key] = entry.at
+        elif entry.kind == "decision" and entry.key in since:
+            found[entry.seq] = max(0.0, entry.at - since[entry.key])
+    return found
+
+
 def _taken_over(fence: int | None, workers: dict[int, str]) -> str:
     if fence is None:
-        return "no worker has taken over"
+        return "not resumed yet"
     if fence in workers:
-        return f"worker {one_line(workers[fence])} took over (fence {fence})"
-    return f"taken over (fence {fence})"
+        return f"resumed by worker {one_line(workers[fence])}"
+    return "resumed later"
 
 
 def _worker(entry: Entry) -> str | None:

@@ -1,0 +1,92 @@
+"""Say in words what an entry of a run's journal means, for `outlast show`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from outlast.cli.documents import value_of
+from outlast.cli.effect_view import cost_of, told
+from outlast.cli.history import History
+from outlast.cli.session_entries import is_refused, session_words
+from outlast.cli.text import one_line, recorded, recorded_error, safe, short, span
+from outlast.execution.call_site import child_id
+from outlast.execution.compensation import CHILDREN
+from outlast.execution.effects_from_journal import UNDO
+from outlast.settings import Settings
+from outlast.store.rows import Entry, RunRow
+
+BAD = "red"
+HISTORY = "yellow"
+
+
+def entry_words(entry: Entry, history: History, room: int | None, began: float) -> tuple[str, str]:
+    """Return what an entry says, and its style. `began` is when the run started."""
+    value = value_of(entry.value) if entry.kind not in ("step", "child", "inner") else None
+    facts = value if isinstance(value, dict) else {}
+    if entry.key == CHILDREN and entry.error is None:
+        return (
+            "its children have ended" if history.has_children else "it has no children to wait for"
+        ), ""
+    if (of_effect := told(entry, facts, history, room)) is not None:
+        if entry.seq in history.cut_off:
+            worker = one_line(history.cut_off[entry.seq])
+            return f"{of_effect[0]}; worker {worker} died before its outcome was recorded", BAD
+        return of_effect
+    if entry.kind == "attempt":
+        error = recorded_error(entry.error, room) if entry.error else ""
+        due = f"; retry at +{span(value - began)}" if isinstance(value, (int, float)) else ""
+        return (
+            f"attempt {entry.attempt} failed{_took(entry)}{cost_of(entry)}: {error}{due}",
+            HISTORY,
+        )
+    if entry.kind == "message":
+        message = history.mail.get(value) if isinstance(value, int) else None
+        return (f"received {recorded(message.value, room)}" if message else "received"), ""
+    if entry.kind == "session" and entry.error is None:
+        return session_words(entry, room), HISTORY if is_refused(entry) else ""
+    if entry.kind == "items":
+        return f"processes {_fact(facts, 'total', room)} items", ""
+    if entry.kind == "fired":
+        return "a timer fired", ""
+    if entry.kind == "cancel":
+        return f"cancellation requested: {_fact(facts, 'why', room)}", HISTORY
+    if entry.kind == "death":
+        why = f"{_fact(facts, 'why', room)} (worker {_fact(facts, 'worker', room)})"
+        return f"{why}; {history.takeovers[entry.seq]}", BAD
+    if entry.kind == "interruption":
+        return f"{_fact(facts, 'why', room)}; {history.takeovers[entry.seq]}", HISTORY
+    if entry.kind == "failure":
+        return _fact(facts, "why", room), HISTORY
+    if entry.kind == "child" and not entry.key.startswith(UNDO):
+        return _child(entry, history.row, room)
+    if entry.kind == "retry":
+        start = history.cuts.get(entry.seq)
+        redo = (
+            f"entries from {start} on are void" if start is not None else "nothing recorded is void"
+        )
+        return f"queued again; it was {_fact(facts, 'was', room)}; {redo}", HISTORY
+    if entry.kind == "resume":
+        return f"queued again; it was {_fact(facts, 'was', room)}", HISTORY
+    tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
+    took = f"{tries}{span(entry.seconds)}{cost_of(entry)}  " if entry.seconds is not None else ""
+    asked = " (asked to stop)" if entry.asked else ""
+    if entry.error is not None:
+        return f"{took}{recorded_error(entry.error, room)}{asked}", BAD
+    return f"{took}{recorded(entry.value, room)}{asked}", ""
+
+
+def _child(entry: Entry, row: RunRow, room: int | None) -> tuple[str, str]:
+    """Return which child ended and how, and the style."""
+    child = safe(child_id(row.id, entry.key, Settings.load({}).id_length_max))
+    if entry.error is not None:
+        return f"run {child} ended with {recorded_error(entry.error, room)}", BAD
+    return f"run {child} returned {recorded(entry.value, room)}", ""
+
+
+def _fact(facts: Mapping[str, object], name: str, room: int | None) -> str:
+    text = one_line(str(facts.get(name, "")))
+    return text if room is None else short(text, room)
+
+
+def _took(entry: Entry) -> str:
+    return f" after {span(entry.seconds)}" if entry.seconds is not None else ""
