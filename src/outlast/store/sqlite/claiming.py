@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def claim(transaction: Transaction, command: commands.Claim) -> list[RunRow] | Refused:
     worker = transaction.registered(command.worker)
     if worker is None:
-        return Refused(WORKER, "not enlisted, or swept")
+        return Refused(WORKER, "not registered, or swept")
     again = transaction.db.execute(sql.CLAIMED_BY_TOKEN, (command.worker, command.token)).fetchall()
     if again:
         return [RunRow(*row) for row in again]

@@ -23,7 +23,7 @@ NOT_BEGUN = "its worker drains before it began"
 def drain(transaction: Transaction, command: commands.Drain) -> tuple[str, ...] | Refused:
     worker = transaction.registered(command.worker)
     if worker is None:
-        return Refused(WORKER, "not enlisted, or swept")
+        return Refused(WORKER, "not registered, or swept")
     if not worker.draining:
         transaction.db.execute(sql.DRAIN, (command.worker,))
         # The worker may have drained before under the same id. Delete that drain's report.
@@ -36,7 +36,7 @@ def drain(transaction: Transaction, command: commands.Drain) -> tuple[str, ...] 
 
 def request_drain(transaction: Transaction, command: commands.RequestDrain) -> Refused | None:
     asked = transaction.db.execute(sql.ASK_DRAIN, command._asdict()).rowcount
-    return None if asked else Refused(WORKER, "not enlisted, or swept")
+    return None if asked else Refused(WORKER, "not registered, or swept")
 
 
 def store_report(transaction: Transaction, command: commands.StoreDrainReport) -> None:

@@ -35,7 +35,7 @@ def _submit_owned(
 ) -> commands.Submitted | Refused:
     worker = transaction.registered(command.worker)
     if worker is None:
-        return Refused(WORKER, "not enlisted, or swept")
+        return Refused(WORKER, "not registered, or swept")
     if worker.draining:
         held = transaction.row(command.id)
         again = held is not None and _own(held, command)

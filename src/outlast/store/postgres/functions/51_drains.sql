@@ -8,7 +8,7 @@ DECLARE
 BEGIN
     SELECT draining INTO standing FROM workers WHERE id = v->>0 FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RETURN refused__v('worker', 'not enlisted, or swept');
+        RETURN refused__v('worker', 'not registered, or swept');
     END IF;
     IF standing = 0 THEN
         UPDATE workers SET draining = 1 WHERE id = v->>0;
@@ -46,7 +46,7 @@ END $$;
 CREATE FUNCTION request_drain__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE workers SET asked = coalesce(asked, v->>1) WHERE id = v->>0;
-    RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('worker', 'not enlisted, or swept') END;
+    RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('worker', 'not registered, or swept') END;
 END $$;
 
 -- worker, report

@@ -11,7 +11,7 @@ DECLARE
 BEGIN
     SELECT * INTO w FROM workers WHERE id = v->>10 FOR SHARE;
     IF NOT FOUND THEN
-        RETURN refused__v('worker', 'not enlisted, or swept');
+        RETURN refused__v('worker', 'not registered, or swept');
     END IF;
     IF w.draining = 1 THEN
         SELECT * INTO r FROM runs WHERE id = v->>0;

@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     SELECT * INTO w FROM workers WHERE id = v->>0 FOR SHARE;
     IF NOT FOUND THEN
-        RETURN refused__v('worker', 'not enlisted, or swept');
+        RETURN refused__v('worker', 'not registered, or swept');
     END IF;
     IF EXISTS (SELECT 1 FROM runs WHERE worker = v->>0 AND token = v->>1) THEN
         RETURN '[' || claimed__v(v->>0, v->>1) || ',null]';

@@ -1,18 +1,21 @@
--- Claim. What is ready stands in lines, one for each queue, workflow, whether it is new and whether it is a child: a claim looks
--- at the first of each line that may serve it, however many stand behind.
+-- The command Claim. Claimable runs are in ready sets (see `S.ready_set_key`), each of which is
+-- ordered. A claim merges the ready sets that it may take from by their heads, so it costs the
+-- number of sets plus the number of runs claimed, however many runs are ready.
 
-local EACH = '(each)'
-local DUE_MAX = 1000
+local EACH = '(each)'  -- the workflow of batches, which a claim must name
+local DUE_MAX = 1000   -- the most runs that one claim makes ready
 
--- What has come due gets ready.
-local function come_due()
+-- Make runs ready that have come due.
+local function make_due_runs_ready()
     S.flush()
-    for _, pk in ipairs(call('ZRANGEBYSCORE', P .. 'later', '-inf', S.text(S.now), 'LIMIT', 0, DUE_MAX)) do
+    local now = S.text(S.now)
+    for _, pk in ipairs(call('ZRANGEBYSCORE', P .. 'later', '-inf', now, 'LIMIT', 0, DUE_MAX)) do
         S.make_ready(S.row(pk))
     end
     S.flush()
 end
 
+-- Make a run claimable.
 function S.make_ready(row)
     S.put(row, 'ready', S.is_suspect(row.deaths_in_a_row) and 2 or 1)
 end
@@ -25,25 +28,33 @@ local function set_of(list)
     return set
 end
 
--- Every line that this claim may take from, with its first, in the order of these, backwards.
-local function lines_of(command, returned)
+-- Return the ready sets that this claim may take from, in descending order of their heads, so that
+-- the last one has the run to claim next. A ready set has the members that were fetched, `at` as
+-- the position of its head among them, and `fetched` as the number of members fetched so far.
+local function matching_ready_sets(command, returned)
     local ready = command.suspects and '2' or '1'
     local known, any = set_of(command.workflows), #command.workflows == 0
     local found, seen = {}, {}
-    local function add(line, key)
-        line.key, line.members, line.at, line.seen = key, call('ZRANGE', key, 0, 0), 1, 1
-        if line.members[1] then
-            found[#found + 1] = line
+    local function add(ready_set, key)
+        ready_set.key, ready_set.members = key, call('ZRANGE', key, 0, 0)
+        ready_set.at, ready_set.fetched = 1, 1
+        if ready_set.members[1] then
+            found[#found + 1] = ready_set
         end
     end
-    for _, queue in ipairs(#command.queues > 0 and command.queues or call('ZRANGE', P .. 'queues', 0, -1)) do
-        local room = S.free_slots(queue)
-        for _, line in ipairs(seen[queue] and {} or call('SMEMBERS', P .. 'lines:' .. queue)) do
-            local new, child, workflow = line:sub(2, 2), line:sub(3, 3), line:sub(4)
-            local wanted = line:sub(1, 1) == ready and (known[workflow] or any and workflow ~= EACH)
-            if wanted and (new == '1' or returned > 0) and (child == '1' or room > 0) then
-                local it = {queue = queue, listed = line, back = new == '0', child = child == '1'}
-                add(it, S.ready_set_key(ready, new, child, queue, workflow))
+    local queues = #command.queues > 0 and command.queues or call('ZRANGE', P .. 'queues', 0, -1)
+    for _, queue in ipairs(queues) do
+        local slots = S.free_slots(queue)
+        for _, listed in ipairs(seen[queue] and {} or call('SMEMBERS', P .. 'lines:' .. queue)) do
+            local new, child, workflow = listed:sub(2, 2), listed:sub(3, 3), listed:sub(4)
+            local is_wanted = listed:sub(1, 1) == ready
+                and (known[workflow] or any and workflow ~= EACH)
+            if is_wanted and (new == '1' or returned > 0) and (child == '1' or slots > 0) then
+                local is_child = child == '1'
+                add(
+                    {queue = queue, listed = listed, is_returned = new == '0', is_child = is_child},
+                    S.ready_set_key(ready, new, child, queue, workflow)
+                )
             end
         end
         seen[queue] = true
@@ -52,60 +63,67 @@ local function lines_of(command, returned)
     return found
 end
 
-local MORE = 20
+local FETCH_MAX = 20
 
--- The first of a line was looked at: the line stands where its next belongs. Of the only line more are wanted than of each of many.
-local function move_on(lines, line)
-    line.at = line.at + 1
-    if not line.members[line.at] then
-        local more = math.max(math.floor(MORE / (#lines + 1)), 1)
-        line.members, line.at = call('ZRANGE', line.key, line.seen, line.seen + more - 1), 1
-        line.seen = line.seen + #line.members
+-- Move a ready set past its head and insert it where its new head belongs. When its members are
+-- used up, fetch more of them, the fewer the more ready sets there are.
+local function advance(ready_sets, ready_set)
+    ready_set.at = ready_set.at + 1
+    if not ready_set.members[ready_set.at] then
+        local start = ready_set.fetched
+        local count = math.max(math.floor(FETCH_MAX / (#ready_sets + 1)), 1)
+        ready_set.members = call('ZRANGE', ready_set.key, start, start + count - 1)
+        ready_set.at, ready_set.fetched = 1, start + #ready_set.members
     end
-    local head = line.members[line.at]
+    local head = ready_set.members[ready_set.at]
     if not head then
         return
     end
-    local low, high = 1, #lines + 1
+    local low, high = 1, #ready_sets + 1
     while low < high do
         local middle = math.floor((low + high) / 2)
-        if lines[middle].members[lines[middle].at] > head then
+        local other = ready_sets[middle]
+        if other.members[other.at] > head then
             low = middle + 1
         else
             high = middle
         end
     end
-    table.insert(lines, low, line)
+    table.insert(ready_sets, low, ready_set)
 end
 
-local function claimable(command)
-    come_due()
-    local returned = math.min(command.returned or command.limit, command.limit)
-    local chosen, taken, back = {}, {}, 0
-    local lines = lines_of(command, returned)
-    while #chosen < command.limit and #lines > 0 do
-        local line = table.remove(lines)
-        local used = taken[line.queue] or 0
-        local is_full = not line.child and used >= S.free_slots(line.queue)
-        if not (line.back and back == returned) and not is_full then  -- else nothing more of this line
-            back = back + (line.back and 1 or 0)
-            taken[line.queue] = used + (line.child and 0 or 1)
-            chosen[#chosen + 1] = {S.pk_of_member(line.members[line.at]), line, line.members[line.at]}
+-- Choose the runs to claim. Return {pk, ready set, member} for each, in order.
+local function choose(command)
+    make_due_runs_ready()
+    local returned_max = math.min(command.returned or command.limit, command.limit)
+    local chosen, taken, returned = {}, {}, 0
+    local ready_sets = matching_ready_sets(command, returned_max)
+    while #chosen < command.limit and #ready_sets > 0 do
+        local ready_set = table.remove(ready_sets)
+        local used = taken[ready_set.queue] or 0
+        local is_full = not ready_set.is_child and used >= S.free_slots(ready_set.queue)
+        -- A ready set that may give no more is not put back.
+        if not (ready_set.is_returned and returned == returned_max) and not is_full then
+            local member = ready_set.members[ready_set.at]
+            returned = returned + (ready_set.is_returned and 1 or 0)
+            taken[ready_set.queue] = used + (ready_set.is_child and 0 or 1)
+            chosen[#chosen + 1] = {S.pk_of_member(member), ready_set, member}
             if #chosen < command.limit then
-                move_on(lines, line)
+                advance(ready_sets, ready_set)
             end
         end
     end
     return chosen
 end
 
--- Those of these ids that are due, by number. A limit holds here too.
-local function named(command)
+-- Return the rows of the runs named in the command that are due, by pk, at most `limit`.
+local function rows_by_id(command)
     local found, seen = {}, {}
     for _, id in ipairs(command.ids) do
         local row = not seen[id] and S.row_by_id(id)
         seen[id] = true
-        if row and (row.status == 'queued' or row.status == 'waiting') and (row.ready > 0 or row.due <= S.now) then
+        local is_unheld = row and (row.status == 'queued' or row.status == 'waiting')
+        if is_unheld and (row.ready > 0 or row.due <= S.now) then
             found[#found + 1] = row
         end
     end
@@ -116,28 +134,33 @@ local function named(command)
     return found
 end
 
--- It was left by a draining worker, and now is not: a recovery of that drain.
-local function recovered(row)
+-- Record a recovery if a draining worker left this run interrupted.
+local function record_recovery(row)
     if row.interrupted and row.left_by and S.hget(P .. 'drain:' .. row.left_by, 'number') then
         local seconds = math.max(S.now - (row.left_at or S.now), 0)
         S.hset(P .. 'recoveries:' .. row.left_by, row.pk, S.text(seconds))
     end
 end
 
+-- Return whether a run was claimable for long enough that `S.abandon_if_overdue` must check it.
 local function may_be_abandoned(row)
-    return row.abandon_after and row.started and not row.undoing and not row.cancel and row.due + row.abandon_after < S.now
+    return row.abandon_after and row.started and not row.undoing and not row.cancel
+        and row.due + row.abandon_after < S.now
 end
 
--- What is kept of the last execution of a run: a JSON list of texts, in the order of ExecutionRow. It has no end while a worker has the run.
+-- Encode the last execution of a run as a JSON list of texts, in the order of ExecutionRow. It has
+-- no end while a worker holds the run.
 function S.encode_execution(row)
     local ended = not row.worker and (row.released or row.ended)
     return cjson.encode({
-        S.text(math.abs(row.fence)), row.claimed_by, row.claimed_host, S.text(row.claimed_pid), S.text(row.claimed),
-        ended and S.text(ended) or cjson.null, row.released_as or row.status, row.reason or cjson.null,
+        S.text(math.abs(row.fence)), row.claimed_by, row.claimed_host, S.text(row.claimed_pid),
+        S.text(row.claimed), ended and S.text(ended) or cjson.null, row.released_as or row.status,
+        row.reason or cjson.null,
     })
 end
 
-local function take(row, command)
+-- Give a run to the worker under a new fence.
+local function claim_row(row, command)
     if row.claimed then
         S.append_item(P .. 'executions:' .. row.pk, S.encode_execution(row))
     end
@@ -162,19 +185,20 @@ local function take(row, command)
     S.put(row, 'deadline', not row.undoing and deadline or nil)
 end
 
--- What a worker holds under a token, in the order of its fences.
-local function by_token(worker, token)
+-- Return the rows that a worker holds under a token, by fence.
+local function rows_by_token(worker, token)
     S.flush()
     local prefix = S.pair(token, '')
     local found = {}
-    for _, member in ipairs(call('ZRANGEBYLEX', P .. 'held:' .. worker, '[' .. prefix, '(' .. prefix .. '\255')) do
+    local low, high = '[' .. prefix, '(' .. prefix .. '\255'
+    for _, member in ipairs(call('ZRANGEBYLEX', P .. 'held:' .. worker, low, high)) do
         found[#found + 1] = S.row(member:sub(#prefix + 1))
     end
     table.sort(found, function(one, other) return one.fence < other.fence end)
     return found
 end
 
-local function sent(rows)
+local function encode_rows(rows)
     local flat = {'rows'}
     for _, row in ipairs(rows) do
         flat[#flat + 1] = S.encode_row(row)
@@ -182,16 +206,34 @@ local function sent(rows)
     return flat
 end
 
-local fields = {}  -- of one run at a time
-
-local function not_taken(try, key, it)
+-- Restore the row from the beginning of the list that it was read into.
+local function revert_claim(try, key, before)
+    local flat, size = before[1], before[2]
     try('DEL', key)
-    try('HSET', key, unpack(it[1], 1, it[2]))
+    try('HSET', key, unpack(flat, 1, size))
 end
 
--- The same as `take`, of one that was never claimed, stands in a line and is not in the view. As it is sent; nil if there is more to it
--- than that.
-local function take_here(pk, line, member, command, host, pid)
+-- Remove a run from the sorted sets of a claimable run and add it to those of a running one.
+local function move_to_running(pk, fields, ready_set, member, command)
+    local status, queue, worker = fields.status, ready_set.queue, command.worker
+    S.zrem(ready_set.key, '0', member, P .. 'lines:' .. queue, ready_set.listed)
+    if status == 'queued' then
+        S.zrem(P .. 'oldest:' .. queue, fields.created, pk)
+        if fields.interrupted or (tonumber(fields.deaths_in_a_row) or 0) > 0 then
+            S.zrem(P .. 'returned:' .. queue, tonumber(fields.due) or 0, pk)
+        end
+    end
+    S.zrem(P .. 'status:' .. status, pk, pk)
+    S.zadd(P .. 'status:running', pk, pk)
+    S.zadd(P .. 'held:' .. worker, '0', S.pair(command.token, pk), P .. 'holders', worker)
+    S.count_status_change(queue, ready_set.is_child, status, 'running')
+end
+
+local fields = {}  -- of one run at a time; reused because building tables is expensive
+
+-- Do the same as `claim_row` for a run that was never claimed and is not loaded. Return the encoded
+-- row, or nil if the run must be loaded.
+local function claim_unloaded(pk, ready_set, member, command, host, pid)
     if not S.use_fast_path(pk) then
         return nil
     end
@@ -206,22 +248,13 @@ local function take_here(pk, line, member, command, host, pid)
     if fields.claimed or fields.undoing then
         return nil
     end
-    local status, worker, token = fields.status, command.worker, command.token
-    S.zrem(line.key, '0', member, P .. 'lines:' .. line.queue, line.listed)
-    if status == 'queued' then
-        S.zrem(P .. 'oldest:' .. line.queue, fields.created, pk)
-    end
-    if status == 'queued' and (fields.interrupted or (tonumber(fields.deaths_in_a_row) or 0) > 0) then
-        S.zrem(P .. 'returned:' .. line.queue, tonumber(fields.due) or 0, pk)
-    end
-    S.zrem(P .. 'status:' .. status, pk, pk)
-    S.zadd(P .. 'status:running', pk, pk)
-    S.zadd(P .. 'held:' .. worker, '0', S.pair(token, pk), P .. 'holders', worker)
-    S.count_status_change(line.queue, line.child, status, 'running')
-    flat[size + 1], flat[size + 2], flat[size + 3], flat[size + 4] = 'fence', S.text(S.next_fence()), 'status', 'running'
-    flat[size + 5], flat[size + 6], flat[size + 7], flat[size + 8] = 'token', token, 'worker', worker
-    flat[size + 9], flat[size + 10], flat[size + 11] = 'ready', '0', 'lives'
-    flat[size + 12] = S.text((tonumber(fields.lives) or 0) + 1)
+    move_to_running(pk, fields, ready_set, member, command)
+    flat[size + 1], flat[size + 2] = 'fence', S.text(S.next_fence())
+    flat[size + 3], flat[size + 4] = 'status', 'running'
+    flat[size + 5], flat[size + 6] = 'token', command.token
+    flat[size + 7], flat[size + 8] = 'worker', command.worker
+    flat[size + 9], flat[size + 10] = 'ready', '0'
+    flat[size + 11], flat[size + 12] = 'lives', S.text((tonumber(fields.lives) or 0) + 1)
     local last = size + 12
     if fields.waits ~= '' then
         flat[last + 1], flat[last + 2] = 'waits', ''
@@ -237,20 +270,23 @@ local function take_here(pk, line, member, command, host, pid)
         last = last + 2
     end
     flat[last + 1], flat[last + 2] = 'pk', pk
-    local sent = cjson.encode(flat)
-    -- No claim needs these of its own run.
-    flat[last + 1], flat[last + 2], flat[last + 3], flat[last + 4] = 'claimed', S.text(S.now), 'claimed_by', worker
-    flat[last + 5], flat[last + 6], flat[last + 7], flat[last + 8] = 'claimed_host', host, 'claimed_pid', pid
-    S.update_run_from_tail(pk, not_taken, flat, size + 1, last + 8)
-    return sent
+    local encoded = cjson.encode(flat)
+    -- The answer has no `claimed` fields, and the stored row has no pk.
+    flat[last + 1], flat[last + 2] = 'claimed', S.text(S.now)
+    flat[last + 3], flat[last + 4] = 'claimed_by', command.worker
+    flat[last + 5], flat[last + 6] = 'claimed_host', host
+    flat[last + 7], flat[last + 8] = 'claimed_pid', pid
+    S.update_run_from_tail(pk, revert_claim, flat, size + 1, last + 8)
+    return encoded
 end
 
-local function take_in_view(row, command, by_name)
-    recovered(row)
-    if not by_name and may_be_abandoned(row) then
+-- Claim a loaded run, after abandoning it if it was claimable for too long. Return the encoded row.
+local function claim_loaded(row, command, by_id)
+    record_recovery(row)
+    if not by_id and may_be_abandoned(row) then
         S.abandon_if_overdue(row)
     end
-    take(row, command)
+    claim_row(row, command)
     return S.encode_row(row)
 end
 
@@ -259,24 +295,25 @@ function S.Claim(command)
     if not draining then
         return S.WORKER
     end
-    local again = by_token(command.worker, command.token)
-    if #again > 0 then
-        return sent(again)
+    local claimed = rows_by_token(command.worker, command.token)
+    if #claimed > 0 then  -- a repeat
+        return encode_rows(claimed)
     end
     if draining == 1 then
         return S.DRAINING
     end
     local answer = {'rows'}
     if #command.ids > 0 then
-        for _, row in ipairs(named(command)) do
-            answer[#answer + 1] = take_in_view(row, command, true)
+        for _, row in ipairs(rows_by_id(command)) do
+            answer[#answer + 1] = claim_loaded(row, command, true)
         end
         return answer
     end
     local host, pid = S.host_and_pid(command.worker)
-    for _, place in ipairs(claimable(command)) do
-        local pk, line, member = unpack(place)
-        answer[#answer + 1] = take_here(pk, line, member, command, host, pid) or take_in_view(S.row(pk), command, false)
+    for _, choice in ipairs(choose(command)) do
+        local pk, ready_set, member = unpack(choice)
+        answer[#answer + 1] = claim_unloaded(pk, ready_set, member, command, host, pid)
+            or claim_loaded(S.row(pk), command, false)
     end
     return answer
 end

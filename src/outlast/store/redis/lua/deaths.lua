@@ -1,9 +1,13 @@
--- The deaths of the fleet, and what they say of a run. Each is a member "RUN TIME WORKER" of a sorted set for every run that is
--- charged; one with the RUN 0 where none is.
+-- Record the deaths of workers, and decide whether a run has died often enough to be a dead letter.
+-- Called by Sweep (workers.lua); the command explains the rules under "Kill storms".
+--
+-- Deaths are in one sorted set, scored by time. A death has one member "RUN TIME WORKER" for each
+-- run that is charged for it, or one with RUN 0 if none is.
 
 local KEY = P .. 'worker_deaths'
 
--- Record that a worker died, and which runs are charged for it.
+-- Record the death of a worker and the runs that are charged for it. Delete the oldest records
+-- beyond FLEET_DEATHS_MAX.
 function S.record_death(worker, charged)
     for _, run in ipairs(#charged > 0 and charged or {'0'}) do
         S.zadd(KEY, S.now, run .. ' ' .. S.text(S.now) .. ' ' .. worker)
@@ -15,8 +19,9 @@ function S.record_death(worker, charged)
     end
 end
 
--- Since when deaths are weighed: the first of these of the run, but within bounds.
-local function period(pk, in_a_row, all)
+-- Return since when the deaths of others count: since the run's first death in this row, but at
+-- least FLEET_SECONDS_MIN and at most FLEET_SECONDS ago.
+local function start_of_period(pk, in_a_row, all)
     local since, own = S.now - S.FLEET_SECONDS_MIN, 0
     for i = 1, #all, 2 do
         if own < in_a_row - 1 and all[i]:match('^%d+') == pk then
@@ -26,30 +31,33 @@ local function period(pk, in_a_row, all)
     return math.max(since, S.now - S.FLEET_SECONDS)
 end
 
--- How many workers died in the period of something else. The deaths for which one other run alone is charged count once.
+-- Return how many workers died in the period without the run being charged. Deaths for which a
+-- single other run is charged count once for that run.
 local function other_deaths(pk, in_a_row)
     local all = call('ZREVRANGE', KEY, 0, -1, 'WITHSCORES')
-    local since, deaths = period(pk, in_a_row, all), {}
+    local since, deaths = start_of_period(pk, in_a_row, all), {}
     for i = 1, #all, 2 do
         local at = tonumber(all[i + 1])
         if at > since and at <= S.now then
             local run, death = all[i]:match('^(%d+) (.*)$')
-            local it = deaths[death] or {charged = 0}
-            it.charged, it.run, it.own = it.charged + 1, run, it.own or run == pk
-            deaths[death] = it
+            local record = deaths[death] or {charged = 0}
+            record.charged, record.run = record.charged + 1, run
+            record.own = record.own or run == pk
+            deaths[death] = record
         end
     end
     local others, counted = 0, {}
-    for _, it in pairs(deaths) do
-        if not it.own and not (it.charged == 1 and counted[it.run]) then
+    for _, record in pairs(deaths) do
+        local is_single = record.charged == 1
+        if not record.own and not (is_single and counted[record.run]) then
             others = others + 1
-            counted[it.run] = it.charged == 1 and it.run ~= '0' or counted[it.run]
+            counted[record.run] = is_single and record.run ~= '0' or counted[record.run]
         end
     end
     return others
 end
 
--- How many workers are enlisted, with those of this sweep.
+-- Return the number of registered workers, including those that this sweep has deregistered.
 local function fleet_size()
     local size, counted, now = call('ZCARD', P .. 'workers'), {}, S.text(S.now)
     for _, member in ipairs(call('ZRANGEBYSCORE', KEY, now, now)) do
@@ -61,12 +69,15 @@ local function fleet_size()
     return size
 end
 
--- Whether a death alone, the last of `in_a_row`, condemns the run, given what else died meanwhile: see the command Sweep.
+-- Return whether a run that just died alone, for the `in_a_row`th time, becomes a dead letter. If
+-- other workers died too, it takes more deaths: see `deaths_allowed` in rows.py.
 function S.is_condemned(row, in_a_row)
     if in_a_row < row.attempts_max then
         return false
     end
     S.flush()
-    local extra = math.floor(row.attempts_max * other_deaths(row.pk, in_a_row) / math.max(1, fleet_size()))
-    return in_a_row >= row.attempts_max + math.min(extra, row.attempts_max * (S.ATTEMPTS_FACTOR_MAX - 1))
+    local others, workers = other_deaths(row.pk, in_a_row), math.max(1, fleet_size())
+    local extra = math.floor(row.attempts_max * others / workers)
+    local extra_max = row.attempts_max * (S.ATTEMPTS_FACTOR_MAX - 1)
+    return in_a_row >= row.attempts_max + math.min(extra, extra_max)
 end

@@ -1,31 +1,34 @@
--- Journals. An entry is a text: the fence it was written under, a space, and JSON that only Python reads.
+-- Append entries to the journals of loaded runs, and save the progress of steps.
+-- record_fast_path.lua explains how entries are stored. It handles runs that are not loaded.
 
-S.FENCE = {'!', 'fence', ''}
+S.FENCE = {'!', 'fence', ''}  -- the refusal of a fenced command
 
 local function journal(pk)
     return P .. 'journal:' .. pk
 end
 
--- The text of an entry, whichever hash it is in.
+-- Return the text of an entry; nil if there is none.
 local function entry(pk, seq)
     S.flush_run(pk)
     return S.hget(journal(pk), seq) or S.hget(P .. 'dones:' .. pk, seq)
 end
 
--- Whether this fence has recorded this seq.
+-- Return the text of the entry if this fence has already recorded this seq.
 function S.recorded_entry(run, seq, fence)
     local text = entry(run, seq)
     return text and text:match('^%S+') == fence and text
 end
 
--- The row if the entry may be written under this fence: it follows the last one.
+-- Return the row if this fence may record this seq, that is, if it holds the run and the seq
+-- follows the last entry.
 function S.may_record(run, seq, fence)
     local row = S.row_part(run)
     local number = tonumber(fence)
-    return row and number > 0 and row.fence == number and tonumber(seq) == row.last + 1 and row or nil
+    local is_held = row and number > 0 and row.fence == number
+    return is_held and tonumber(seq) == row.last + 1 and row or nil
 end
 
--- As in `S.record`, for a run that is in the view.
+-- Append an entry to the journal of a loaded run. `S.record` explains `marks`.
 function S.append_entry(row, seq, marks, key, text)
     S.put(row, 'last', tonumber(seq))
     if row.got ~= row.fence and row.last > row.mark and marks:find('p', 1, true) then
@@ -42,6 +45,7 @@ function S.append_entry(row, seq, marks, key, text)
     end
 end
 
+-- Do the same as `S.record`, for a loaded run.
 function S.record_loaded(run, seq, fence, marks, key, text)
     local row = S.may_record(run, seq, fence)
     if row then
@@ -51,16 +55,21 @@ function S.record_loaded(run, seq, fence, marks, key, text)
     return not S.recorded_entry(run, seq, fence) and S.FENCE
 end
 
--- An entry by the store itself, in a command that has just made the fence void; what comes after it is progress. It is under the void
--- fence: the life that lost the run may still record this seq, and under its own fence the entry would pass for that record's repeat.
--- `value` is JSON.
+-- Append an entry of the store itself and set `mark` to it: entries after it are progress. The
+-- calling command has just voided the fence. The entry has the void fence, because the execution
+-- that lost the run may still record the same seq. Under its own fence the entry would look like a
+-- repeat of that Record. `value` is JSON.
 function S.append_store_entry(row, kind, value, key)
     local seq = row.last + 1
-    local said = {cjson.encode(kind), cjson.encode(key or ''), S.text(S.now), 'null', cjson.encode(value)}
-    S.append_entry(row, S.text(seq), '', '', S.text(-math.abs(row.fence)) .. ' [' .. table.concat(said, ',') .. ']')
+    local fields = {
+        cjson.encode(kind), cjson.encode(key or ''), S.text(S.now), 'null', cjson.encode(value),
+    }
+    local text = S.text(-math.abs(row.fence)) .. ' [' .. table.concat(fields, ',') .. ']'
+    S.append_entry(row, S.text(seq), '', '', text)
     S.put(row, 'mark', seq)
 end
 
+-- Do the same, but leave `mark` as it is.
 function S.append_unmarked_entry(row, kind, value)
     local mark = row.mark
     S.append_store_entry(row, kind, value)
@@ -76,13 +85,14 @@ function S.SaveProgress(command)
     local before = S.hget(key, command.key)
     local fence, attempt = (before or '0 0 '):match('^(%S+) (%S+) ')
     if command.fence > tonumber(fence) or command.attempt >= tonumber(attempt) then
-        S.hset(key, command.key, S.text(command.fence) .. ' ' .. S.text(command.attempt) .. ' ' .. command.value)
+        local head = S.text(command.fence) .. ' ' .. S.text(command.attempt) .. ' '
+        S.hset(key, command.key, head .. command.value)
         S.put(row, 'got', row.fence)
     end
     return false
 end
 
--- Whether it has got anywhere since it was last taken away: then no row of deaths or interruptions goes on.
+-- Return whether the execution that holds the run has made progress.
 function S.has_progress(row)
     return row.fence > 0 and row.got == row.fence
 end

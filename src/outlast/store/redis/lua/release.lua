@@ -1,6 +1,8 @@
--- Fenced commands that end a run or give it back, and messages.
+-- The fenced commands that end or release a run (Settle and Ack of loaded runs, Release), and
+-- SetWaiting and Send. workers.lua, drains.lua and requests.lua also release and wake runs here.
 
-local function names(list)
+-- Return the names as they are stored in `waits`: each between line breaks.
+local function encode_names(list)
     return #list > 0 and '\n' .. table.concat(list, '\n') .. '\n' or ''
 end
 
@@ -9,17 +11,17 @@ function S.SetWaiting(command)
     if not row then
         return S.FENCE
     end
-    S.put(row, 'waits', names(command.names))
+    S.put(row, 'waits', encode_names(command.names))
     return false
 end
 
--- The row if this fence, which is void by now, was the last.
-local function given_up(run, fence)
+-- Return the row if this fence was the last one of the run and is void now; nil otherwise.
+local function row_after(run, fence)
     local row = S.row(run)
     return row and fence > 0 and row.fence == -fence and row or nil
 end
 
--- The fence is void, and nobody has the run.
+-- Void the run's fence and take it from its worker.
 function S.void_fence(row)
     S.put(row, 'fence', -math.abs(row.fence))
     S.put(row, 'worker', nil)
@@ -27,13 +29,16 @@ end
 
 local SETTLED = {done = true, failed = true, cancelled = true, parked = true}
 
+-- Settle a run that settle_fast_path.lua cannot settle.
 function S.settle_loaded(command)
     local row = S.held_row(command.run, command.fence)
     if not row then
-        local again = given_up(command.run, command.fence)
-        -- With a row of deaths or interruptions it was a dead letter, cancelled since.
-        local by_this = again and SETTLED[again.status] and again.deaths_in_a_row == 0 and again.interruptions_in_a_row == 0
-        return not by_this and S.FENCE
+        local after = row_after(command.run, command.fence)
+        -- Settling resets both counts. If one is not 0, the run was a dead letter that was
+        -- cancelled later.
+        local is_repeat = after and SETTLED[after.status] and after.deaths_in_a_row == 0
+            and after.interruptions_in_a_row == 0
+        return not is_repeat and S.FENCE
     end
     local parked = command.status == 'parked'
     if parked and command.unless_cancelled and row.cancel and not row.undoing then
@@ -49,7 +54,7 @@ function S.settle_loaded(command)
     S.put(row, 'deaths_in_a_row', 0)
     S.put(row, 'interruptions_in_a_row', 0)
     if parked then
-        S.put(row, 'due', S.now)  -- since when its clock stands still
+        S.put(row, 'due', S.now)  -- since then its time-out is suspended (see `requeue`)
         S.put(row, 'ended', nil)
         S.put(row, 'released', S.now)
         S.put(row, 'released_as', 'parked')
@@ -62,11 +67,12 @@ function S.settle_loaded(command)
     return false
 end
 
+-- Ack an item that settle_fast_path.lua cannot ack.
 function S.ack_loaded(run, fence)
     local row = S.held_row(run, fence)
     if not row then
-        local again = given_up(run, fence)
-        return not (again and again.status == 'done') and S.FENCE
+        local after = row_after(run, fence)
+        return not (after and after.status == 'done') and S.FENCE
     end
     S.set_status(row, 'done')
     S.void_fence(row)
@@ -74,12 +80,13 @@ function S.ack_loaded(run, fence)
     return false
 end
 
--- A run that waits is due, if it was not.
+-- Make a waiting run due now, unless it already was.
 local function wake(row)
     S.put(row, 'due', math.min(row.due, S.now))
     S.make_ready(row)
 end
 
+-- Make the parent of a run due if it waits: it may wait for this child.
 function S.wake_parent(row)
     local parent = row.parent and S.row_by_id(row.parent)
     if parent and parent.status == 'waiting' then
@@ -87,7 +94,8 @@ function S.wake_parent(row)
     end
 end
 
--- Write what became of a held run. Its fence is void.
+-- Take a run from its worker and give it this status. An item with a request to cancel is
+-- cancelled instead. Return the status.
 function S.release_run(row, status, due, reason)
     if row.workflow == '' and row.cancel then
         status, reason = 'cancelled', row.cancel
@@ -108,7 +116,8 @@ function S.release_run(row, status, due, reason)
     return status
 end
 
--- If it got anywhere no row goes on. To be asked while the fence is good.
+-- If the execution has made progress, reset the deaths and interruptions in a row and return true.
+-- Call this before the fence is void.
 function S.reset_counts_after_progress(row)
     if S.has_progress(row) then
         S.put(row, 'deaths_in_a_row', 0)
@@ -118,14 +127,15 @@ function S.reset_counts_after_progress(row)
     return false
 end
 
-local function times(count)
+local function count_in_words(count)
     return count == 1 and 'once' or S.text(count) .. ' times in a row'
 end
+S.count_in_words = count_in_words
 
-S.count_in_words = times
-
--- Free, and ahead of new work; but not for ever without getting anywhere. Left by a draining worker, its next claim is a recovery
--- of that drain. `seen`, and by what: its worker did not give it back itself.
+-- Release an interrupted run ahead of new work, or make it a dead letter after too many
+-- interruptions in a row. Return its status. If its worker drains, the next claim of the run counts
+-- as a recovery of that drain. `seen` and `by` say when and how its worker was last seen, if the
+-- worker did not release the run itself.
 function S.interrupt_run(row, due, reason, draining, seen, by)
     local worker, in_a_row, status = row.worker, row.interruptions_in_a_row + 1, 'queued'
     S.put(row, 'interrupted', row.interrupted or S.now)
@@ -133,10 +143,12 @@ function S.interrupt_run(row, due, reason, draining, seen, by)
     S.put(row, 'interruptions_in_a_row', in_a_row)
     if in_a_row >= row.interruptions_max then
         status = 'dead'
-        reason = 'interrupted ' .. times(in_a_row) .. ' without recording anything; the last time: ' .. reason
+        reason = 'interrupted ' .. count_in_words(in_a_row)
+            .. ' without recording anything; the last time: ' .. reason
     end
     status = S.release_run(row, status, due, reason)
-    S.append_store_entry(row, 'interruption', '{"why":' .. cjson.encode(reason) .. (seen and S.seen_json(seen, by) or '') .. '}')
+    local evidence = seen and S.seen_json(seen, by) or ''
+    S.append_store_entry(row, 'interruption', '{"why":' .. cjson.encode(reason) .. evidence .. '}')
     if draining and status == 'queued' then
         S.put(row, 'left_by', worker)
         S.put(row, 'left_at', seen or S.now)
@@ -144,8 +156,9 @@ function S.interrupt_run(row, due, reason, draining, seen, by)
     return status
 end
 
--- Whether there is more to know than the life knew.
-local function news(row, command)
+-- Return whether a run that is about to wait has news that its execution did not know: a request to
+-- cancel, the end of a child, or a message.
+local function has_news(row, command)
     if row.cancel then
         return true
     end
@@ -163,8 +176,9 @@ local function news(row, command)
         wanted[name] = true
     end
     S.flush()
+    local mailbox = P .. 'mail:' .. row.pk
     for start = command.seen, row.mail - 1, S.CHUNK do
-        for _, message in ipairs(call('LRANGE', P .. 'mail:' .. row.pk, start, start + S.CHUNK - 1)) do
+        for _, message in ipairs(call('LRANGE', mailbox, start, start + S.CHUNK - 1)) do
             if wanted[cjson.decode(message:match('^[^\n]*'))[1]] then
                 return true
             end
@@ -173,8 +187,9 @@ local function news(row, command)
     return false
 end
 
-local function given_back_by(run, fence)
-    local row = given_up(run, fence)
+-- Return the status of a run that this fence has released; nil if another command took it since.
+local function status_after_release(run, fence)
+    local row = row_after(run, fence)
     local status = row and row.status
     local in_a_row = row and (row.deaths_in_a_row > 0 or row.interruptions_in_a_row > 0)
     if status == 'queued' or status == 'waiting' or status == 'dead' then
@@ -186,19 +201,20 @@ end
 function S.Release(command)
     local row = S.held_row(command.run, command.fence)
     if not row then
-        return given_back_by(command.run, command.fence) or S.FENCE
+        return status_after_release(command.run, command.fence) or S.FENCE
     end
     S.reset_counts_after_progress(row)
     if command.waiting then
-        local due = news(row, command) and math.min(command.due, S.now) or command.due
+        local due = has_news(row, command) and math.min(command.due, S.now) or command.due
         S.put(row, 'interrupted', nil)
-        S.put(row, 'waits', names(command.waits))
+        S.put(row, 'waits', encode_names(command.waits))
         return S.release_run(row, 'waiting', due, command.reason)
     end
     local due = S.now + command.delay
     if command.failed then
         S.put(row, 'failures', row.failures + 1)
-        local status = S.release_run(row, row.failures >= row.attempts_max and 'dead' or 'queued', due, command.reason)
+        local status = row.failures >= row.attempts_max and 'dead' or 'queued'
+        status = S.release_run(row, status, due, command.reason)
         S.append_unmarked_entry(row, 'failure', '{"why":' .. cjson.encode(command.reason) .. '}')
         return status
     end
@@ -208,7 +224,8 @@ function S.Release(command)
     return S.release_run(row, 'queued', due, command.reason)
 end
 
--- A message is its name in a JSON list, a line break, the time, a line break, and the rest, which only Python reads.
+-- Add a message to a run's mailbox. It is stored as three lines: its name in a JSON list, the time,
+-- and JSON that only Python reads.
 function S.Send(command)
     local row = S.row_by_id(command.id)
     if not row then
@@ -229,7 +246,8 @@ function S.Send(command)
     end
     S.hset(mailed, this, '1')
     S.put(row, 'mail', row.mail + 1)
-    S.append_item(P .. 'mail:' .. row.pk, command.named .. '\n' .. S.text(S.now) .. '\n' .. command.rest)
+    local message = command.named .. '\n' .. S.text(S.now) .. '\n' .. command.rest
+    S.append_item(P .. 'mail:' .. row.pk, message)
     if row.status == 'waiting' and row.waits:find('\n' .. command.name .. '\n', 1, true) then
         wake(row)
     end

@@ -1,38 +1,50 @@
--- Settle and Ack of runs that are held and not in the view: the way that most of them end.
+-- Settle and Ack for runs that are running and not loaded, which is how most runs end. All other
+-- cases go to `S.settle_loaded` and `S.ack_loaded` in release.lua.
 
--- What is read of a run before it ends: first of all that.
+-- Positions of the fields that both commands read.
 local FENCE, STATUS, WORKER, TOKEN, PARENT, WORKFLOW, QUEUE = 1, 2, 3, 4, 5, 6, 7
 
--- A run ends that is held, and whose row is not in the view: where it is then. Of a child the parent may have waited for that.
-local function end_here(pk, before, status)
+-- Move a running run to the sorted sets of an ended one, and count its end. `before` has its
+-- fields as they were read.
+local function move_to_ended(pk, before, status)
     local worker, queue = before[WORKER], before[QUEUE]
+    local member = S.pair(before[TOKEN] or '', pk)
     S.zrem(P .. 'status:running', pk, pk)
     S.zadd(P .. 'status:' .. status, pk, pk)
-    S.zrem(P .. 'held:' .. worker, '0', S.pair(before[TOKEN] or '', pk), P .. 'holders', worker)
+    S.zrem(P .. 'held:' .. worker, '0', member, P .. 'holders', worker)
     S.zadd(P .. (before[WORKFLOW] == '' and status == 'done' and 'acked' or 'ended'), S.now, pk)
     S.count_status_change(queue, before[PARENT], 'running', status)
     S.count_event(queue, 'e', S.now)
 end
 
--- What is known of a run before it ends, if this fence, a text, holds it and it can be done without the view.
-local function held_here(run, fence, names)
+-- Return the fields with these names if this fence, a text, holds the run and the fast path may
+-- handle it; nil otherwise.
+local function read_if_held(run, fence, names)
     local before = S.use_fast_path(run) and S.read_run_fields(run, names)
-    return before and before[FENCE] == fence and before[STATUS] == 'running' and before or nil
+    local is_held = before and before[FENCE] == fence and before[STATUS] == 'running'
+    return is_held and before or nil
 end
 
-local SETTLING = {
-    'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'ended', 'waits', 'deaths_in_a_row', 'interruptions_in_a_row',
-    'interrupted', 'undoing', 'value', 'error', 'reason', 'failed_at',
+-- The fields that Settle changes or reads. Settle clears those from FIRST_CLEARED on, except that
+-- it sets those from FIRST_GIVEN on to the values of the command.
+local SETTLE_FIELDS = {
+    'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'ended', 'waits',
+    'deaths_in_a_row', 'interruptions_in_a_row', 'interrupted', 'undoing', 'value', 'error',
+    'reason', 'failed_at',
 }
+local FIRST_CLEARED, UNDOING, FIRST_GIVEN = 10, 13, 14
 
--- What a run ends with: to set, and to unset.
-local function ending(command, before)
-    local set = {'status', command.status, 'fence', S.text(-command.fence), 'worker', '', 'ended', S.text(S.now), 'waits', ''}
+-- Return the fields to set (name, value, ...) and the names of those to unset.
+local function settled_fields(command, before)
+    local set = {
+        'status', command.status, 'fence', S.text(-command.fence), 'worker', '',
+        'ended', S.text(S.now), 'waits', '',
+    }
     local unset = {}
-    for i = 10, #SETTLING do
-        local name = SETTLING[i]
+    for i = FIRST_CLEARED, #SETTLE_FIELDS do
+        local name = SETTLE_FIELDS[i]
         local value = command[name]
-        if value and i > 13 then
+        if value and i >= FIRST_GIVEN then
             set[#set + 1], set[#set + 2] = name, type(value) == 'number' and S.text(value) or value
         elseif before[i] then
             unset[#unset + 1] = name
@@ -41,8 +53,8 @@ local function ending(command, before)
     return set, unset
 end
 
-local function not_settled(try, key, before)
-    for i, name in ipairs(SETTLING) do
+local function revert_settle(try, key, before)
+    for i, name in ipairs(SETTLE_FIELDS) do
         if before[i] then
             try('HSET', key, name, before[i])
         else
@@ -51,13 +63,16 @@ local function not_settled(try, key, before)
     end
 end
 
-local function settle_here(command)
-    local before = command.status ~= 'parked' and held_here(command.run, S.text(command.fence), SETTLING)
-    if not before or before[13] then  -- one that was being undone stands in one set more
+-- Settle a run without loading it. Return false if that is not possible. A run that is being
+-- compensated is not settled here, because it is in one more sorted set.
+local function settle_unloaded(command)
+    local before = command.status ~= 'parked'
+        and read_if_held(command.run, S.text(command.fence), SETTLE_FIELDS)
+    if not before or before[UNDOING] then
         return false
     end
-    end_here(command.run, before, command.status)
-    S.update_run(command.run, not_settled, before, ending(command, before))
+    move_to_ended(command.run, before, command.status)
+    S.update_run(command.run, revert_settle, before, settled_fields(command, before))
     local progress = P .. 'progress:' .. command.run
     if call('EXISTS', progress) == 1 then
         S.delete_key(progress)
@@ -69,23 +84,24 @@ local function settle_here(command)
 end
 
 function S.Settle(command)
-    return not settle_here(command) and S.settle_loaded(command)
+    return not settle_unloaded(command) and S.settle_loaded(command)
 end
 
-local ACKING = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'undoing'}
+local ACK_FIELDS = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'undoing'}
 
--- (A run that is held has not ended.)
-local function not_acked(try, key, before)
+-- Unset `ended`, too: a run that is held has not ended.
+local function revert_ack(try, key, before)
     try('HSET', key, 'fence', before[FENCE], 'status', before[STATUS], 'worker', before[WORKER])
     try('HDEL', key, 'ended')
 end
 
 function S.Ack(run, fence)
-    local before = held_here(run, fence, ACKING)
-    if not before or before[8] then  -- as above
+    local before = read_if_held(run, fence, ACK_FIELDS)
+    if not before or before[#ACK_FIELDS] then  -- one more sorted set, as above
         return S.ack_loaded(run, tonumber(fence))
     end
-    end_here(run, before, 'done')
-    S.update_run(run, not_acked, before, {'fence', '-' .. fence, 'status', 'done', 'worker', '', 'ended', S.text(S.now)})
+    move_to_ended(run, before, 'done')
+    local set = {'fence', '-' .. fence, 'status', 'done', 'worker', '', 'ended', S.text(S.now)}
+    S.update_run(run, revert_ack, before, set)
     return false
 end

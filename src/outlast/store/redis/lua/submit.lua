@@ -1,14 +1,14 @@
--- Submit and SubmitMany.
+-- The commands Submit and SubmitMany, and what commands check about the worker that sends them.
 
-S.WORKER = {'!', 'worker', 'not enlisted, or swept'}
+S.WORKER = {'!', 'worker', 'not registered, or swept'}
 S.DRAINING = {'!', 'draining', ''}
 
--- 0 for a worker, 1 for one that drains, nil for one that is not enlisted.
+-- Return 1 if a worker drains and 0 if not; nil if it is not registered.
 function S.draining_flag(worker)
     return tonumber(S.read_field(P .. 'worker:' .. worker, 'draining'))
 end
 
--- The host and the pid of a worker that is enlisted, as texts.
+-- Return the host and the pid of a registered worker, as texts.
 function S.host_and_pid(worker)
     local key = P .. 'worker:' .. worker
     if rawget(S, 'hget') then
@@ -17,6 +17,7 @@ function S.host_and_pid(worker)
     return unpack(call('HMGET', key, 'host', 'pid'))
 end
 
+-- Insert a run that its own worker executes at once, without a queue.
 local function submit_owned(command)
     local draining = S.draining_flag(command.worker)
     if not draining then
@@ -39,11 +40,12 @@ local function submit_owned(command)
     return {'1', cjson.encode({'pk', command.pk, unpack(flat)})}
 end
 
--- A refusal if so many more would be too many for the queue.
-local function full(command, count)
+-- Return a refusal if the queue is too full for `count` more runs.
+local function refuse_if_full(command, count)
     local most = S.queue_limit(command.queue, 'depth_max') or command.depth_max
     local depth = S.status_count(command.queue, 'queued')
-    return most and depth + count > most and {'!', 'depth', depth .. '/' .. S.text(most) .. '/' .. count}
+    local is_full = most and depth + count > most
+    return is_full and {'!', 'depth', depth .. '/' .. S.text(most) .. '/' .. count}
 end
 
 local function enqueue(command)
@@ -53,9 +55,11 @@ local function enqueue(command)
     return '1'
 end
 
-local function joined(command, row)
-    local untouched = row.token == command.token and row.status == 'queued' and row.lives == 0
-    return {untouched and '1' or '0', S.encode_row(row)}
+-- Return the outcome for a run that exists already. It is a repeat if this token submitted the run
+-- and no worker has claimed it since.
+local function answer_existing(command, row)
+    local is_repeat = row.token == command.token and row.status == 'queued' and row.lives == 0
+    return {is_repeat and '1' or '0', S.encode_row(row)}
 end
 
 function S.Submit(command)
@@ -63,15 +67,15 @@ function S.Submit(command)
         return submit_owned(command)
     end
     local row = S.row_by_id(command.id)
-    return row and joined(command, row) or full(command, 1) or enqueue(command)
+    return row and answer_existing(command, row) or refuse_if_full(command, 1) or enqueue(command)
 end
 
--- Everything is checked before anything is written.
+-- Check all runs before inserting the first one.
 function S.SubmitMany(command)
-    local asked, new, queues = {}, {}, {}
+    local earlier, new, queues = {}, {}, {}
     for _, run in ipairs(command.runs) do
         local row = S.row_by_id(run.id)
-        local before = row or asked[run.id]
+        local before = row or earlier[run.id]
         if before and (before.workflow ~= run.workflow or before.args ~= run.args) then
             return {'!', 'conflict', run.id}
         end
@@ -81,11 +85,11 @@ function S.SubmitMany(command)
                 queues[#queues + 1] = run.queue
             end
             new[run.queue].count = new[run.queue].count + 1
-            asked[run.id] = run
+            earlier[run.id] = run
         end
     end
     for _, queue in ipairs(queues) do
-        local refused = full(new[queue].run, new[queue].count)
+        local refused = refuse_if_full(new[queue].run, new[queue].count)
         if refused then
             return refused
         end
@@ -93,7 +97,7 @@ function S.SubmitMany(command)
     local outcomes = {'runs'}
     for _, run in ipairs(command.runs) do
         local row = S.row_by_id(run.id)
-        outcomes[#outcomes + 1] = row and joined(run, row) or enqueue(run)
+        outcomes[#outcomes + 1] = row and answer_existing(run, row) or enqueue(run)
     end
     return outcomes
 end
