@@ -203,7 +203,7 @@ class Reads(SessionReads):
         return found
 
     def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
-        ready, suspect, text = self._read("look", *dict.fromkeys(queues))
+        ready, suspect, text = self._read("peek", *dict.fromkeys(queues))
         due = None if text is None else float(text)
         return claimable_of(set(ready), set(suspect), due, self.now(), workflows)
 

@@ -1,12 +1,14 @@
--- The commands of a drain, and how long steps take.
+-- The commands Drain, RequestDrain, StoreDrainReport and RecordDurations (which samples how long
+-- steps take). workers.lua opens and closes the report of a draining worker that died.
 
-local NOT_BEGUN = 'its worker drains before it began'
+local NOT_STARTED = 'its worker drains before it began'
 
 local function key(worker)
     return P .. 'drain:' .. worker
 end
 
-local function forget(worker)
+-- Delete the report of a worker's drain, and its recoveries.
+local function delete_report(worker)
     local number = S.hget(key(worker), 'number')
     if number then
         S.zrem(P .. 'drains', tonumber(number), worker)
@@ -15,14 +17,15 @@ local function forget(worker)
     S.delete_key(P .. 'recoveries:' .. worker)
 end
 
-local function keep_newest()
+-- Delete the oldest reports beyond DRAINS_MAX.
+local function delete_oldest_reports()
     S.flush()
     for _, worker in ipairs(call('ZREVRANGE', P .. 'drains', S.DRAINS_MAX, -1)) do
-        forget(worker)
+        delete_report(worker)
     end
 end
 
-local function open(worker, fields)
+local function create_report(worker, fields)
     local number = S.hincr(P .. 'counters', 'drain', 1)
     S.zadd(P .. 'drains', number, worker)
     S.hset(key(worker), 'number', S.text(number))
@@ -32,20 +35,21 @@ local function open(worker, fields)
     end
 end
 
--- Open the report of a worker that is enlisted. One that is there stays as it is.
+-- Open the report of a registered worker's drain, unless there is one.
 function S.open_report(worker, reason)
     if S.hget(key(worker), 'number') then
         return
     end
     S.flush()
-    local it = S.worker_row(worker)
+    local row = S.worker_row(worker)
     local held = call('ZCARD', P .. 'held:' .. worker)
-    open(worker, {host = it.host, pid = it.pid, reason = reason, held = S.text(held)})
-    keep_newest()
+    create_report(worker, {host = row.host, pid = row.pid, reason = reason, held = S.text(held)})
+    delete_oldest_reports()
 end
 
--- All that a worker holds but these fences goes back, neither interrupted nor charged: their ids, by number.
-local function give_back_all_but(worker, keep)
+-- Release what a worker holds under fences that are not in `keep`, without an interruption. Return
+-- the ids by pk, after the tag 'ids'.
+local function release_unstarted(worker, keep)
     local kept, ids = {}, {'ids'}
     for _, fence in ipairs(keep) do
         kept[fence] = true
@@ -53,7 +57,7 @@ local function give_back_all_but(worker, keep)
     for _, row in ipairs(S.rows_held_by(worker)) do
         if not kept[row.fence] then
             S.reset_counts_after_progress(row)
-            S.release_run(row, 'queued', S.now, NOT_BEGUN)
+            S.release_run(row, 'queued', S.now, NOT_STARTED)
             ids[#ids + 1] = row.id
         end
     end
@@ -67,29 +71,29 @@ function S.Drain(command)
     end
     if draining == 0 then
         S.hset(P .. 'worker:' .. command.worker, 'draining', '1')
-        forget(command.worker)  -- an earlier drain of a worker that is back under its id
+        delete_report(command.worker)  -- of an earlier drain under the same worker id
     end
-    local back = give_back_all_but(command.worker, command.keep)
+    local released = release_unstarted(command.worker, command.keep)
     S.open_report(command.worker, command.reason)
-    S.must_notify = S.must_notify or #back > 1
-    return back
+    S.must_notify = S.must_notify or #released > 1
+    return released
 end
 
 function S.RequestDrain(command)
     if not S.draining_flag(command.worker) then
         return S.WORKER
     end
-    local it = P .. 'worker:' .. command.worker
-    if not S.hget(it, 'asked') then
-        S.hset(it, 'asked', command.why)
+    local row = P .. 'worker:' .. command.worker
+    if not S.hget(row, 'asked') then
+        S.hset(row, 'asked', command.why)
     end
     return false
 end
 
 function S.StoreDrainReport(command)
     if not S.hget(key(command.worker), 'number') then
-        open(command.worker, {host = '', pid = '0', reason = '', held = '0'})
-        keep_newest()
+        create_report(command.worker, {host = '', pid = '0', reason = '', held = '0'})
+        delete_oldest_reports()
     end
     if not S.hget(key(command.worker), 'swept') then
         S.hset(key(command.worker), 'ended', S.text(S.now))
@@ -98,14 +102,15 @@ function S.StoreDrainReport(command)
     return false
 end
 
--- A draining worker died: close its report, if it did not do so itself.
+-- Close the report of a worker that died while it drained, unless the worker closed it.
 function S.close_report_of_dead_worker(worker, left, why, seen)
     if S.hget(key(worker), 'number') and not S.hget(key(worker), 'ended') then
         local ids = {}
         for i, id in ipairs(left) do
             ids[i] = cjson.encode(id)
         end
-        local report = '{"cut_short": true, "left": [' .. table.concat(ids, ', ') .. '], "why": ' .. cjson.encode(why) .. ', "seen": ' .. S.text(seen) .. '}'
+        local report = '{"cut_short": true, "left": [' .. table.concat(ids, ', ')
+            .. '], "why": ' .. cjson.encode(why) .. ', "seen": ' .. S.text(seen) .. '}'
         S.hset(key(worker), 'ended', S.text(S.now))
         S.hset(key(worker), 'report', report)
         S.hset(key(worker), 'swept', '1')

@@ -1,14 +1,12 @@
--- Reads. Each answers for one moment. `S.flush` is never called with anything to write.
-
+-- The main part of the read script, and the reads of runs, workers and queues. session_reads.lua
+-- has those of sessions. `Reads` in Python calls one of them by name. It is one script call, so the
+-- answer is consistent. Functions that call `S.flush` have nothing to write here.
 
 local R = {}
 
-local function found(row)
-    return row and S.encode_row(row) or false
-end
-
 function R.run(id)
-    return found(S.row_by_id(id))
+    local row = S.row_by_id(id)
+    return row and S.encode_row(row) or false
 end
 
 function R.last_seq(run)
@@ -21,18 +19,20 @@ function R.has_dealt(id)
     return (row and row.dealt or call('EXISTS', P .. 'children:' .. id) == 1) and '1' or '0'
 end
 
-local function texts(key, seqs)
+-- Return the values of these fields of a hash, false for those that do not exist.
+local function values_of(key, fields)
     local values = {}
-    for start = 1, #seqs, S.CHUNK do
-        local some = call('HMGET', key, unpack(seqs, start, math.min(start + S.CHUNK - 1, #seqs)))
-        for i = 1, #some do  -- false for what is not there
+    for start = 1, #fields, S.CHUNK do
+        local stop = math.min(start + S.CHUNK - 1, #fields)
+        local some = call('HMGET', key, unpack(fields, start, stop))
+        for i = 1, #some do
             values[start + i - 1] = some[i]
         end
     end
     return values
 end
 
--- Entries after a number: seq, text, seq, text. At most `count`, and no more than about `bytes` of them.
+-- Return the entries after a seq (seq, text, ...), at most `count` and about `bytes` bytes.
 function R.journal(run, after, count, bytes)
     local row = S.row_part(run)
     local answer, size = {}, 0
@@ -43,8 +43,8 @@ function R.journal(run, after, count, bytes)
         for i = seq + 1, math.min(last, seq + math.min(100, tonumber(count) - #answer / 2)) do
             seqs[#seqs + 1] = S.text(i)
         end
-        local plain = texts(P .. 'journal:' .. run, seqs)
-        local dones = has_dones and texts(P .. 'dones:' .. run, seqs) or {}
+        local plain = values_of(P .. 'journal:' .. run, seqs)
+        local dones = has_dones and values_of(P .. 'dones:' .. run, seqs) or {}
         for i, number in ipairs(seqs) do
             local text = plain[i] or dones[i]
             if text then
@@ -57,13 +57,15 @@ function R.journal(run, after, count, bytes)
     return answer
 end
 
+-- Return all entries but the `done` ones, in any order.
 function R.history(run)
     return call('HGETALL', P .. 'journal:' .. run)
 end
 
+-- Return the `done` entries with these keys (key, text, ...).
 function R.done(run, ...)
     local keys, answer = {...}, {}
-    local seqs = texts(P .. 'done:' .. run, keys)
+    local seqs = values_of(P .. 'done:' .. run, keys)
     for i, key in ipairs(keys) do
         if seqs[i] then
             answer[#answer + 1] = key
@@ -113,7 +115,8 @@ end
 function R.drains(limit)
     local answer = {}
     for _, worker in ipairs(call('ZREVRANGE', P .. 'drains', 0, tonumber(limit) - 1)) do
-        answer[#answer + 1] = {worker, call('HGETALL', P .. 'drain:' .. worker), call('HVALS', P .. 'recoveries:' .. worker)}
+        local report = call('HGETALL', P .. 'drain:' .. worker)
+        answer[#answer + 1] = {worker, report, call('HVALS', P .. 'recoveries:' .. worker)}
     end
     return answer
 end
@@ -125,12 +128,14 @@ end
 function R.durations(...)
     local names, answer = {...}, {}
     for i = 1, #names, 2 do
-        answer[#answer + 1] = call('LRANGE', P .. 'durations:' .. S.pair(names[i], names[i + 1]), 0, -1)
+        local key = P .. 'durations:' .. S.pair(names[i], names[i + 1])
+        answer[#answer + 1] = call('LRANGE', key, 0, -1)
     end
     return answer
 end
 
--- Who seems dead by lease or was struck off; and who is not connected any more.
+-- Return the workers whose lease has ended or that hold runs without being registered, the workers
+-- that are no longer connected, and the id and start of the server as stored in `pulse`.
 function R.dead_workers()
     local dead = call('ZRANGEBYSCORE', P .. 'leased', '-inf', S.text(S.now))
     for _, worker in ipairs(call('SMEMBERS', P .. 'holders')) do
@@ -144,10 +149,11 @@ function R.dead_workers()
         for i = start, math.min(start + S.CHUNK - 1, #present) do
             channels[#channels + 1] = P .. 'alive:' .. S.header.db .. ':' .. present[i]
         end
-        local heard = call('PUBSUB', 'NUMSUB', unpack(channels))
+        local subscribers = call('PUBSUB', 'NUMSUB', unpack(channels))
         for i = 1, #channels do
-            if heard[2 * i] == 0 and call('ZSCORE', P .. 'workers', present[start + i - 1]) then
-                missing[#missing + 1] = present[start + i - 1]
+            local worker = present[start + i - 1]
+            if subscribers[2 * i] == 0 and call('ZSCORE', P .. 'workers', worker) then
+                missing[#missing + 1] = worker
             end
         end
     end
@@ -155,28 +161,35 @@ function R.dead_workers()
     return {dead, missing, pulse}
 end
 
--- Which workflows have something in line, of each queue: ready, and suspect. And the next due time.
-function R.look(...)
+-- Return which workflows have ready runs in these queues, which have ready suspects, and when the
+-- next run that is not ready comes due.
+function R.peek(...)
     local ready, suspect, seen = {}, {}, {}
     for _, queue in ipairs({...}) do
-        for _, line in ipairs(call('SMEMBERS', P .. 'lines:' .. queue)) do
-            local into, workflow = line:sub(1, 1) == '1' and ready or suspect, line:sub(4)
-            if not seen[line:sub(1, 1) .. workflow] then
-                seen[line:sub(1, 1) .. workflow] = true
-                into[#into + 1] = workflow
+        for _, ready_set in ipairs(call('SMEMBERS', P .. 'lines:' .. queue)) do
+            local kind, workflow = ready_set:sub(1, 1), ready_set:sub(4)
+            if not seen[kind .. workflow] then
+                local found = kind == '1' and ready or suspect
+                seen[kind .. workflow] = true
+                found[#found + 1] = workflow
             end
         end
     end
     return {ready, suspect, call('ZRANGE', P .. 'later', 0, 0, 'WITHSCORES')[2] or false}
 end
 
-local COME_DUE_MAX = 10000  -- each claim makes 1,000 of them ready, so there are more only where nobody claims
+-- The most due runs to count. Each claim makes 1,000 ready, so there are more only if no worker
+-- claims.
+local DUE_MAX = 10000
 
--- Of each queue, the queued runs that are due and that no claim has made ready yet: how many, and when the oldest was submitted.
-local function come_due()
+-- Count the queued runs that are due but that no claim has made ready yet. Return by queue how many
+-- there are, and when the oldest was submitted.
+local function count_due()
     local counts, oldest = {}, {}
-    for _, pk in ipairs(call('ZRANGEBYSCORE', P .. 'later', '-inf', S.text(S.now), 'LIMIT', 0, COME_DUE_MAX)) do
-        local queue, status, created = unpack(call('HMGET', P .. 'run:' .. pk, 'queue', 'status', 'created'))
+    local now = S.text(S.now)
+    for _, pk in ipairs(call('ZRANGEBYSCORE', P .. 'later', '-inf', now, 'LIMIT', 0, DUE_MAX)) do
+        local fields = call('HMGET', P .. 'run:' .. pk, 'queue', 'status', 'created')
+        local queue, status, created = unpack(fields)
         if status == 'queued' then
             counts[queue] = (counts[queue] or 0) + 1
             oldest[queue] = math.min(oldest[queue] or math.huge, tonumber(created))
@@ -185,57 +198,65 @@ local function come_due()
     return counts, oldest
 end
 
--- How many queued runs of a queue could be taken now. The others are delayed.
-local function ready_in(queue, due)
+-- Return how many queued runs of a queue could be claimed now. The others are delayed.
+local function count_ready(queue, due)
     local ready = call('ZCARD', P .. 'oldest:' .. queue) + (due[queue] or 0)
     return math.min(ready, S.status_count(queue, 'queued'))
 end
 
--- What came back, and since when the first of it is due (0 is no time); what is being undone, and what is stuck in that.
-local function apart(queue)
+-- Return how many runs of a queue have returned after an interruption or a death, since when the
+-- first of these is due (a due time of 0 does not count), how many are being compensated, and how
+-- many were parked during compensation.
+local function returned_and_undoing(queue)
     local returned = P .. 'returned:' .. queue
-    local since = call('ZRANGEBYSCORE', returned, '(0', S.text(S.now), 'WITHSCORES', 'LIMIT', 0, 1)[2] or false
-    local undoing, stuck = call('ZCARD', P .. 'undoing:' .. queue), call('ZCARD', P .. 'stuck:' .. queue)
-    return {S.text(call('ZCARD', returned)), since, S.text(undoing), S.text(stuck)}
+    local now = S.text(S.now)
+    local first = call('ZRANGEBYSCORE', returned, '(0', now, 'WITHSCORES', 'LIMIT', 0, 1)
+    local undoing = call('ZCARD', P .. 'undoing:' .. queue)
+    local stuck = call('ZCARD', P .. 'stuck:' .. queue)
+    return {S.text(call('ZCARD', returned)), first[2] or false, S.text(undoing), S.text(stuck)}
 end
 
 function R.queues()
     local answer = {}
-    local due, oldest_due = come_due()
+    local due, oldest_due = count_due()
     for _, queue in ipairs(call('ZRANGE', P .. 'queues', 0, -1)) do
         local first = call('ZRANGE', P .. 'oldest:' .. queue, 0, 0, 'WITHSCORES')[2]
         local oldest = math.min(tonumber(first) or math.huge, oldest_due[queue] or math.huge)
         local submitted, ended = S.events_last_minute(queue)
+        local delayed = S.status_count(queue, 'queued') - count_ready(queue, due)
         answer[#answer + 1] = {
-            queue, call('HGETALL', P .. 'queue:' .. queue), oldest < math.huge and S.text(oldest) or false,
-            S.text(submitted), S.text(ended), apart(queue), S.text(S.status_count(queue, 'queued') - ready_in(queue, due)),
+            queue, call('HGETALL', P .. 'queue:' .. queue),
+            oldest < math.huge and S.text(oldest) or false, S.text(submitted), S.text(ended),
+            returned_and_undoing(queue), S.text(delayed),
         }
     end
     return answer
 end
 
+-- Return how many runs of a queue could be claimed now.
 function R.depth(queue)
-    local due = come_due()
-    return S.text(ready_in(queue, due))
+    local due = count_due()
+    return S.text(count_ready(queue, due))
 end
 
-local function held(worker, of)
+-- Call `add` with the answer and the pk of each run that a worker holds. Return the answer.
+local function for_each_held(worker, add)
     local answer = {}
     for _, member in ipairs(call('ZRANGE', P .. 'held:' .. worker, 0, -1)) do
-        of(answer, member:match('%d+$'))
+        add(answer, member:match('%d+$'))
     end
     return answer
 end
 
 function R.held(worker)
-    return held(worker, function(answer, pk)
+    return for_each_held(worker, function(answer, pk)
         local fence, id = unpack(call('HMGET', P .. 'run:' .. pk, 'fence', 'id'))
         answer[#answer + 1] = {pk, fence, id}
     end)
 end
 
 function R.cancels(worker)
-    return held(worker, function(answer, pk)
+    return for_each_held(worker, function(answer, pk)
         local id, cancel = unpack(call('HMGET', P .. 'run:' .. pk, 'id', 'cancel'))
         if cancel then
             answer[#answer + 1] = {id, cancel}
@@ -243,8 +264,8 @@ function R.cancels(worker)
     end)
 end
 
--- Numbers of runs, greatest first, below one: of statuses, or of a parent's children.
-local function numbers(query, keys, count)
+-- Return the pks in these sorted sets, newest first: up to `count` of each, below `query.before`.
+local function pks_in(query, keys, count)
     local all = {}
     for _, key in ipairs(keys) do
         local below = query.before and '(' .. S.text(query.before) or '+inf'
@@ -256,14 +277,24 @@ local function numbers(query, keys, count)
     return all
 end
 
-local SIFTED = {'id', 'status', 'workflow', 'queue', 'parent', 'waits', 'ended', 'created', 'undoing', 'ready', 'due'}
+-- The fields that a query can filter by.
+local FILTER_FIELDS = {
+    'id', 'status', 'workflow', 'queue', 'parent', 'waits', 'ended', 'created', 'undoing', 'ready',
+    'due',
+}
 
--- Queued, and not due yet.
+-- Return whether a run is queued but not due yet.
 local function is_delayed(row)
-    return row.status == 'queued' and (tonumber(row.ready or '') or 0) == 0 and (tonumber(row.due or '') or 0) > S.now
+    local ready, due = tonumber(row.ready or '') or 0, tonumber(row.due or '') or 0
+    return row.status == 'queued' and ready == 0 and due > S.now
 end
 
-local function fits(query, row)
+-- Return whether a run waits for a message of this name.
+local function is_waiting_for(row, name)
+    return not row.ended and row.waits:find('\n' .. name .. '\n', 1, true)
+end
+
+local function matches(query, row)
     local undoing = row.undoing and true or false
     return (not query.statuses or query.statuses[row.status] or query.delayed and is_delayed(row))
         and (query.workflow == nil or row.workflow == query.workflow)
@@ -271,13 +302,14 @@ local function fits(query, row)
         and (query.prefix == nil or row.id:sub(1, #query.prefix) == query.prefix)
         and (query.items == nil or (row.workflow == '') == query.items)
         and (query.undoing == nil or undoing == query.undoing)
-        and (query.waiting_for == nil or not row.ended and row.waits:find('\n' .. query.waiting_for .. '\n', 1, true))
+        and (query.waiting_for == nil or is_waiting_for(row, query.waiting_for))
         and (query.created_before == nil or tonumber(row.created) < query.created_before)
         and (query.created_after == nil or tonumber(row.created) >= query.created_after)
         and (query.ended_after == nil or row.ended and tonumber(row.ended) >= query.ended_after)
 end
 
--- A page of a walk: the number to go on below (false: at the end), and the rows that fit. It looks at no more than `look` rows.
+-- Return a page of runs, newest first: the pk below which the next page begins (false at the end),
+-- and the rows that match. A page checks at most `look` rows.
 function R.runs(text)
     local query = cjson.decode(text)
     local keys = {}
@@ -287,18 +319,18 @@ function R.runs(text)
     if query.parent ~= nil then
         keys = {'children:' .. query.parent}
     end
-    local rows, all = {}, numbers(query, keys, query.look)
+    local rows, all = {}, pks_in(query, keys, query.look)
     local at = false
     for i = 1, math.min(#all, query.look) do
         if #rows == query.limit then
             break
         end
         local pk, row = S.text(all[i]), {}
-        local values = call('HMGET', P .. 'run:' .. pk, unpack(SIFTED))
-        for n, field in ipairs(SIFTED) do
+        local values = call('HMGET', P .. 'run:' .. pk, unpack(FILTER_FIELDS))
+        for n, field in ipairs(FILTER_FIELDS) do
             row[field] = values[n] or nil
         end
-        if fits(query, row) then
+        if matches(query, row) then
             rows[#rows + 1] = S.encode_row(S.row(pk))
         end
         at = pk

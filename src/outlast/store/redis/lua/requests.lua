@@ -1,4 +1,7 @@
--- What people ask of a run: to end, to go on, and what became of an effect. And how a run comes to be undone.
+-- The commands that ask something of a run (Cancel, Retry, Resume, Decide), and those that start
+-- its compensation (Undo, UndoChild). claim.lua abandons runs with a function of this file.
+--
+-- The stored field `undoing` has the verdict: how a run that is being compensated will end.
 
 local UNKNOWN = {'!', 'unknown', ''}
 
@@ -6,27 +9,30 @@ local function refuse(status)
     return {'!', 'status', status}
 end
 
-local function null(value)
+local function json_or_null(value)
     return value and cjson.encode(value) or 'null'
 end
 
-local function cancelled(reason)
-    return '{"status": "cancelled", "value": null, "error": null, "reason": ' .. null(reason) .. ', "failed_at": null}'
+-- Return the verdict of a run that is compensated because it was cancelled.
+local function cancelled_verdict(reason)
+    return '{"status": "cancelled", "value": null, "error": null, "reason": '
+        .. json_or_null(reason) .. ', "failed_at": null}'
 end
 
--- Whether there may be something to undo.
-local function has_dealt(row)
+-- Return whether there may be something to compensate: an effect or a child.
+local function may_need_compensation(row)
     S.flush()
     return row.dealt or call('EXISTS', P .. 'children:' .. row.id) == 1
 end
 
--- A run that has ended, or is parked, is claimable again: how its last execution ended stays known.
+-- Remember how the last execution ended, before a run that is parked or has ended becomes claimable
+-- again.
 function S.keep_end_of_execution(row)
     S.put(row, 'released', row.released or row.ended)
     S.put(row, 'released_as', row.released_as or row.status)
 end
 
--- From now on the run is being undone: queued, and nobody's.
+-- Queue a run for compensation, after which it ends with this verdict. Take it from its worker.
 function S.begin_undo(row, verdict)
     if row.worker then
         S.put(row, 'released', S.now)
@@ -53,8 +59,9 @@ function S.Undo(command)
     local row = S.held_row(command.run, command.fence)
     if not row then
         row = S.row(command.run)
-        local again = row and command.fence > 0 and row.fence == -command.fence and row.status == 'queued' and row.undoing == command.verdict
-        return not again and S.FENCE
+        local is_repeat = row and command.fence > 0 and row.fence == -command.fence
+            and row.status == 'queued' and row.undoing == command.verdict
+        return not is_repeat and S.FENCE
     end
     if row.undoing then
         return refuse('undoing')
@@ -70,45 +77,50 @@ function S.UndoChild(command)
     if not row or row.parent ~= command.parent then
         return UNKNOWN
     end
-    local left_alone = not row.worker and row.started and not row.undoing
-    local unheld = command.unheld and left_alone and UNHELD[row.status]
-    if not unheld and (row.status ~= 'done' or not has_dealt(row)) then
+    local is_unfinished = not row.worker and row.started and not row.undoing
+    local unheld = command.unheld and is_unfinished and UNHELD[row.status]
+    if not unheld and (row.status ~= 'done' or not may_need_compensation(row)) then
         return row.status
     end
-    S.begin_undo(row, cancelled(command.why))
+    S.begin_undo(row, cancelled_verdict(command.why))
     return 'queued'
 end
 
--- A worker that is alive has claimed from the run's queue, and for its workflow, since the run is due.
-local function somebody_could(row)
-    for _, worker in ipairs(S.worker_ids()) do
-        local it = S.worker_row(worker)
-        local queues, workflows = cjson.decode(it.queues), cjson.decode(it.workflows)
-        local function has(list, value)
-            for _, other in ipairs(list) do
-                if other == value then
-                    return true
-                end
-            end
-            return false
-        end
-        local able = it.draining == '0' and tonumber(it.started) <= row.due and has(queues, row.queue)
-        if able and (it.workflows == '[]' or has(workflows, row.workflow)) and not S.cause_of_death(worker, it) then
+local function contains(list, value)
+    for _, other in ipairs(list) do
+        if other == value then
             return true
         end
     end
     return false
 end
 
--- Undo a run that nobody took for too long, if somebody was there who could have.
+-- Return whether a live worker could have claimed the run since it is due.
+local function could_have_been_claimed(row)
+    for _, id in ipairs(S.worker_ids()) do
+        local worker = S.worker_row(id)
+        local queues, workflows = cjson.decode(worker.queues), cjson.decode(worker.workflows)
+        local is_able = worker.draining == '0' and tonumber(worker.started) <= row.due
+            and contains(queues, row.queue)
+            and (worker.workflows == '[]' or contains(workflows, row.workflow))
+        if is_able and not S.cause_of_death(id, worker) then
+            return true
+        end
+    end
+    return false
+end
+
+-- Start the compensation of a run that was claimable for too long, if the store was awake and a
+-- worker could have claimed it in that time.
 function S.abandon_if_overdue(row)
     local since = math.max(row.due, S.awake_since())
-    if since + row.abandon_after >= S.now or not somebody_could(row) then
+    if since + row.abandon_after >= S.now or not could_have_been_claimed(row) then
         return
     end
     S.begin_undo(row, S.abandoned_verdict(row.id, S.now - since))
 end
 
+-- End a run as cancelled, without compensation.
 local function settle_cancelled(row, why)
     S.set_status(row, 'cancelled')
     S.put(row, 'fence', -math.abs(row.fence))
@@ -133,8 +145,8 @@ function S.Cancel(command)
         return refuse('undoing')
     end
     local at_rest = row.status == 'parked' or row.status == 'dead'
-    if at_rest and has_dealt(row) then
-        S.begin_undo(row, cancelled(row.cancel or command.why))
+    if at_rest and may_need_compensation(row) then
+        S.begin_undo(row, cancelled_verdict(row.cancel or command.why))
         return 'queued'
     end
     if at_rest or not row.started or (row.workflow == '' and not row.worker) then
@@ -148,28 +160,33 @@ function S.Cancel(command)
     return row.status
 end
 
--- `again`: from the start of its time, and whatever was asked before.
-local function requeue(row, token, again)
-    local stood = S.now - (row.ended or row.due)
+local CLEARED_BY_REQUEUE = {
+    'ended', 'reason', 'value', 'error', 'failed_at', 'left_by', 'left_at',
+}
+
+-- Make a run claimable that is parked or has ended. With `restart`, its time-out starts again and a
+-- request to cancel is dropped. Otherwise the deadline moves by the time that it was suspended.
+local function requeue(row, token, restart)
+    local suspended = S.now - (row.ended or row.due)
     S.keep_end_of_execution(row)
     S.set_status(row, 'queued')
     S.void_fence(row)
     if row.undoing then
         S.put(row, 'deadline', nil)
-    elseif again then
+    elseif restart then
         S.put(row, 'deadline', row.timeout and S.now + row.timeout)
     else
-        S.put(row, 'deadline', row.deadline and row.deadline + stood)
+        S.put(row, 'deadline', row.deadline and row.deadline + suspended)
     end
-    if again then
-        S.put(row, 'cancel', nil)  -- else it may have come while the run was being parked
+    if restart then  -- otherwise keep a request that arrived while the run was being parked
+        S.put(row, 'cancel', nil)
     end
     S.put(row, 'due', S.now)
     S.put(row, 'ready', 1)
     S.put(row, 'token', token)
     S.put(row, 'waits', '')
-    S.put(row, 'lives', math.max(row.lives, 1))  -- it has a journal
-    for _, field in ipairs({'ended', 'reason', 'value', 'error', 'failed_at', 'left_by', 'left_at'}) do
+    S.put(row, 'lives', math.max(row.lives, 1))  -- even if never claimed, it gets an entry now
+    for _, field in ipairs(CLEARED_BY_REQUEUE) do
         S.put(row, field, nil)
     end
     for _, field in ipairs({'deaths', 'deaths_in_a_row', 'interruptions_in_a_row', 'failures'}) do
@@ -177,16 +194,18 @@ local function requeue(row, token, again)
     end
 end
 
--- Whether this was asked before; from now on it was.
-local function asked(row, kind, token)
+-- Return whether a request with this token was applied before.
+local function was_applied(row, kind, token)
     return S.hget(P .. 'asked:' .. row.pk, S.pair(kind, token))
 end
 
-local function ask(row, kind, token)
+-- Remember that a request with this token was applied.
+local function remember(row, kind, token)
     S.hset(P .. 'asked:' .. row.pk, S.pair(kind, token), '1')
 end
 
-local function said(from, was, undoing, token)
+-- Return the JSON of a `retry` or `resume` entry.
+local function request_json(from, was, undoing, token)
     local parts = {'"from": ' .. (from and S.text(from) or 'null'), '"was": ' .. cjson.encode(was)}
     if undoing ~= nil then
         parts[#parts + 1] = '"undoing": ' .. tostring(undoing)
@@ -195,8 +214,8 @@ local function said(from, was, undoing, token)
     return '{' .. table.concat(parts, ', ') .. '}'
 end
 
--- Why a child cannot be retried without its parent; nil if it can.
-local function parent_refuses(row, seen)
+-- Return a refusal if the state of its parent does not allow a child to be retried; nil otherwise.
+local function refuse_for_parent(row, seen)
     if not row.parent or row.undoing or row.workflow == '(each)' then
         return nil
     end
@@ -215,21 +234,22 @@ function S.Retry(command)
     if not row then
         return UNKNOWN
     end
-    if asked(row, 'retry', command.token) then
+    if was_applied(row, 'retry', command.token) then
         return false
     end
     local ended_badly = row.status == 'failed' or row.status == 'cancelled' or row.status == 'dead'
     if not ended_badly and not (row.status == 'parked' and row.undoing) then
         return refuse(row.status)
     end
-    local refused = parent_refuses(row, command.seen)
+    local refused = refuse_for_parent(row, command.seen)
     if refused then
         return refused
     end
     local undoing = row.undoing ~= nil
-    local from = not undoing and row.failed_at or nil  -- what is being undone is all still true
-    local entry = said(from, row.status, undoing, command.token)
-    ask(row, 'retry', command.token)
+    -- A compensation voids no entries: all that it compensates did happen.
+    local from = not undoing and row.failed_at or nil
+    local entry = request_json(from, row.status, undoing, command.token)
+    remember(row, 'retry', command.token)
     requeue(row, command.token, true)
     S.append_store_entry(row, 'retry', entry)
     return false
@@ -240,14 +260,14 @@ function S.Resume(command)
     if not row then
         return UNKNOWN
     end
-    if asked(row, 'resume', command.token) then
+    if was_applied(row, 'resume', command.token) then
         return false
     end
     if row.status ~= 'parked' and not (row.workflow == '(each)' and row.status == 'done') then
         return refuse(row.status)
     end
-    local entry = said(row.failed_at, row.status, nil, command.token)
-    ask(row, 'resume', command.token)
+    local entry = request_json(row.failed_at, row.status, nil, command.token)
+    remember(row, 'resume', command.token)
     requeue(row, command.token, false)
     S.append_store_entry(row, 'resume', entry)
     return false
@@ -258,7 +278,7 @@ function S.Decide(command)
     if not row then
         return UNKNOWN
     end
-    if asked(row, 'decision', command.token) then
+    if was_applied(row, 'decision', command.token) then
         return false
     end
     if row.status ~= 'parked' then
@@ -267,7 +287,7 @@ function S.Decide(command)
     if row.last ~= command.seen then
         return {'!', 'version', S.text(row.last)}
     end
-    ask(row, 'decision', command.token)
+    remember(row, 'decision', command.token)
     requeue(row, command.token, false)
     S.append_store_entry(row, 'decision', command.decision, command.key)
     if command.verdict then
@@ -276,14 +296,19 @@ function S.Decide(command)
     return false
 end
 
--- As `encode_error` writes an Abandoned.
+-- Return the verdict of an abandoned run. The error is what `encode_error` in Python returns for an
+-- Abandoned.
 function S.abandoned_verdict(id, seconds)
     local rounded = string.format('%.1f', seconds)
-    local whole = rounded:match('^%d+'):reverse():gsub('(%d%d%d)', '%1,'):reverse():gsub('^,', '')
-    local said = 'run ' .. "'" .. id .. "'" .. ' was abandoned: nobody took it for ' .. whole .. rounded:match('%.%d$')
-        .. ' seconds, and its effects were undone. Start it again with `outlast retry ' .. id .. '`.'
+    local with_commas = rounded:match('^%d+'):reverse():gsub('(%d%d%d)', '%1,'):reverse()
+    local whole = with_commas:gsub('^,', '')
+    local message = 'run ' .. "'" .. id .. "'" .. ' was abandoned: nobody took it for '
+        .. whole .. rounded:match('%.%d$') .. ' seconds, and its effects were undone.'
+        .. ' Start it again with `outlast retry ' .. id .. '`.'
     local name, time = cjson.encode(id), S.text(seconds)
-    local error = '{"type":"outlast.errors:Abandoned","message":' .. cjson.encode(said) .. ',"args":[' .. name .. ',' .. time
+    local error = '{"type":"outlast.errors:Abandoned","message":' .. cjson.encode(message)
+        .. ',"args":[' .. name .. ',' .. time
         .. '],"state":{"id":' .. name .. ',"reason":"","seconds":' .. time .. '}}'
-    return '{"status": "failed", "value": null, "error": ' .. cjson.encode(error) .. ', "reason": null, "failed_at": null}'
+    return '{"status": "failed", "value": null, "error": ' .. cjson.encode(error)
+        .. ', "reason": null, "failed_at": null}'
 end

@@ -1,6 +1,9 @@
--- Reads of sessions. A row: id, version, updated, expires, owner, fields (name, value, ...), lists (name, count, ...).
+-- Read sessions. reads.lua calls the functions of `S` by name; sessions.lua explains the keys.
+--
+-- The answer for a session is a row: {id, version, updated, expires, owner, fields, lists}, with
+-- fields as {name, value, ...} and lists as {name, number of items, ...}.
 
-local HEAD = {'version', 'updated', 'expires', 'owner'}
+local HEAD_FIELDS = {'version', 'updated', 'expires', 'owner'}
 
 local function key(kind, space, id)
     return P .. kind .. S.pair(space, id)
@@ -10,19 +13,20 @@ local function items(space, id, field)
     return P .. 'items:' .. S.pair(space, S.pair(id, field))
 end
 
--- Its row without fields; nil if it cannot be seen.
-local function head(space, id)
-    local it = call('HMGET', key('session:', space, id), unpack(HEAD))
-    if S.is_session(it[1], it[3]) then
-        return {id, it[1], it[2], it[3], it[4], {}, {}}
+-- Return the row of a session without fields and lists; nil if it does not exist or has expired.
+local function read_head(space, id)
+    local head = call('HMGET', key('session:', space, id), unpack(HEAD_FIELDS))
+    if S.is_session(head[1], head[3]) then
+        return {id, head[1], head[2], head[3], head[4], {}, {}}
     end
 end
 
--- Add fields to a row: `named` are names in order, each behind `f:` or `l:`. One that is not there is left out.
-local function add(row, space, id, named, with_values)
+-- Add fields and lists to a row, in the order of `names`, each of which begins with `f:` or `l:`.
+-- Leave out those that do not exist. Without `with_values`, all values are empty.
+local function add_parts(row, space, id, names, with_values)
     local hash, fields, lists = key('session:', space, id), row[6], row[7]
-    for start = 1, #named, S.CHUNK do
-        local some = {unpack(named, start, math.min(start + S.CHUNK - 1, #named))}
+    for start = 1, #names, S.CHUNK do
+        local some = {unpack(names, start, math.min(start + S.CHUNK - 1, #names))}
         local values = with_values and call('HMGET', hash, unpack(some))
         for i, name in ipairs(some) do
             local field = name:sub(3)
@@ -39,32 +43,34 @@ local function add(row, space, id, named, with_values)
     return row
 end
 
--- The first names of one kind, or all of them.
-local function first(space, id, kind, count)
+-- Return the first `count` names of a kind, `f` or `l`, or all of them.
+local function first_names(space, id, kind, count)
     local limit = count and {'LIMIT', 0, count} or {}
-    return call('ZRANGEBYLEX', key('names:', space, id), '[' .. kind .. ':', '(' .. kind .. ';', unpack(limit))
+    local low, high = '[' .. kind .. ':', '(' .. kind .. ';'
+    return call('ZRANGEBYLEX', key('names:', space, id), low, high, unpack(limit))
 end
 
--- `names` is a JSON list, or empty for all.
-function S.read_session(space, id, names, with_values)
-    local row = head(space, id)
+-- Return a session with the fields and lists in `wanted`, a JSON list, or with all if it is empty.
+function S.read_session(space, id, wanted, with_values)
+    local row = read_head(space, id)
     if not row then
         return false
     end
-    local named = {}
-    if names == '' then
-        named = call('ZRANGE', key('names:', space, id), 0, -1)
+    local names = {}
+    if wanted == '' then
+        names = call('ZRANGE', key('names:', space, id), 0, -1)
     else
-        for _, name in ipairs(cjson.decode(names)) do
-            named[#named + 1], named[#named + 2] = 'f:' .. name, 'l:' .. name
+        for _, name in ipairs(cjson.decode(wanted)) do
+            names[#names + 1], names[#names + 2] = 'f:' .. name, 'l:' .. name
         end
     end
-    return add(row, space, id, named, with_values == '1')
+    return add_parts(row, space, id, names, with_values == '1')
 end
 
+-- Return a session with the fields in a range of names.
 function S.read_fields(text)
     local query = cjson.decode(text)
-    local row = head(query.space, query.session)
+    local row = read_head(query.space, query.session)
     if not row then
         return false
     end
@@ -74,55 +80,65 @@ function S.read_fields(text)
     if query.reverse then
         name, from, to = 'ZREVRANGEBYLEX', high, low
     end
-    local named = call(name, key('names:', query.space, query.session), from, to, 'LIMIT', 0, query.limit)
-    return add(row, query.space, query.session, named, true)
+    local key_of_names = key('names:', query.space, query.session)
+    local names = call(name, key_of_names, from, to, 'LIMIT', 0, query.limit)
+    return add_parts(row, query.space, query.session, names, true)
 end
 
--- A slice as in Python. `stop` is empty for the end.
+-- Return a slice of a list, as in Python. An empty `stop` means the end.
 function S.read_items(space, id, field, start, stop)
-    if not head(space, id) or tonumber(stop) == 0 then
+    if not read_head(space, id) or tonumber(stop) == 0 then
         return {}
     end
-    return call('LRANGE', items(space, id, field), start, stop == '' and -1 or S.text(tonumber(stop) - 1))
+    local last = stop == '' and -1 or S.text(tonumber(stop) - 1)
+    return call('LRANGE', items(space, id, field), start, last)
 end
 
-local function listed(query, row)
-    local names = first(query.space, row[1], 'f', query.names)
-    for _, name in ipairs(first(query.space, row[1], 'l', query.names)) do
+-- Add the fields and lists that a listing asks for to a row.
+local function add_listed_parts(query, row)
+    local names = first_names(query.space, row[1], 'f', query.names)
+    for _, name in ipairs(first_names(query.space, row[1], 'l', query.names)) do
         names[#names + 1] = name
     end
-    return add(row, query.space, row[1], names, query.values)
+    return add_parts(row, query.space, row[1], names, query.values)
 end
 
--- A page of a walk: from the so manyth at or below a time; those that fit, and how many were looked at.
+-- Return a page of sessions, last updated first: how many were checked, and the rows that match.
+-- The page skips the first `skip` sessions that were updated at or before a time.
 function S.read_sessions(text)
     local query = cjson.decode(text)
     local below = query.before and S.text(query.before) or '+inf'
-    local flat = call('ZREVRANGEBYSCORE', P .. 'sessions:' .. query.space, below, '-inf', 'WITHSCORES', 'LIMIT', query.skip, query.look)
+    local flat = call(
+        'ZREVRANGEBYSCORE', P .. 'sessions:' .. query.space, below, '-inf', 'WITHSCORES',
+        'LIMIT', query.skip, query.look
+    )
     local rows = {}
     for i = 1, #flat, 2 do
         local id, same = flat[i], query.before and tonumber(flat[i + 1]) == query.before
-        local row = not (same and id >= query.id) and head(query.space, id)
+        local row = not (same and id >= query.id) and read_head(query.space, id)
         if row then
-            rows[#rows + 1] = listed(query, row)
+            rows[#rows + 1] = add_listed_parts(query, row)
         end
     end
     return {S.text(#flat / 2), rows}
 end
 
-local function ids(query)
-    local low, high = (query.above and '(' or '[') .. query.low, query.high and '(' .. query.high or '+'
-    return call('ZRANGEBYLEX', P .. 'session_ids:' .. query.space, low, high, 'LIMIT', 0, query.look)
+local function ids_in_range(query)
+    local low = (query.above and '(' or '[') .. query.low
+    local high = query.high and '(' .. query.high or '+'
+    local key_of_ids = P .. 'session_ids:' .. query.space
+    return call('ZRANGEBYLEX', key_of_ids, low, high, 'LIMIT', 0, query.look)
 end
 
--- A page in the order of ids: the last id that was looked at, or none at the end; and the rows, with or without fields.
+-- Return a page of sessions by id: the last id that was checked, or false at the end, and the rows,
+-- with fields and lists if the query asks for them.
 function S.read_sessions_by_id(text)
     local query = cjson.decode(text)
-    local found, rows = ids(query), {}
+    local found, rows = ids_in_range(query), {}
     for _, id in ipairs(found) do
-        local row = head(query.space, id)
+        local row = read_head(query.space, id)
         if row and #rows < query.limit then
-            rows[#rows + 1] = query.names and listed(query, row) or row
+            rows[#rows + 1] = query.names and add_listed_parts(query, row) or row
         end
     end
     return {#found == query.look and found[#found] or false, rows}
