@@ -1,9 +1,22 @@
--- Sessions: a hash (version, times, owner, size, tokens; `f:` + name for a value, `l:` + name for a list), a list for each list, and
--- the names in order. No key has a TTL: a policy that evicts such keys would take one part of a session and leave the other.
--- One that was forgotten leaves a hash with its tokens, version 0 and an expiry: it is listed nowhere but among what expires.
--- A change is checked first and then written, so that several can be checked before the first of them is written.
+-- The commands that change sessions: UpdateSession, UpdateSessions, DeleteSession, ExtendSession,
+-- and the part of Prune that deletes sessions. session_reads.lua reads them.
+--
+-- Keys of a session:
+--   session:<space, id>       a hash: version, updated, expires, owner, size (number of fields and
+--                             lists), tokens, `f:<name>` for a value, `l:<name>` for a list
+--   items:<space, id, name>   the items of a list
+--   names:<space, id>         the names, with `f:` or `l:`, in order
+-- Keys of a space: sessions:<space> has the ids by time of change, session_ids:<space> in their order.
+-- `expiring` orders all sessions that expire. No key has a TTL: an eviction policy for such keys
+-- could delete one part of a session and leave the others.
+--
+-- A deleted session leaves its hash with the tokens, version 0 and an expiry, so that a repeat of a
+-- change is recognized until Prune deletes it. It is listed only in `expiring`.
+--
+-- A change is first checked, which gives a plan, and then written. So UpdateSessions can check all
+-- its changes before it writes the first.
 
-local VALUE = -1  -- instead of the number of items
+local VALUE = -1  -- stands for a plain value where a list has its number of items
 
 local function key(command)
     return P .. 'session:' .. S.pair(command.space, command.session)
@@ -17,8 +30,8 @@ local function items(command, field)
     return P .. 'items:' .. S.pair(command.space, S.pair(command.session, field))
 end
 
--- Delete the items of all lists, and the names. Return the names in the hash.
-local function drop_parts(command)
+-- Delete the items of all lists, and the names. Return the fields of the hash.
+local function delete_parts(command)
     local all = S.hkeys(key(command))
     for _, name in ipairs(all) do
         if name:sub(1, 2) == 'l:' then
@@ -29,9 +42,9 @@ local function drop_parts(command)
     return all
 end
 
--- Delete all fields and lists.
-local function empty(command)
-    for _, name in ipairs(drop_parts(command)) do
+-- Delete all fields and lists of a session, but not the session.
+local function clear(command)
+    for _, name in ipairs(delete_parts(command)) do
         local kind = name:sub(1, 2)
         if kind == 'l:' or kind == 'f:' then
             S.hset(key(command), name, nil)
@@ -39,9 +52,10 @@ local function empty(command)
     end
 end
 
-local function drop(command)
+-- Delete a session with everything that belongs to it.
+local function delete(command)
     local updated, expires = S.hget(key(command), 'updated'), S.hget(key(command), 'expires')
-    drop_parts(command)
+    delete_parts(command)
     if updated then
         S.zrem(P .. 'sessions:' .. command.space, tonumber(updated), command.session)
         S.zrem(P .. 'session_ids:' .. command.space, 0, command.session)
@@ -52,35 +66,41 @@ local function drop(command)
     S.delete_key(key(command))
 end
 
--- Whether a hash with this version and expiry is a session that can be seen.
+-- Return whether a hash with this version and expiry is a session that is not deleted or expired.
 function S.is_session(version, expires)
     return version and version ~= '0' and not (expires and tonumber(expires) <= S.now) or false
 end
 
--- What a change finds. The tokens of the last changes outlive the session.
-local function find(command)
+-- Return the state of a session before a change. If it is deleted, expired or new, the version is
+-- 0. The tokens outlive the session. `is_stored`: there is a hash.
+local function load(command)
     local hash = key(command)
-    local version, expires, tokens = S.hget(hash, 'version'), S.hget(hash, 'expires'), S.hget(hash, 'tokens')
-    local it = {version = 0, size = 0, there = version, tokens = tokens and cjson.decode(tokens) or {}}
+    local version, expires = S.hget(hash, 'version'), S.hget(hash, 'expires')
+    local tokens = S.hget(hash, 'tokens')
+    local session = {
+        version = 0, size = 0, is_stored = version, tokens = tokens and cjson.decode(tokens) or {},
+    }
     if S.is_session(version, expires) then
-        it.version, it.expires = tonumber(version), tonumber(expires)
-        it.updated, it.owner = tonumber(S.hget(hash, 'updated')), tonumber(S.hget(hash, 'owner'))
-        it.size = tonumber(S.hget(hash, 'size'))
+        session.version, session.expires = tonumber(version), tonumber(expires)
+        session.updated = tonumber(S.hget(hash, 'updated'))
+        session.owner = tonumber(S.hget(hash, 'owner'))
+        session.size = tonumber(S.hget(hash, 'size'))
     end
-    return it
+    return session
 end
 
--- What the change with this token returned: a version, or the JSON of more.
-local function known(it, token)
-    for _, pair in ipairs(it.tokens) do
+-- Return the answer to an earlier change with this token, a version or JSON; nil if there was none.
+local function earlier_answer(session, token)
+    for _, pair in ipairs(session.tokens) do
         if pair[1] == token then
             return pair[2]
         end
     end
 end
 
-local function remember(command, it, answer)
-    local tokens = it.tokens
+-- Keep the answer to a change under its token, and only the newest TOKENS_MAX of them.
+local function remember(command, session, answer)
+    local tokens = session.tokens
     tokens[#tokens + 1] = {command.token, answer}
     while #tokens > S.TOKENS_MAX do
         table.remove(tokens, 1)
@@ -88,7 +108,7 @@ local function remember(command, it, answer)
     S.hset(key(command), 'tokens', cjson.encode(tokens))
 end
 
-local function expire(command, was, expires)
+local function set_expiry(command, was, expires)
     local member = S.pair(command.space, command.session)
     if was ~= expires then
         if was then
@@ -101,17 +121,17 @@ local function expire(command, was, expires)
     end
 end
 
--- Nothing is left but the tokens, until these are pruned.
-local function bury(command, it)
-    if it.there then
-        drop(command)
+-- Delete a session but keep its tokens until Prune deletes them.
+local function delete_but_tokens(command, session)
+    if session.is_stored then
+        delete(command)
     end
     S.hset(key(command), 'version', '0')
-    remember(command, it, 0)
-    expire(command, nil, S.now)
+    remember(command, session, 0)
+    set_expiry(command, nil, S.now)
 end
 
--- Whether it makes a session where there is none.
+-- Return whether a change creates a session that does not exist.
 local function may_create(command)
     for _, pair in ipairs(command.fields) do
         if pair[2] then
@@ -122,56 +142,60 @@ local function may_create(command)
     return #command.appends > 0 or command.take or not deletes
 end
 
-local function does_more(command)
-    return #command.appends > 0 or #command.pops > 0 or #command.replaces > 0 or command.clear or command.take
+-- Return whether a change does anything besides setting fields.
+local function does_more_than_set(command)
+    return #command.appends > 0 or #command.pops > 0 or #command.replaces > 0 or command.clear
+        or command.take
 end
 
--- What there is of a field: VALUE, the number of items, or nil.
-local function state(command, field)
+-- Return what a field is: VALUE, the number of items of a list, or nil if it does not exist.
+local function field_state(command, field)
     if S.hget(key(command), 'l:' .. field) then
         return S.list_length(items(command, field))
     end
     return S.hget(key(command), 'f:' .. field) and VALUE or nil
 end
 
--- What the fields that a change is about are before it.
-local function touched(command, it)
+-- Return the state of each field that a change names, before the change.
+local function states_before(command, session)
     local before = {}
-    if it.version > 0 and not command.clear then
+    if session.version > 0 and not command.clear then
         for _, part in ipairs({'fields', 'appends', 'pops', 'replaces'}) do
             for _, one in ipairs(command[part]) do
-                before[one[1]] = before[one[1]] or state(command, one[1])
+                before[one[1]] = before[one[1]] or field_state(command, one[1])
             end
         end
     end
     return before
 end
 
-local function count_of(number)
-    return number and number ~= VALUE and number or 0
+-- Return the number of items of a field with this state, 0 if it is not a list.
+local function item_count(state)
+    return state and state ~= VALUE and state or 0
 end
 
--- What the fields will be, what is popped, and which items are replaced; or which list has no such item.
-local function foresee(command, plan)
+-- Add to the plan the state of each field after the change, the popped values, and the items to
+-- replace. Return a refusal if a list has no item at an index.
+local function plan_change(command, plan)
     local after, missing, length = {}, nil, nil
-    for field, number in pairs(plan.before) do
-        after[field] = number
+    for field, state in pairs(plan.before) do
+        after[field] = state
     end
     for _, pair in ipairs(plan.sets) do
         after[pair[1]] = pair[2] and VALUE or nil
     end
     for _, pop in ipairs(command.pops) do
-        local field, count = pop[1], count_of(after[pop[1]])
-        local gone = math.max(0, math.min(count, pop[2]))
-        if gone > 0 then
-            plan.popped[field] = S.last_items(items(command, field), gone)
+        local field, count = pop[1], item_count(after[pop[1]])
+        local popped = math.max(0, math.min(count, pop[2]))
+        if popped > 0 then
+            plan.popped[field] = S.last_items(items(command, field), popped)
             plan.pops = true
-            after[field] = gone < count and count - gone or nil
+            after[field] = popped < count and count - popped or nil
         end
     end
     for _, replace in ipairs(command.replaces) do
         local field, at = replace[1], replace[2]
-        local count = count_of(after[field])
+        local count = item_count(after[field])
         if at >= count or at < -count then
             if not missing or field < missing then
                 missing, length = field, count
@@ -180,16 +204,18 @@ local function foresee(command, plan)
             plan.replaced[#plan.replaced + 1] = {field, at < 0 and count + at or at, replace[3]}
         end
     end
-    for _, more in ipairs(command.appends) do
-        local count = count_of(after[more[1]]) + #more[2]
-        after[more[1]] = more[3] and math.min(count, more[3]) or count
+    for _, append in ipairs(command.appends) do
+        local field, values, keep = append[1], append[2], append[3]
+        local count = item_count(after[field]) + #values
+        after[field] = keep and math.min(count, keep) or count
     end
     plan.after = after
     return missing and {'!', 'index', S.text(length) .. '/' .. missing}
 end
 
-local function size_after(command, it, plan)
-    local size = command.clear and 0 or it.size
+-- Return how many fields and lists the session has after the change.
+local function size_after(command, session, plan)
+    local size = command.clear and 0 or session.size
     for _ in pairs(plan.before) do
         size = size - 1
     end
@@ -199,76 +225,84 @@ local function size_after(command, it, plan)
     return size
 end
 
-local function too_much(what, limit, needed, field)
-    return {'!', 'limit', what .. '/' .. S.text(limit) .. '/' .. S.text(needed) .. '/' .. (field or '')}
+local function over_limit(what, limit, needed, field)
+    local detail = what .. '/' .. S.text(limit) .. '/' .. S.text(needed) .. '/' .. (field or '')
+    return {'!', 'limit', detail}
 end
 
-local function characters(text)
+-- Return the number of characters of a UTF-8 text.
+local function count_characters(text)
     local _, continuing = text:gsub('[\128-\191]', '')
     return #text - continuing
 end
 
-local function over_limit(command, it, plan)
+-- Return a refusal if the change exceeds a limit. What exceeded it before may stay as large.
+local function check_limits(command, session, plan)
     local limits = command.limits
-    if plan.size > math.max(limits.fields, it.size) then
-        return too_much('fields', limits.fields, plan.size)
+    if plan.size > math.max(limits.fields, session.size) then
+        return over_limit('fields', limits.fields, plan.size)
     end
-    local worst
-    for _, more in ipairs(command.appends) do
-        local field = more[1]
-        if plan.after[field] > math.max(limits.items, count_of(plan.before[field])) and (not worst or field < worst) then
-            worst = field
+    local first  -- the first name of a list that is too long
+    for _, append in ipairs(command.appends) do
+        local field = append[1]
+        local most = math.max(limits.items, item_count(plan.before[field]))
+        if plan.after[field] > most and (not first or field < first) then
+            first = field
         end
     end
-    if worst then
-        return too_much('items', limits.items, plan.after[worst], worst)
+    if first then
+        return over_limit('items', limits.items, plan.after[first], first)
     end
     local popped = 0
     for _, values in pairs(plan.popped) do
         for _, value in ipairs(values) do
-            popped = popped + characters(value)
+            popped = popped + count_characters(value)
         end
     end
-    return popped > limits.popped and too_much('popped', limits.popped, popped) or nil
+    return popped > limits.popped and over_limit('popped', limits.popped, popped) or nil
 end
 
--- The fields to set: not those that are only set where they are absent, and are not.
-local function to_set(command, before)
-    local only, sets = {}, {}
+-- Return the fields to set. Those in `absent` are set only if they do not exist.
+local function fields_to_set(command, before)
+    local if_absent, sets = {}, {}
     for _, field in ipairs(command.absent) do
-        only[field] = true
+        if_absent[field] = true
     end
     for _, pair in ipairs(command.fields) do
-        if not (before[pair[1]] and only[pair[1]]) then
+        if not (before[pair[1]] and if_absent[pair[1]]) then
             sets[#sets + 1] = pair
         end
     end
     return sets
 end
 
--- Why it may not happen; or nil and what it does. One that has nothing to set is refused only if it is made alone.
-local function check(command, it, alone)
-    if command.owner and command.owner ~= it.owner then
-        return {'!', 'owner', it.owner and S.text(it.owner) or ''}
+-- Check a change. Return a refusal, or nil and the plan:
+--   sets: the fields to set; popped: name -> values; replaced: {name, index, value}, ...
+--   before, after: name -> state; size: the number of fields and lists after the change
+-- A change with nothing left to set is refused if it is not part of an UpdateSessions (`alone`).
+local function check(command, session, alone)
+    if command.owner and command.owner ~= session.owner then
+        return {'!', 'owner', session.owner and S.text(session.owner) or ''}
     end
-    if command.version and command.version ~= it.version then
-        return {'!', 'version', S.text(it.version)}
+    if command.version and command.version ~= session.version then
+        return {'!', 'version', S.text(session.version)}
     end
-    local plan = {before = touched(command, it), popped = {}, replaced = {}}
-    plan.sets = to_set(command, plan.before)
-    if alone and #command.fields > 0 and #plan.sets == 0 and not does_more(command) then
-        return {'!', 'present', S.text(it.version)}
+    local plan = {before = states_before(command, session), popped = {}, replaced = {}}
+    plan.sets = fields_to_set(command, plan.before)
+    if alone and #command.fields > 0 and #plan.sets == 0 and not does_more_than_set(command) then
+        return {'!', 'present', S.text(session.version)}
     end
-    local missing = foresee(command, plan)
+    local missing = plan_change(command, plan)
     if missing then
         return missing
     end
-    plan.size = size_after(command, it, plan)
-    return command.limits and over_limit(command, it, plan) or nil, plan
+    plan.size = size_after(command, session, plan)
+    return command.limits and check_limits(command, session, plan) or nil, plan
 end
 
-local function write_row(command, it)
-    local hash, updated = key(command), it.updated
+-- Write the version, the time of change and the expiry.
+local function write_head(command, session)
+    local hash, updated = key(command), session.updated
     if updated ~= S.now then
         if updated then
             S.zrem(P .. 'sessions:' .. command.space, updated, command.session)
@@ -276,16 +310,16 @@ local function write_row(command, it)
         S.zadd(P .. 'sessions:' .. command.space, S.now, command.session)
         S.hset(hash, 'updated', S.text(S.now))
     end
-    S.hset(hash, 'version', S.text(it.version + 1))
+    S.hset(hash, 'version', S.text(session.version + 1))
     local expires = command.ttl and S.now + command.ttl
-    if command.extends and it.version > 0 then  -- the later one wins, and never is later than anything
-        expires = it.expires and expires and math.max(it.expires, expires)
+    if command.extends and session.version > 0 then  -- the later expiry wins; nil is never
+        expires = session.expires and expires and math.max(session.expires, expires)
     end
-    expire(command, it.expires, expires)
+    set_expiry(command, session.expires, expires)
 end
 
--- A field becomes a value, a list, or nothing.
-local function become(command, field, before, after)
+-- Update the names and the hash of a session when a field becomes a value, a list, or absent.
+local function set_field_kind(command, field, before, after)
     local hash = key(command)
     local was = before and (before == VALUE and 'f:' or 'l:')
     local is = after and (after == VALUE and 'f:' or 'l:')
@@ -305,31 +339,31 @@ end
 
 local function write_fields(command, plan)
     for _, pair in ipairs(plan.sets) do
-        if count_of(plan.before[pair[1]]) > 0 then
+        if item_count(plan.before[pair[1]]) > 0 then
             S.delete_key(items(command, pair[1]))
         end
     end
     for field, values in pairs(plan.popped) do
         S.pop_items(items(command, field), #values)
     end
-    for _, one in ipairs(plan.replaced) do
-        S.replace_item(items(command, one[1]), one[2], one[3])
+    for _, replace in ipairs(plan.replaced) do
+        S.replace_item(items(command, replace[1]), replace[2], replace[3])
     end
-    for _, more in ipairs(command.appends) do
-        local list = items(command, more[1])
-        for _, value in ipairs(more[2]) do
+    for _, append in ipairs(command.appends) do
+        local list, keep = items(command, append[1]), append[3]
+        for _, value in ipairs(append[2]) do
             S.append_item(list, value)
         end
-        if more[3] then
-            S.truncate(list, more[3])
+        if keep then
+            S.truncate(list, keep)
         end
     end
     for field, before in pairs(plan.before) do
-        become(command, field, before, plan.after[field])
+        set_field_kind(command, field, before, plan.after[field])
     end
     for field, after in pairs(plan.after) do
         if not plan.before[field] then
-            become(command, field, nil, after)
+            set_field_kind(command, field, nil, after)
         end
     end
     for _, pair in ipairs(plan.sets) do
@@ -339,21 +373,21 @@ local function write_fields(command, plan)
     end
 end
 
--- The answer: a version, or the JSON of more.
-local function write(command, it, plan)
-    if it.version == 0 and not may_create(command) then
-        bury(command, it)
+-- Write a change that was checked. Return a version, or JSON if there is more to return.
+local function write(command, session, plan)
+    if session.version == 0 and not may_create(command) then
+        delete_but_tokens(command, session)
         return 0
     end
-    if it.version == 0 then
-        if it.there then  -- it has expired
-            drop(command)
+    if session.version == 0 then
+        if session.is_stored then  -- it has expired
+            delete(command)
         end
         S.zadd(P .. 'session_ids:' .. command.space, 0, command.session)
     elseif command.clear then
-        empty(command)
+        clear(command)
     end
-    local answer, more = it.version + 1, ''
+    local answer, more = session.version + 1, ''
     if command.take then
         local owner = S.next_fence()
         S.hset(key(command), 'owner', S.text(owner))
@@ -365,33 +399,35 @@ local function write(command, it, plan)
     if more ~= '' then
         answer = '{"version": ' .. S.text(answer) .. more .. '}'
     end
-    write_row(command, it)
+    write_head(command, session)
     S.hset(key(command), 'size', S.text(plan.size))
-    remember(command, it, answer)
+    remember(command, session, answer)
     write_fields(command, plan)
     return answer
 end
 
--- The JSON of an answer, or a refusal.
+-- Return an answer as JSON. A refusal stays as it is.
 local function as_json(answer)
     return type(answer) == 'number' and '{"version": ' .. S.text(answer) .. '}' or answer
 end
 
+-- Apply one change. Return JSON, or a refusal.
 local function change(command)
-    local it = find(command)
-    local made = known(it, command.token)
-    if made then
-        return as_json(made)
+    local session = load(command)
+    local answer = earlier_answer(session, command.token)
+    if answer then
+        return as_json(answer)
     end
-    local refusal, plan = check(command, it, true)
-    return refusal or as_json(write(command, it, plan))
+    local refusal, plan = check(command, session, true)
+    return refusal or as_json(write(command, session, plan))
 end
 
+-- Apply several changes, or none if one is refused. Return JSON, or a refusal.
 local function change_all(command)
     local found, plans, answers, is_repeat = {}, {}, {}, false
     for i, one in ipairs(command.changes) do
-        found[i] = find(one)
-        answers[i] = known(found[i], one.token)
+        found[i] = load(one)
+        answers[i] = earlier_answer(found[i], one.token)
         is_repeat = is_repeat or answers[i]
     end
     for i, one in ipairs(command.changes) do
@@ -411,8 +447,9 @@ local function change_all(command)
     return '{"changes": [' .. table.concat(answers, ', ') .. ']}'
 end
 
--- Of a record: what its entry says, if it is a repeat; or a refusal; or nil and the row, if it may be written.
-local function said(record)
+-- Check the Record that a command carries. Return the value of its entry if it is a repeat, or a
+-- refusal, or nil and the row if the entry may be written.
+local function check_record(record)
     local text = S.recorded_entry(record.run, record.seq, record.fence)
     if text then
         return cjson.decode(text:match(' (.*)$'))[5]
@@ -421,57 +458,64 @@ local function said(record)
     return not row and S.FENCE or nil, row
 end
 
-local function note(row, record, value)
-    S.append_entry(row, record.seq, record.marks, record.key, record.before .. cjson.encode(value) .. record.after)
+local function write_record(row, record, value)
+    local text = record.before .. cjson.encode(value) .. record.after
+    S.append_entry(row, record.seq, record.marks, record.key, text)
 end
 
--- The answer is JSON, which Python reads; or it is a refusal.
-local function recorded(command, act)
+-- Apply a command with `act` and record its answer if the command carries a Record. Return JSON, or
+-- a refusal. If the change is refused, the refusal is recorded and returned as JSON.
+local function apply_and_record(command, act)
     if not command.record then
         return act(command)
     end
-    local text, row = said(command.record)
+    local text, row = check_record(command.record)
     if text then
         return text
     end
     local outcome = act(command)
-    text = type(outcome) == 'table' and '{"refused": ' .. cjson.encode({outcome[2], outcome[3]}) .. '}' or outcome
-    note(row, command.record, text)
+    text = outcome
+    if type(outcome) == 'table' then
+        text = '{"refused": ' .. cjson.encode({outcome[2], outcome[3]}) .. '}'
+    end
+    write_record(row, command.record, text)
     return text
 end
 
 function S.UpdateSession(command)
-    return recorded(command, change)
+    return apply_and_record(command, change)
 end
 
 function S.UpdateSessions(command)
-    return recorded(command, change_all)
+    return apply_and_record(command, change_all)
 end
 
 function S.DeleteSession(command)
     if command.record then
-        local text, row = said(command.record)
+        local text, row = check_record(command.record)
         if text then
             return text == S.FENCE and text
         end
-        note(row, command.record, '{}')
+        write_record(row, command.record, '{}')
     end
-    local it = find(command)
-    if not known(it, command.token) then
-        bury(command, it)
+    local session = load(command)
+    if not earlier_answer(session, command.token) then
+        delete_but_tokens(command, session)
     end
     return false
 end
 
 function S.ExtendSession(command)
-    local it = find(command)
-    if it.version > 0 and it.expires then  -- the later one wins, and never is later than anything
-        expire(command, it.expires, command.ttl and math.max(it.expires, S.now + command.ttl))
+    local session = load(command)
+    if session.version > 0 and session.expires then  -- the later expiry wins; nil is never
+        local expires = command.ttl and math.max(session.expires, S.now + command.ttl)
+        set_expiry(command, session.expires, expires)
     end
     return false
 end
 
--- How many went; 0; whether there are more. What is listed with another expiry than its own, or without being there, is put right.
+-- Delete expired sessions. Return how many, 0, and whether there are more: see prune.lua. Correct
+-- members of `expiring` whose session does not exist or has another expiry.
 function S.prune_sessions(command)
     S.flush()
     local most = '(' .. S.text(math.min(command.before, S.now))
@@ -479,14 +523,16 @@ function S.prune_sessions(command)
         most = S.text(S.now)
     end
     local count, look = 0, math.min(command.limit, command.look)
-    local flat = call('ZRANGEBYSCORE', P .. 'expiring', '-inf', most, 'WITHSCORES', 'LIMIT', 0, look)
+    local flat = call(
+        'ZRANGEBYSCORE', P .. 'expiring', '-inf', most, 'WITHSCORES', 'LIMIT', 0, look
+    )
     for i = 1, #flat, 2 do
         local member, score = flat[i], tonumber(flat[i + 1])
         local size, rest = member:match('^(%d+):(.*)$')
-        local it = {space = rest:sub(1, tonumber(size)), session = rest:sub(tonumber(size) + 2)}
-        local expires = tonumber(S.hget(key(it), 'expires'))
+        local ref = {space = rest:sub(1, tonumber(size)), session = rest:sub(tonumber(size) + 2)}
+        local expires = tonumber(S.hget(key(ref), 'expires'))
         if expires == score then
-            drop(it)
+            delete(ref)
             count = count + 1
         else
             S.zrem(P .. 'expiring', score, member)
