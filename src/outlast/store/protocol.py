@@ -24,6 +24,7 @@ from outlast.store.rows import (
     WorkerRow,
 )
 from outlast.store.session_rows import FieldQuery, SessionQuery, SessionRow
+from outlast.store.stream_rows import PartInfo, PartRow, StreamInfo, StreamRow
 
 
 class BadValue(StoreError):
@@ -210,6 +211,25 @@ class Store(Protocol):
 
     def progress(self, run: int) -> dict[str, str]:
         """Return the saved progress of the run's unfinished steps, by key."""
+        ...
+
+    def stream(self, run: int, stream: str, after: int = 0, limit: int = 1000) -> StreamRow | None:
+        """Return a stream with its values from position `after` on, as of one moment.
+
+        The chunks are whole, so the first one may begin before `after`. There are at most `limit`.
+        """
+        ...
+
+    def streams(self, run: int) -> list[StreamInfo]:
+        """Return the streams of a run, ordered by name."""
+        ...
+
+    def parts(self, run: int) -> list[PartInfo]:
+        """Return who has published what in a run, ordered by stream and writer."""
+        ...
+
+    def part(self, run: int, stream: str, writer: str) -> PartRow | None:
+        """Return what a writer has published to a stream, for an attempt that resumes."""
         ...
 
     def workers(self) -> list[WorkerRow]: ...

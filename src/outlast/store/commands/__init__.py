@@ -16,6 +16,7 @@ fence is stored as its negative, which no execution ever holds.
     requests     ask something of a run, whichever worker holds it
     workers      register, renew, sweep and drain workers
     sessions     change sessions
+    streams      publish values to the streams of a run
     upkeep       limit queues, sample durations, prune
     refusals     why a command was refused
 """
@@ -43,6 +44,7 @@ from outlast.store.commands.refusals import (
     FENCE,
     INDEX,
     LIMIT,
+    OFFSET,
     OWNER,
     PARENT,
     PRESENT,
@@ -74,6 +76,7 @@ from outlast.store.commands.sessions import (
     UpdateSession,
     UpdateSessions,
 )
+from outlast.store.commands.streams import FOLD_MAX, Publish, chunk_of
 from outlast.store.commands.submission import (
     EACH,
     ITEM,
@@ -105,6 +108,7 @@ Command: TypeAlias = (
     | Claim
     | Record
     | SaveProgress
+    | Publish
     | SetWaiting
     | Settle
     | Release
@@ -138,6 +142,7 @@ LOUD = (
     Settle,
     Release,
     Undo,
+    Publish,
     Send,
     Cancel,
     Retry,
@@ -156,6 +161,7 @@ with a limit.
 LOUD_AT_HOME = (
     Submit,
     SubmitMany,
+    Publish,
     Send,
     Cancel,
     Retry,
@@ -181,11 +187,13 @@ __all__ = [
     "DURATIONS_MAX",
     "EACH",
     "FENCE",
+    "FOLD_MAX",
     "INDEX",
     "ITEM",
     "LIMIT",
     "LOUD",
     "LOUD_AT_HOME",
+    "OFFSET",
     "OWNER",
     "PARENT",
     "PRESENT",
@@ -208,6 +216,7 @@ __all__ = [
     "Drain",
     "ExtendSession",
     "Prune",
+    "Publish",
     "Record",
     "RecordDurations",
     "Refused",
@@ -234,5 +243,6 @@ __all__ = [
     "UndoChild",
     "UpdateSession",
     "UpdateSessions",
+    "chunk_of",
     "verdict",
 ]

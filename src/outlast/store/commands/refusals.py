@@ -18,6 +18,7 @@ PRESENT = "present"
 OWNER = "owner"
 INDEX = "index"
 LIMIT = "limit"
+OFFSET = "offset"
 
 
 class Refused(NamedTuple):

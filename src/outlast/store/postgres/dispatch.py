@@ -88,6 +88,8 @@ def _mixture(
             sent = [(*command, scan_cursors) for command in some]
         elif kind is commands.Prune:
             sent = [_with_place(cast("commands.Prune", command), place) for command in some]
+        elif kind is commands.Publish:
+            sent = [_counted(cast("commands.Publish", command)) for command in some]
         elif kind is commands.Decide:
             sent = [_with_token(cast("commands.Decide", command)) for command in some]
         groups.append((kind.__name__, sent))
@@ -145,6 +147,7 @@ def _changes(
     needs: _Needs,
     command: commands.Record
     | commands.SaveProgress
+    | commands.Publish
     | commands.SetWaiting
     | commands.Undo
     | commands.Ack,
@@ -224,6 +227,7 @@ def _sessions(needs: _Needs, command: commands.UpdateSessions) -> None:
 _NEEDS: dict[type, Callable[[_Needs, Any], None]] = {
     commands.Record: _changes,
     commands.SaveProgress: _changes,
+    commands.Publish: _changes,
     commands.SetWaiting: _changes,
     commands.Undo: _changes,
     commands.Ack: _changes,
@@ -280,6 +284,19 @@ def _with_place(command: commands.Prune, place: Callable[[commands.Prune], Any])
         command.ids,
         place(command),
         command.dead,
+    )
+
+
+def _counted(command: commands.Publish) -> tuple[Any, ...]:
+    """Return the Publish as the function takes it."""
+    return (
+        *command[:6],
+        len(command.values),
+        commands.chunk_of(command.values),
+        command.resumes,
+        command.last,
+        command.record,
+        commands.FOLD_MAX,
     )
 
 

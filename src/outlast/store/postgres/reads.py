@@ -21,6 +21,14 @@ from outlast.store.rows import (
     RunRow,
     WorkerRow,
 )
+from outlast.store.stream_rows import (
+    PartInfo,
+    PartRow,
+    StreamInfo,
+    StreamRow,
+    part_of,
+    stream_of,
+)
 
 
 class Reads(SessionReads):
@@ -71,6 +79,20 @@ class Reads(SessionReads):
 
     def progress(self, run: int) -> dict[str, str]:
         return dict(self._read(sql.PROGRESS, (run,)))
+
+    def stream(self, run: int, stream: str, after: int = 0, limit: int = 1000) -> StreamRow | None:
+        where = {"run": run, "stream": stream, "after": after, "limit": limit}
+        rows = self._read(sql.STREAM, where)
+        return stream_of([row[:-1] for row in rows], rows[0][-1]) if rows else None
+
+    def streams(self, run: int) -> list[StreamInfo]:
+        return [StreamInfo(*row) for row in self._read(sql.STREAMS, (run,))]
+
+    def parts(self, run: int) -> list[PartInfo]:
+        return [PartInfo(*row) for row in self._read(sql.STREAM_PARTS, (run,))]
+
+    def part(self, run: int, stream: str, writer: str) -> PartRow | None:
+        return part_of(self._read(sql.STREAM_PART, (run, stream, writer)))
 
     def workers(self) -> list[WorkerRow]:
         return [WorkerRow(*row) for row in self._read(sql.WORKERS)]

@@ -119,6 +119,28 @@ SELECT number, name, id, value, at FROM {s}.messages WHERE run = %s AND number >
 """
 PROGRESS = "SELECT key, value FROM {s}.progress WHERE run = %s"
 
+STREAM = """
+SELECT s.start, s.stop, c.first, c.value,
+    (SELECT CASE WHEN timeline IS NULL THEN '' ELSE {s}.timeline_{v}() END FROM {s}.meta)
+FROM {s}.streams s LEFT JOIN LATERAL (
+    SELECT first, value FROM {s}.stream_chunks
+    WHERE run = s.run AND stream = s.name AND first + count > %(after)s AND first >= coalesce(
+        (SELECT max(first) FROM {s}.stream_chunks
+         WHERE run = s.run AND stream = s.name AND first <= %(after)s), 0)
+    ORDER BY first LIMIT %(limit)s
+) c ON true
+WHERE s.run = %(run)s AND s.name = %(stream)s ORDER BY c.first
+"""
+STREAMS = "SELECT name, start, stop FROM {s}.streams WHERE run = %s ORDER BY name"
+STREAM_PARTS = """
+SELECT stream, writer, length FROM {s}.stream_parts WHERE run = %s ORDER BY stream, writer
+"""
+STREAM_PART = """
+SELECT p.length, c.value FROM {s}.stream_parts p LEFT JOIN {s}.stream_chunks c
+    ON c.run = p.run AND c.stream = p.stream AND c.first >= p.first AND c.writer = p.writer
+WHERE p.run = %s AND p.stream = %s AND p.writer = %s ORDER BY c.first
+"""
+
 WORKERS = f"""
 SELECT {", ".join(f"w.{name}" for name in WorkerRow._fields[:-1])},
     (SELECT count(*) FROM {{s}}.runs r WHERE r.worker = w.id)

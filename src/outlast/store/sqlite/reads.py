@@ -23,6 +23,14 @@ from outlast.store.rows import (
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.claiming import ready_workflows
 from outlast.store.sqlite.session_reads import SessionReads
+from outlast.store.stream_rows import (
+    PartInfo,
+    PartRow,
+    StreamInfo,
+    StreamRow,
+    part_of,
+    stream_of,
+)
 
 T = TypeVar("T")
 
@@ -73,6 +81,20 @@ class Reads(SessionReads):
 
     def progress(self, run: int) -> dict[str, str]:
         return dict(self._read(sql.PROGRESS, (run,)))
+
+    def stream(self, run: int, stream: str, after: int = 0, limit: int = 1000) -> StreamRow | None:
+        where = {"run": run, "stream": stream, "after": after, "limit": limit}
+        return stream_of(self._read(sql.STREAM, where))
+
+    def streams(self, run: int) -> list[StreamInfo]:
+        return [StreamInfo(*row) for row in self._read(sql.STREAMS, (run,))]
+
+    def parts(self, run: int) -> list[PartInfo]:
+        return [PartInfo(*row) for row in self._read(sql.STREAM_PARTS, (run,))]
+
+    def part(self, run: int, stream: str, writer: str) -> PartRow | None:
+        where = {"run": run, "stream": stream, "writer": writer}
+        return part_of(self._read(sql.STREAM_PART_VALUES, where))
 
     def workers(self) -> list[WorkerRow]:
         return [WorkerRow(*row) for row in self._read(sql.WORKERS)]

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from outlast.errors import StoreError
 from outlast.store.commands import (
     Command,
+    Publish,
     Record,
     SaveProgress,
     Send,
@@ -134,6 +135,8 @@ def _characters(command: Command) -> int:
         return sum(len(part) for part in command if isinstance(part, str))
     if isinstance(command, UpdateSessions):
         return sum(map(_characters, command.changes))
+    if isinstance(command, Publish):
+        return sum(map(len, command.values))
     if isinstance(command, UpdateSession):
         appended = (value for append in command.appends.values() for value in append.values)
         return sum(map(len, appended)) + sum(

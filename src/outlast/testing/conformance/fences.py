@@ -15,6 +15,7 @@ from outlast.store.commands import (
     Decide,
     DeregisterWorker,
     Prune,
+    Publish,
     Record,
     Refused,
     Release,
@@ -31,6 +32,7 @@ from outlast.testing.conformance.harness import Contract, StoreDriver, entry
 
 FENCED: dict[str, Callable[[RunRow], Command]] = {
     "record": lambda row: Record(row.pk, 77, row.fence, "step", "k", 1.0),
+    "publish": lambda row: Publish(row.pk, row.fence, "s", "k", 1, 0, ("1",)),
     "wait": lambda row: SetWaiting(row.pk, row.fence, ("name",)),
     "settle": lambda row: Settle(row.pk, row.fence, "done"),
     "release": lambda row: Release(row.pk, row.fence, "why"),
@@ -95,7 +97,7 @@ class FenceContract(Contract):
         assert driver.one(FENCED[command](stale)) == Refused(FENCE)
         assert (driver.row(), driver.store.journal(stale.pk)) == before
 
-    @pytest.mark.parametrize("command", ["record", "wait", "settle", "undo"])
+    @pytest.mark.parametrize("command", ["record", "publish", "wait", "settle", "undo"])
     @pytest.mark.parametrize("lose", LOSSES)
     def test_a_fence_that_was_given_up_writes_nothing_while_nobody_has_the_run(
         self, driver: StoreDriver, lose: Callable[[StoreDriver, RunRow], None], command: str

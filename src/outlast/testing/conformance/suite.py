@@ -38,6 +38,9 @@ from outlast.testing.conformance.session_ranges import SessionRangeContract
 from outlast.testing.conformance.session_records import SessionRecordContract
 from outlast.testing.conformance.sessions import SessionContract
 from outlast.testing.conformance.storms import StormContract
+from outlast.testing.conformance.stream_lives import StreamLifeContract
+from outlast.testing.conformance.stream_model import StreamModelContract
+from outlast.testing.conformance.streams import StreamContract
 from outlast.testing.conformance.submissions import SubmissionContract
 from outlast.testing.conformance.suspects import SuspectContract
 from outlast.testing.conformance.undo_cancels import UndoByCancelContract
@@ -72,6 +75,9 @@ class StoreConformance(
     DeathContract,
     SuspectContract,
     StormContract,
+    StreamContract,
+    StreamLifeContract,
+    StreamModelContract,
     PulseContract,
     LetterContract,
     DrainContract,

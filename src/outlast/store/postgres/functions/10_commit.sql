@@ -100,6 +100,7 @@ BEGIN
         WHEN 'Submit' THEN RETURN submit__v(v, now);
         WHEN 'SubmitMany' THEN RETURN submit_many__v(v->0, now);
         WHEN 'SaveProgress' THEN RETURN save_progress__v(v, now);
+        WHEN 'Publish' THEN RETURN publish__v(v);
         WHEN 'SetWaiting' THEN RETURN set_waiting__v(v);
         WHEN 'Release' THEN RETURN release__v(v, now);
         WHEN 'Send' THEN RETURN send__v(v, now);

@@ -138,6 +138,9 @@ BEGIN
     DELETE FROM messages WHERE run = ANY(old);
     DELETE FROM executions WHERE run = ANY(old);
     DELETE FROM progress WHERE run = ANY(old);
+    DELETE FROM stream_chunks WHERE run = ANY(old);
+    DELETE FROM stream_parts WHERE run = ANY(old);
+    DELETE FROM streams WHERE run = ANY(old);
     DELETE FROM runs WHERE pk = ANY(old);
     RETURN cardinality(old);
 END $$;

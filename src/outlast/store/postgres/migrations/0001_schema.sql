@@ -150,6 +150,37 @@ CREATE TABLE progress (
     PRIMARY KEY (run, key)
 );
 
+-- What a run has published: see the command Publish.
+CREATE TABLE streams (
+    run   bigint NOT NULL,
+    name  text   COLLATE "C" NOT NULL,
+    start bigint NOT NULL,                                     -- where its generation begins
+    stop  bigint NOT NULL,                                     -- where the next value goes
+    PRIMARY KEY (run, name),
+    CHECK (start >= 0 AND stop >= start)
+);
+
+CREATE TABLE stream_parts (
+    run     bigint NOT NULL,
+    stream  text   COLLATE "C" NOT NULL,
+    writer  text   COLLATE "C" NOT NULL,
+    fence   bigint NOT NULL,                                   -- of its last change
+    attempt bigint NOT NULL,
+    length  bigint NOT NULL CHECK (length >= 0),
+    first   bigint NOT NULL,                                   -- where its first value is, if any
+    PRIMARY KEY (run, stream, writer)
+);
+
+CREATE TABLE stream_chunks (
+    run    bigint NOT NULL,
+    stream text   COLLATE "C" NOT NULL,
+    first  bigint NOT NULL,                                    -- where its first value is
+    writer text   COLLATE "C" NOT NULL,
+    count  bigint NOT NULL CHECK (count > 0),
+    value  text   NOT NULL,                                    -- a JSON array of so many values
+    PRIMARY KEY (run, stream, first)
+);
+
 CREATE TABLE workers (
     id           text             COLLATE "C" PRIMARY KEY,
     host         text             NOT NULL,

@@ -104,6 +104,37 @@ CREATE TABLE progress (
     PRIMARY KEY (run, key)
 ) STRICT, WITHOUT ROWID;
 
+-- What a run has published: see the command Publish.
+CREATE TABLE streams (
+    run   INTEGER NOT NULL,
+    name  TEXT    NOT NULL,
+    start INTEGER NOT NULL,                           -- where its current generation begins
+    stop  INTEGER NOT NULL,                           -- where the next value goes
+    PRIMARY KEY (run, name),
+    CHECK (start >= 0 AND stop >= start)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE stream_parts (
+    run     INTEGER NOT NULL,
+    stream  TEXT    NOT NULL,
+    writer  TEXT    NOT NULL,
+    fence   INTEGER NOT NULL,                         -- of its last change, like the attempt
+    attempt INTEGER NOT NULL,
+    length  INTEGER NOT NULL CHECK (length >= 0),
+    first   INTEGER NOT NULL,                         -- the position of its first value, if any
+    PRIMARY KEY (run, stream, writer)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE stream_chunks (
+    run    INTEGER NOT NULL,
+    stream TEXT    NOT NULL,
+    first  INTEGER NOT NULL,                          -- the position of its first value
+    writer TEXT    NOT NULL,
+    count  INTEGER NOT NULL CHECK (count > 0),
+    value  TEXT    NOT NULL,                          -- a JSON array of so many values
+    PRIMARY KEY (run, stream, first)
+) STRICT, WITHOUT ROWID;
+
 -- The executions of a run before its last one, which is in the run's row.
 CREATE TABLE executions (
     run    INTEGER NOT NULL,
