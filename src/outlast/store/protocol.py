@@ -25,6 +25,7 @@ from outlast.store.rows import (
 )
 from outlast.store.session_rows import FieldQuery, SessionQuery, SessionRow
 from outlast.store.stream_rows import PartInfo, PartRow, StreamInfo, StreamRow
+from outlast.store.topics import Topic
 
 
 class BadValue(StoreError):
@@ -320,10 +321,11 @@ class Store(Protocol):
         """Return the matching sessions that have not expired."""
         ...
 
-    def listen(self, on_change: Callable[[], None]) -> None:
+    def listen(self, on_change: Callable[[], None], topic: Topic = Topic.CHANGES) -> None:
         """Call `on_change`, from any thread, soon after any process commits something of interest.
 
-        That is anything that other processes may wait for. There may be calls for nothing, and a
+        `topic` is what is of interest: anything that other processes may wait for, or publications.
+        There may be calls for nothing, and a
         call may get lost, so the caller must also poll. Raise StoreUnavailable if listening failed;
         the caller may try again.
         """

@@ -142,7 +142,6 @@ LOUD = (
     Settle,
     Release,
     Undo,
-    Publish,
     Send,
     Cancel,
     Retry,
@@ -161,7 +160,6 @@ with a limit.
 LOUD_AT_HOME = (
     Submit,
     SubmitMany,
-    Publish,
     Send,
     Cancel,
     Retry,

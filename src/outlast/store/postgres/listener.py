@@ -155,6 +155,8 @@ class Listener:
             if liveness.has_session and due:
                 self._beat()
                 next_beat = time.monotonic() + self._beat_seconds
+            if liveness.has_session:
+                notifier.subscribe_new(db)
             if notifier.seconds_until_send() == 0.0:
                 notifier.send_pending(self._connection)
             notifier.receive(db)

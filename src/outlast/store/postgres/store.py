@@ -18,7 +18,7 @@ import psycopg
 
 from outlast.errors import StoreUnavailable
 from outlast.store import fork_guard
-from outlast.store.commands import LOUD, LOUD_AT_HOME, Command, Drain, Prune, Sweep, Swept
+from outlast.store.commands import Command, Drain, Prune, Sweep, Swept
 from outlast.store.deadline import CALL_SECONDS, acquired, time_left
 from outlast.store.postgres import migrate
 from outlast.store.postgres import statements as sql
@@ -34,6 +34,7 @@ from outlast.store.postgres.server_clock import ServerClock
 from outlast.store.postgres.statements import StatementNames
 from outlast.store.protocol import Blocked, CommitUnknown, left_as_it_is
 from outlast.store.rows import QueueRow, RunRow
+from outlast.store.topics import News, Topic, news_of
 
 log = logging.getLogger("outlast.store")
 
@@ -234,8 +235,7 @@ class PostgresStore(Reads):
         rings = answer.rings or any(
             _has_news(outcome) for outcome in outcomes if kinds & {Sweep, Drain}
         )
-        if rings or not kinds.isdisjoint(LOUD):
-            self._notify(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
+        self._notify(news_of(kinds, rings=rings))
         return outcomes
 
     def _finish_prunes(self, commands: Sequence[Command], outcomes: list[int]) -> None:
@@ -343,18 +343,18 @@ class PostgresStore(Reads):
     def dead_workers(self) -> list[str]:
         return [worker for (worker,) in self._read(sql.DYING, (self._at(),))]
 
-    def listen(self, on_change: Callable[[], None]) -> None:
-        self._notifier.listen(on_change)
+    def listen(self, on_change: Callable[[], None], topic: Topic = Topic.CHANGES) -> None:
+        self._notifier.listen(on_change, topic)
 
-    def _notify(self, *, here: bool) -> None:
-        if here:
-            self._notifier.notify_local()
+    def _notify(self, news: News) -> None:
+        self._notifier.notify_local(news.here)
         if self._listener.is_running:
-            self._notifier.notify()
+            self._notifier.notify(news.elsewhere)
             return
         # The commit stands. A lost notification is no failure.
         with suppress(StoreUnavailable):
-            self._read(sql.NOTIFY, (self._notifier.channel,))
+            for topic in news.elsewhere:
+                self._read(sql.NOTIFY, (self._notifier.channel(topic),))
 
     def acquire_liveness(self, worker: str) -> None:
         self._liveness.acquire(worker)

@@ -286,7 +286,23 @@ def _forget(command: commands.DeleteSession) -> dict[str, Any]:
     return said
 
 
+def _publish(command: commands.Publish) -> dict[str, Any]:
+    said = _fenced(command)
+    del said["values"]
+    said["count"] = len(command.values)
+    said["value"] = commands.chunk_of(command.values)
+    # The script takes 0 for true.
+    said["resumes"], said["last"] = bool(command.resumes), bool(command.last)
+    if command.record is not None:
+        run, seq, fence, marks, key, text = _record(command.record)
+        names = ("run", "seq", "fence", "marks", "key", "text")
+        texts = (str(run), str(seq), str(fence), marks, key.decode(), text.decode())
+        said["record"] = dict(zip(names, texts, strict=True))
+    return said
+
+
 _ENCODE: dict[type, Callable[[Any], dict[str, Any]]] = {
+    commands.Publish: _publish,
     commands.SaveProgress: _fenced,
     commands.SetWaiting: _fenced,
     commands.Settle: _fenced,

@@ -17,6 +17,7 @@ from outlast.store.redis.address import Address, Wire
 from outlast.store.redis.connection import packed
 from outlast.store.redis.liveness import Liveness
 from outlast.store.redis.notifier import Notifier
+from outlast.store.topics import Topic
 
 log = logging.getLogger("outlast.store")
 
@@ -33,7 +34,7 @@ class Listener:
     def __init__(self, address: Address, origin: str, on_present: Callable[[str], None]) -> None:
         """`origin` is what this process publishes. For `on_present` see `Liveness`."""
         self._address = address
-        self.notifier = Notifier(address, origin, self._start)
+        self.notifier = Notifier(address, origin, self._start, self._wake)
         self.liveness = Liveness(address, on_present, self._start, self._wake)
         self._starting = threading.Lock()
         self._connection: Wire | None = None
@@ -121,12 +122,13 @@ class Listener:
         sock, (_, poked) = connection._sock, self._pokes
         for one in (sock, poked):
             selector.register(one, selectors.EVENT_READ)
-        sock.sendall(packed("SUBSCRIBE", self.notifier.channel))
         subscribed: set[str] = set()
+        topics: set[Topic] = set()
         asked = False
         # Notifications may have been missed while there was no connection.
         self.notifier.notify()
         while not self._stop.is_set() and connection._sock is sock:
+            self.notifier.subscribe(sock, topics)
             self.liveness.subscribe(sock, subscribed)
             if connection.can_read(timeout=0):
                 self._receive(connection.read_response())
@@ -144,7 +146,7 @@ class Listener:
 
     def _receive(self, message: object) -> None:
         match message:
-            case ["message", _, origin]:
-                self.notifier.receive(origin)
+            case ["message", channel, origin]:
+                self.notifier.receive(channel, origin)
             case ["subscribe", str(channel), *_]:
                 self.liveness.on_subscribed(channel)

@@ -34,6 +34,14 @@ from outlast.store.rows import (
     RunRow,
     WorkerRow,
 )
+from outlast.store.stream_rows import (
+    PartInfo,
+    PartRow,
+    StreamChunk,
+    StreamInfo,
+    StreamRow,
+    joined,
+)
 
 PAGE = 1_000
 """The most rows that one call looks at."""
@@ -177,6 +185,30 @@ class Reads(SessionReads):
 
     def progress(self, run: int) -> dict[str, str]:
         return decode.progress(self._read("progress", *integers(run)))
+
+    def stream(self, run: int, stream: str, after: int = 0, limit: int = 1000) -> StreamRow | None:
+        run, after, limit = integers(run, after, limit)
+        found = self._read("stream", run, stream, after, limit)
+        if not found:
+            return None
+        start, stop, server, flat = found
+        chunks = [
+            StreamChunk(int(first), values)
+            for first, values in zip(flat[::2], flat[1::2], strict=True)
+        ]
+        return StreamRow(int(start), int(stop), server, chunks)
+
+    def streams(self, run: int) -> list[StreamInfo]:
+        found = self._read("streams", *integers(run))
+        return sorted(StreamInfo(name, int(start), int(stop)) for name, start, stop in found)
+
+    def parts(self, run: int) -> list[PartInfo]:
+        found = self._read("parts", *integers(run))
+        return sorted(PartInfo(stream, writer, int(length)) for stream, writer, length in found)
+
+    def part(self, run: int, stream: str, writer: str) -> PartRow | None:
+        found = self._read("part", *integers(run), stream, writer)
+        return PartRow(int(found[0]), joined(found[1])) if found else None
 
     def workers(self) -> list[WorkerRow]:
         rows = map(decode.worker_row, self._read("workers"))

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from outlast.store.commands import DRAINS_MAX, DURATIONS_MAX, TOKENS_MAX
+from outlast.store.commands import DRAINS_MAX, DURATIONS_MAX, FOLD_MAX, TOKENS_MAX
 from outlast.store.rows import (
     ATTEMPTS_FACTOR_MAX,
     FLEET_DEATHS_MAX,
@@ -46,13 +46,14 @@ PARTS = (
     "deaths",
     "drains",
     "sessions",
+    "streams",
     "prune",
 )
 
 _HEAD = f"""\
 local S = {{
     DRAINS_MAX = {DRAINS_MAX}, DURATIONS_MAX = {DURATIONS_MAX}, TOKENS_MAX = {TOKENS_MAX},
-    SUSPECT_DEATHS = {SUSPECT_DEATHS},
+    SUSPECT_DEATHS = {SUSPECT_DEATHS}, FOLD_MAX = {FOLD_MAX},
     ATTEMPTS_FACTOR_MAX = {ATTEMPTS_FACTOR_MAX}, FLEET_DEATHS_MAX = {FLEET_DEATHS_MAX},
     FLEET_SECONDS = {FLEET_SECONDS}, FLEET_SECONDS_MIN = {FLEET_SECONDS_MIN},
 }}

@@ -17,7 +17,7 @@ from typing import Any
 
 from outlast.errors import StoreError, StoreTooNew, StoreUnavailable
 from outlast.store import fork_guard
-from outlast.store.commands import LOUD, LOUD_AT_HOME, Claim, Command, Prune, Record, Sweep
+from outlast.store.commands import Claim, Command, Prune, Record, Sweep
 from outlast.store.deadline import acquired, time_left, until
 from outlast.store.protocol import BadValue, CommitUnknown, left_as_it_is
 from outlast.store.redis import scripts, server_check
@@ -31,6 +31,7 @@ from outlast.store.redis.liveness import MissedHeartbeats
 from outlast.store.redis.outcomes import Pruned, decode_outcomes
 from outlast.store.redis.pruning import PruneCursor
 from outlast.store.redis.reads import Reads
+from outlast.store.topics import Topic, news_of
 
 log = logging.getLogger("outlast.store")
 
@@ -204,8 +205,7 @@ class RedisStore(Reads):
             outcomes, rings = self._transact(commands)
             if Prune in kinds:
                 self._finish_prunes(commands, outcomes)
-        if rings or not kinds.isdisjoint(LOUD_AT_HOME):
-            self._notifier.notify()
+        self._notifier.notify(news_of(kinds, rings=rings).here)
         return outcomes
 
     def _transact(
@@ -216,8 +216,8 @@ class RedisStore(Reads):
         self._meet_server()
         self._void_lost_calls()
         header = self._commit_header()
-        if not kinds.isdisjoint(LOUD):
-            header["loud"] = True
+        for topic in news_of(kinds, rings=False).elsewhere:
+            header["loud" if topic is Topic.CHANGES else "streams"] = True
         if not kinds.isdisjoint((Sweep, Claim)):
             header["gone"] = self._gone()
         answer = self._send(kinds, header, arguments, seconds)
@@ -355,8 +355,8 @@ class RedisStore(Reads):
     def _gone(self) -> list[str]:
         return [worker for worker in self._missed.gone() if worker not in self._liveness.held]
 
-    def listen(self, on_change: Callable[[], None]) -> None:
-        self._notifier.listen(on_change)
+    def listen(self, on_change: Callable[[], None], topic: Topic = Topic.CHANGES) -> None:
+        self._notifier.listen(on_change, topic)
 
     def acquire_liveness(self, worker: str) -> None:
         """Show the server, by a connection, that the worker is alive.

@@ -1,7 +1,7 @@
 """Notify other processes of changes through FIFOs beside the database.
 
-Each process that listens has one FIFO. A byte in it means that something changed. A byte may get
-lost, and there may be one for nothing; correctness never depends on it.
+Each process that listens has one FIFO. A byte in it names a topic in which something
+changed. A byte may get lost, and there may be one for nothing; correctness never depends on it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from pathlib import Path
 from uuid import uuid4
 
 from outlast.store.file_trust import NO_FOLLOW, Owners, give
+from outlast.store.topics import Listeners, News, Topic
 
 PREFIX = "notify-"
+CAPACITY = 65536
+"""The most bytes that a FIFO holds."""
 
 
 class Notifier:
     def __init__(self, folder: Path, owners: Owners | None = None) -> None:
         self._folder = folder
         self._owners = owners
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners = Listeners()
         self._path: Path | None = None
         self._fd = -1
         self._stop_read = -1
         self._stop_write = -1
         self._thread: threading.Thread | None = None
 
-    def listen(self, listener: Callable[[], None]) -> None:
+    def listen(self, listener: Callable[[], None], topic: Topic = Topic.CHANGES) -> None:
         """Call the listener when another process notifies.
 
         If this raises OSError, as on a full disk, the listener was not added.
@@ -45,7 +48,7 @@ class Notifier:
                 target=self._listen, name="outlast-notifier", daemon=True
             )
             self._thread.start()
-        self._listeners.append(listener)
+        self._listeners.add(topic, listener)
 
     def _make_fifo(self) -> None:
         name, fd = uuid4().hex, -1
@@ -66,13 +69,12 @@ class Notifier:
             raise
         self._path, self._fd = path, fd
 
-    def notify(self, *, here: bool = True) -> None:
-        """Wake every other process that listens on this folder.
-
-        With `here`, also call this process's listeners.
-        """
-        for listener in self._listeners if here else ():
-            listener()
+    def notify(self, news: News) -> None:
+        """Call the listeners here, and wake every other process that listens on this folder."""
+        self._listeners.call(news.here)
+        if not news.elsewhere:
+            return
+        sent = "".join(topic.value for topic in news.elsewhere).encode()
         # The commit is durable by now, so a lost notification must not fail it.
         with (
             suppress(OSError),
@@ -82,9 +84,9 @@ class Notifier:
                 if file.name.startswith(PREFIX) and (
                     self._path is None or file.name != self._path.name
                 ):
-                    self._notify_one(file.path)
+                    self._notify_one(file.path, sent)
 
-    def _notify_one(self, path: str) -> None:
+    def _notify_one(self, path: str, sent: bytes) -> None:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | NO_FOLLOW)
         except OSError as error:
@@ -98,7 +100,7 @@ class Notifier:
             if stat.S_ISFIFO(os.fstat(fd).st_mode):
                 # The FIFO is already full of notifications.
                 with suppress(BlockingIOError):
-                    os.write(fd, b"!")
+                    os.write(fd, sent)
         finally:
             os.close(fd)
 
@@ -109,10 +111,14 @@ class Notifier:
         while True:
             if any(fd == self._stop_read for fd, _ in poll.poll()):
                 return
+            received = b""
             with suppress(BlockingIOError):
-                os.read(self._fd, 65536)
-            for listener in self._listeners:
-                listener()
+                received = os.read(self._fd, CAPACITY)
+            # A full FIFO has lost bytes.
+            lost = len(received) == CAPACITY
+            self._listeners.call(
+                [topic for topic in Topic if lost or topic.value.encode() in received]
+            )
 
     def close(self) -> None:
         self._listeners.clear()
@@ -140,14 +146,13 @@ class LocalNotifier:
     """Notify listeners in a store that only this process can see."""
 
     def __init__(self) -> None:
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners = Listeners()
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        self._listeners.append(listener)
+    def listen(self, listener: Callable[[], None], topic: Topic = Topic.CHANGES) -> None:
+        self._listeners.add(topic, listener)
 
-    def notify(self, *, here: bool = True) -> None:
-        for listener in self._listeners if here else ():
-            listener()
+    def notify(self, news: News) -> None:
+        self._listeners.call(news.here)
 
     def close(self) -> None:
         self._listeners.clear()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from outlast.errors import SettingsError, StoreBroken, StoreError, StoreUnavailable
 from outlast.store import file_trust, fork_guard
-from outlast.store.commands import LOUD, LOUD_AT_HOME, Command, Drain
+from outlast.store.commands import Command, Drain
 from outlast.store.deadline import CALL_SECONDS
 from outlast.store.paths import making
 from outlast.store.protocol import left_as_it_is
@@ -34,6 +34,7 @@ from outlast.store.sqlite.read_only import ReadOnlyDatabase, may_write
 from outlast.store.sqlite.reads import Reads
 from outlast.store.sqlite.transaction import Transaction
 from outlast.store.sqlite.workers import Holder, death
+from outlast.store.topics import Topic, news_of
 
 T = TypeVar("T")
 SQLITE_VERSION_MIN = (3, 37)
@@ -328,8 +329,7 @@ class SQLiteStore(Reads):
                 outcomes, buried, rings = self._transact(commands)
         for worker in buried:
             self._liveness.remove(worker)
-        if rings or not kinds.isdisjoint(LOUD):
-            self._notifier.notify(here=rings or not kinds.isdisjoint(LOUD_AT_HOME))
+        self._notifier.notify(news_of(kinds, rings=rings))
         return outcomes
 
     def _transact(
@@ -463,9 +463,9 @@ class SQLiteStore(Reads):
             if death(holder.worker, holder.until, now, self._liveness)
         ]
 
-    def listen(self, on_change: Callable[[], None]) -> None:
+    def listen(self, on_change: Callable[[], None], topic: Topic = Topic.CHANGES) -> None:
         try:
-            self._notifier.listen(on_change)
+            self._notifier.listen(on_change, topic)
         except OSError as error:
             raise translate(error, self.place, committing=False) from error
 

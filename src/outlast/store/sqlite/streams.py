@@ -25,7 +25,7 @@ class _Part(NamedTuple):
 class _Chunk(NamedTuple):
     first: int
     writer: str
-    count: int
+    length: int
     value: str
 
 
@@ -107,7 +107,7 @@ def _replace(transaction: Transaction, command: commands.Publish) -> None:
         if chunk.writer != command.writer:
             moved.setdefault(chunk.writer, stop)
             _add(transaction, command, chunk._replace(first=stop))
-            stop += chunk.count
+            stop += chunk.length
     for writer, first in moved.items():
         transaction.db.execute(sql.STREAM_PART_MOVE, {**where, "writer": writer, "first": first})
     transaction.db.execute(sql.STREAM_SET, {**where, "start": start, "stop": stop})
@@ -119,7 +119,7 @@ def _fold(transaction: Transaction, command: commands.Publish, part: _Part) -> N
             transaction.db.execute(
                 sql.STREAM_CHUNK_DROP, (command.run, command.stream, chunk.first)
             )
-        count = sum(chunk.count for chunk in group)
+        count = sum(chunk.length for chunk in group)
         value = joined(chunk.value for chunk in group)
         _add(transaction, command, _Chunk(group[0].first, command.writer, count, value))
 

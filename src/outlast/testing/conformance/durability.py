@@ -9,6 +9,7 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.store.commands import Cancel, Prune, Send, Submit, UpdateSession
 from outlast.store.rows import RunQuery
+from outlast.store.topics import Topic
 from outlast.testing.conformance.harness import (
     WAIT_SECONDS,
     Contract,
@@ -17,6 +18,7 @@ from outlast.testing.conformance.harness import (
     Opened,
     StoreDriver,
 )
+from outlast.testing.conformance.stream_driver import publish, text
 
 
 class DurabilityContract(Contract):
@@ -113,3 +115,28 @@ class ReopeningContract(DurabilityContract):
         notified = threading.Event()
         opened().listen(notified.set)
         assert self._notifies(notified, driver)
+
+    def test_a_publication_elsewhere_notifies_here(
+        self, driver: StoreDriver, opened: Opened
+    ) -> None:
+        row, published = driver.held(), threading.Event()
+        opened().listen(published.set, Topic.STREAMS)
+        for count in range(int(WAIT_SECONDS)):
+            driver.commit(publish(row, "a", count))
+            if published.wait(1.0):
+                break
+        assert published.is_set()
+
+    def test_a_stream_is_there_when_the_store_is_opened_again(
+        self, opened: Opened, clock: ManualClock
+    ) -> None:
+        driver = StoreDriver(opened(), clock)
+        row = driver.held()
+        driver.commit(publish(row, "ab"), publish(row, "c", 2, last=True))
+        driver.commit(publish(row, "x", attempt=2, writer="step#2"))
+        driver.store.close()
+        again = StoreDriver(opened(), clock)
+        assert text(again, row) == "abcx"
+        assert again.one(publish(row, "c", 2)) is None, "a repeat"
+        assert again.one(publish(row, "yz", attempt=2)) is None
+        assert text(again, row) == "xyz"

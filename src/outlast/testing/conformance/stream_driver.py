@@ -15,7 +15,7 @@ STREAM = "answer"
 
 def publish(row: RunRow, text: str = "", after: int = 0, **fields: Any) -> Publish:
     """Return a command that publishes each letter of `text` as one value."""
-    told = {"stream": STREAM, "writer": "step#1", "attempt": 1} | fields
+    told: dict[str, Any] = {"stream": STREAM, "writer": "step#1", "attempt": 1} | fields
     return Publish(row.pk, row.fence, after=after, values=tuple(map(json.dumps, text)), **told)
 
 

@@ -206,7 +206,8 @@ class StreamContract(Contract):
 
     def test_replacing_a_part_keeps_the_others_in_their_order(self, driver: StoreDriver) -> None:
         row = driver.held()
-        one, two, three = ({"writer": name} for name in ("one", "two", "three"))
+        names = ("one", "two", "three")
+        one, two, three = (dict[str, Any](writer=name) for name in names)
         driver.commit(
             publish(row, "a", **one),
             publish(row, "12", **two),

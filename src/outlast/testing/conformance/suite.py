@@ -38,8 +38,8 @@ from outlast.testing.conformance.session_ranges import SessionRangeContract
 from outlast.testing.conformance.session_records import SessionRecordContract
 from outlast.testing.conformance.sessions import SessionContract
 from outlast.testing.conformance.storms import StormContract
-from outlast.testing.conformance.stream_lives import StreamLifeContract
 from outlast.testing.conformance.stream_model import StreamModelContract
+from outlast.testing.conformance.stream_runs import StreamRunContract
 from outlast.testing.conformance.streams import StreamContract
 from outlast.testing.conformance.submissions import SubmissionContract
 from outlast.testing.conformance.suspects import SuspectContract
@@ -76,7 +76,7 @@ class StoreConformance(
     SuspectContract,
     StormContract,
     StreamContract,
-    StreamLifeContract,
+    StreamRunContract,
     StreamModelContract,
     PulseContract,
     LetterContract,

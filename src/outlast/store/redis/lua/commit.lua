@@ -81,4 +81,7 @@ S.call_if_defined('free_deleted_keys')
 if S.must_notify or S.header.loud then
     redis.pcall('PUBLISH', P .. 'notify:' .. S.header.db, S.header.origin)
 end
+if S.header.streams then
+    redis.pcall('PUBLISH', P .. 'published:' .. S.header.db, S.header.origin)
+end
 return {'done', S.text(S.now), S.must_notify and '1' or '0', shorten(outcomes)}

@@ -169,6 +169,7 @@ function S.delete_run(row)
     for _, part in ipairs(PARTS_OF_RUN) do
         S.delete_key(P .. part .. row.pk)
     end
+    S.delete_streams(row.pk)
     S.hset(P .. 'ids', row.id, nil)
     S.count_status_change(row.queue, row.parent, row.status, nil)
     S.put(row, 'status', nil)

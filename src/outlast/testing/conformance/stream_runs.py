@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from outlast.store.commands import FENCE, OFFSET, Prune, Publish, Refused, Retry
 from outlast.store.stream_rows import PartRow, StreamInfo
+from outlast.store.topics import Topic
 from outlast.testing.conformance.fences import LOSSES
-from outlast.testing.conformance.harness import Contract, StoreDriver, entry
+from outlast.testing.conformance.harness import WAIT_SECONDS, Contract, StoreDriver, entry
 from outlast.testing.conformance.stream_driver import STREAM, Viewer, found, publish, text
 
 
-class StreamLifeContract(Contract):
+class StreamRunContract(Contract):
     # -- with a record
 
     def test_a_publication_with_a_record_is_one_with_its_entry(self, driver: StoreDriver) -> None:
@@ -97,6 +99,19 @@ class StreamLifeContract(Contract):
         driver.commit(publish(row, "xyz"))
         viewer.read(driver, row)
         assert (viewer.seen, viewer.resets) == ("xyz", 1)
+
+    # -- notifications
+
+    def test_a_publication_wakes_those_who_listen_to_streams(self, driver: StoreDriver) -> None:
+        row = driver.held()
+        published = threading.Event()
+        driver.store.listen(published.set, Topic.STREAMS)
+        for count in range(int(WAIT_SECONDS)):
+            driver.commit(publish(row, "a", count))
+            # A notification may be lost.
+            if published.wait(1.0):
+                break
+        assert published.is_set()
 
     # -- what else happens to a run
 
