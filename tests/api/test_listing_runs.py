@@ -156,6 +156,21 @@ def test_runs_are_listed_newest_first_and_filtered(world):
     world.do(main)
 
 
+def test_the_last_id_of_a_page_begins_the_next_one(world):
+    async def main(app) -> None:
+        for n in range(7):
+            await app.submit(report(str(n)), id=str(n))
+        pages, before = [], None
+        while page := await app.runs(limit=3, before=before):
+            pages.append([info.id for info in page])
+            before = page[-1].id
+        assert pages == [["6", "5", "4"], ["3", "2", "1"], ["0"]]
+        with pytest.raises(UnknownRun):
+            await app.runs(before="nobody")
+
+    world.do(main)
+
+
 def test_journal_lists_all_entries_in_order(world):
     @workflow
     async def longer() -> None:

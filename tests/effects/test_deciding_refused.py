@@ -44,6 +44,19 @@ def test_decision_on_an_unknown_run_is_refused(world):
         decide(world, "nobody", "mail", did_not=True)
 
 
+def test_a_repeated_decision_does_nothing(world):
+    park(world, mailing())
+
+    async def main(app):
+        await app.decide("run", "mail", did_not=True, token="decision-1")
+        await app.decide("run", "mail", did_not=True, token="decision-1")
+        with pytest.raises(WrongStatus):
+            await app.decide("run", "mail", did_not=True, token="decision-2")
+
+    world.do(main)
+    assert world.kinds().count("decision") == 1
+
+
 def test_decision_needs_a_parked_run(world):
     world.run(paying(), id="done")
     with pytest.raises(WrongStatus, match="'done' is done"):

@@ -125,6 +125,17 @@ def test_parked_run_resumes_with_the_old_code(world, new):
     assert "resume" in world.kinds()
 
 
+def test_a_repeated_resume_does_nothing_even_if_the_run_is_parked_again(world):
+    began(world)
+    for _ in range(2):
+        with pytest.raises(RunParked):
+            world.run(flow(renamed)())
+        world.restart()
+        world.do(lambda app: app.resume("run", token="resume-1"))
+    assert world.status() == "parked"
+    assert world.kinds().count("resume") == 1
+
+
 def test_a_parked_run_stays_parked_until_a_person_resumes_it(world):
     began(world)
     with pytest.raises(RunParked):

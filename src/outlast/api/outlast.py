@@ -413,13 +413,15 @@ class Outlast:
         older_than: timedelta | float | None = None,
         newer_than: timedelta | float | None = None,
         limit: int = 100,
+        before: str | None = None,
     ) -> list[RunInfo]:
         """Return runs, newest first.
 
         `status` may include `delayed`: queued runs that are not due yet, which `queued` also
         includes. `prefix` is what the id starts with. Ages are seconds or timedeltas since
         creation. `items=True` returns plain work items instead of runs, and None returns both.
-        `undoing=True` returns only runs that are being compensated.
+        `undoing=True` returns only runs that are being compensated. `before` is the id of a run:
+        only older runs are returned, so the last id of one page begins the next one.
         """
         engine = self._open
         now = engine.store.now()
@@ -435,6 +437,7 @@ class Outlast:
             created_before=None if older_than is None else now - _seconds(older_than),
             created_after=None if newer_than is None else now - _seconds(newer_than),
             limit=limit,
+            before_pk=None if before is None else (await row_of(engine, before)).pk,
         )
         return [RunInfo.of(row) for row in await engine.client.read(engine.store.runs, query)]
 
@@ -464,19 +467,23 @@ class Outlast:
         """
         return await run_actions.cancel(self._open, id, why)
 
-    async def retry(self, id: str) -> None:
+    async def retry(self, id: str, *, token: str | None = None) -> None:
         """Queue a failed, cancelled or dead run again, from the step that ended it.
 
         A parent retries its children. A child can be retried on its own only while its parent waits
         for it, or to continue its compensation. Otherwise this raises WrongStatus, which names the
-        run to retry.
+        run to retry. A repeat with the same `token` does nothing, even if the run has ended again.
         """
         engine = self._open
-        accepted(id, await retry(engine, await row_of(engine, id)), "be retried")
+        token = run_actions.checked_token(engine, token)
+        accepted(id, await retry(engine, await row_of(engine, id), token), "be retried")
 
-    async def resume(self, id: str) -> None:
-        """Queue a parked run again."""
-        await run_actions.resume(self._open, id)
+    async def resume(self, id: str, *, token: str | None = None) -> None:
+        """Queue a parked run again.
+
+        A repeat with the same `token` does nothing, even if the run was parked again.
+        """
+        await run_actions.resume(self._open, id, token)
 
     async def decide(
         self,
@@ -488,6 +495,7 @@ class Outlast:
         compensate: bool = False,
         result: Any = None,
         intent: int | None = None,
+        token: str | None = None,
     ) -> None:
         """Decide an effect whose outcome is unknown, so that its parked run continues.
 
@@ -500,8 +508,8 @@ class Outlast:
           with `result`.
 
         `intent` is the number of the intent (`EffectInfo.intent`). It is required where there were
-        several. Raise UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is
-        written.
+        several. A repeat with the same `token` does nothing, even if the run was parked again.
+        Raise UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is written.
         """
         engine = self._open
         await decide(
@@ -513,6 +521,7 @@ class Outlast:
             compensate=compensate,
             result=result,
             intent=intent,
+            token=run_actions.checked_token(engine, token),
         )
 
     async def effects(self, id: str) -> list[EffectInfo]:

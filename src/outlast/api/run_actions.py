@@ -132,10 +132,17 @@ async def cancel(engine: Engine, id: str, why: str) -> str:
     return status
 
 
-async def resume(engine: Engine, id: str) -> None:
+def checked_token(engine: Engine, token: str | None) -> str:
+    """Return the token of an action: the caller's, or a new one."""
+    if token is None:
+        return secrets.token_hex(8)
+    return check_id(token, engine.settings.id_length_max, "token")
+
+
+async def resume(engine: Engine, id: str, token: str | None = None) -> None:
     """Queue a parked run again."""
     check_id(id, engine.settings.id_length_max, "run id")
-    outcome = await engine.writer.execute(Resume(id, secrets.token_hex(8)))
+    outcome = await engine.writer.execute(Resume(id, checked_token(engine, token)))
     accepted(id, outcome, "be resumed")
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from outlast.cli.text import iso
-from outlast.codec import plain_json
 from outlast.codec.cost import Cost
-from outlast.engine.inspection import EffectInfo
-from outlast.errors.reasons import of_run
+from outlast.codec.documents import error_document, value_of
+from outlast.engine.inspection import EffectInfo, explained
 from outlast.shutdown.report import DrainReport
 from outlast.store.commands import ITEM
 from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
-
-NESTED_MAX = 2 * plain_json.DEPTH_MAX
-"""The deepest nesting of a value in a document."""
 
 
 def run_document(row: RunRow, now: float = 0.0) -> dict[str, Any]:
@@ -195,50 +190,6 @@ def message_document(message: Message, received: Iterable[int]) -> dict[str, Any
     }
 
 
-def error_document(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    recorded = value_of(text)
-    if not isinstance(recorded, dict):
-        return {"type": "", "message": str(recorded), "traceback": None}
-    return {
-        "type": str(recorded.get("type", "")).replace(":", ".").removeprefix("builtins."),
-        "message": recorded.get("message", ""),
-        "traceback": recorded.get("traceback"),
-    }
-
-
-def value_of(text: str | None) -> Any:
-    """Return recorded JSON as a value.
-
-    Return text unchanged if it is not JSON or is nested deeper than anything that is recorded.
-    """
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return text if plain_json.is_deeper(value, NESTED_MAX) else value
-
-
 def waits_of(row: RunRow) -> list[str]:
     """Return the names of the messages that a run waits for."""
     return [name for name in row.waits.split("\n") if name] if row.ended is None else []
-
-
-def explained(row: RunRow) -> str | None:
-    """Return the `outlast explain` name for why a run failed, is parked or is a dead letter."""
-    if row.status == "failed":
-        return _error_explained(row.error) or "RunFailed"
-    return of_run(row.status, row.reason)
-
-
-def _error_explained(text: str | None) -> str | None:
-    """Return the `outlast explain` name of a recorded error, or None if it is not Outlast's own."""
-    from outlast.explain.texts import find
-
-    said = value_of(text)
-    kind = str(said.get("type", "")) if isinstance(said, dict) else ""
-    found = find(kind) if kind.startswith("outlast.") else None
-    return None if found is None else found.name

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from outlast.cli.documents import value_of
 from outlast.cli.text import one_line, recorded_error, safe
+from outlast.codec.documents import value_of
 from outlast.errors.reasons import STUCK, UNKNOWN
 from outlast.settings.redaction import masked
 from outlast.store.commands import EACH, ITEM

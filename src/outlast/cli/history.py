@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlast.cli.documents import value_of
 from outlast.cli.takeovers import cut_off, takeovers, waits_for_decisions
+from outlast.codec.documents import value_of
 from outlast.engine.decisions import undecided
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import EffectLog, EffectRecord

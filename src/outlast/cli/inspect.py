@@ -11,7 +11,6 @@ import typer
 from outlast.cli.documents import (
     effect_document,
     entry_document,
-    explained,
     message_document,
     run_document,
     whole_run_document,
@@ -31,7 +30,7 @@ from outlast.cli.options import (
 )
 from outlast.cli.output import answering, where_explained
 from outlast.cli.watch import View, shown
-from outlast.engine.inspection import EffectInfo
+from outlast.engine.inspection import EffectInfo, explained
 from outlast.errors import UnknownRun
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from outlast.cli.documents import value_of
 from outlast.cli.text import one_line, recorded, safe, short
+from outlast.codec.documents import value_of
 from outlast.store.commands import INDEX, LIMIT, OWNER, PRESENT, VERSION
 from outlast.store.rows import Entry
 

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from outlast.api.outlast import Outlast
-from outlast.cli.documents import value_of
 from outlast.cli.options import ID_LENGTH_MAX, JsonOption, StoreOption
 from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import acting, reading
 from outlast.cli.text import iso, moment, recorded, safe, short, span
+from outlast.codec.documents import value_of
 from outlast.codec.identifiers import check_id
 from outlast.errors import UnknownRun
 from outlast.store.commands import CHECKPOINT, SESSION

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 from rich.text import Text
 
-from outlast.cli.documents import explained, value_of, waits_of
+from outlast.cli.documents import waits_of
 from outlast.cli.effect_view import effect_lines, standing, still_open, to_decide
 from outlast.cli.entry_words import entry_words
 from outlast.cli.grid import GAP
@@ -17,6 +17,8 @@ from outlast.cli.output import where_explained
 from outlast.cli.screen import Screen
 from outlast.cli.table import STYLES, status_shown
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, span
+from outlast.codec.documents import value_of
+from outlast.engine.inspection import explained
 from outlast.errors.reasons import STUCK
 from outlast.execution.run_cost import RunCost
 from outlast.store.commands import EACH, ITEM

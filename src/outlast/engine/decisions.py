@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from typing import TYPE_CHECKING, Any
 
 from outlast.codec.codecs import encode_message
@@ -44,6 +43,7 @@ async def decide(
     compensate: bool,
     result: Any,
     intent: int | None,
+    token: str,
 ) -> None:
     """Record a person's decision on an undecided effect of a parked run.
 
@@ -54,6 +54,8 @@ async def decide(
     if (happened is not NOT_SAID) + bool(did_not) + bool(compensate) != 1:
         raise SettingsError("pass one of: happened=RESULT, did_not=True, compensate=True.")
     if row.status != "parked":
+        if await engine.client.read(_was_decided, engine, row, token):
+            return
         raise WrongStatus(
             f"run {row.id!r} is {row.status}: an effect can be decided only while its run is "
             "parked."
@@ -76,9 +78,7 @@ async def decide(
         "intent": effect_record.intent,
     }
     ends_as = _verdict(row, effect_record) if compensate else None
-    command = Decide(
-        row.id, effect_record.place, json.dumps(decision), last, secrets.token_hex(8), ends_as
-    )
+    command = Decide(row.id, effect_record.place, json.dumps(decision), last, token, ends_as)
     outcome = await engine.writer.execute(command)
     if isinstance(outcome, Refused):
         changed = outcome.why in (VERSION, STATUS)
@@ -86,6 +86,15 @@ async def decide(
             f"run {row.id!r} has changed in the meantime. Look at it again before you decide."
             if changed
             else f"run {row.id!r} is gone."
+        )
+
+
+def _was_decided(engine: Engine, row: RunRow, token: str) -> bool:
+    """Return whether the journal has a decision with this token, so that this is a repeat."""
+    with legible(f"the journal of run {row.id!r}"):
+        return any(
+            entry.kind == "decision" and json.loads(entry.value or "{}").get("token") == token
+            for entry in whole_journal(engine.store, row.pk)
         )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from outlast.codec.documents import value_of
 from outlast.codec.exceptions import describe_error
+from outlast.errors.reasons import of_run
 from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
 from outlast.store.fleet import names_of
 from outlast.store.rows import NEVER, QueueRow, RunRow, WorkerRow
@@ -230,9 +232,9 @@ class WorkerInfo:
             id=str(row.id),
             host=str(row.host),
             pid=row.pid,
-            started=_at(row.started),
-            renewed=_at(row.renewed),
-            lease_until=_at(row.lease_until),
+            started=moment(row.started),
+            renewed=moment(row.renewed),
+            lease_until=moment(row.lease_until),
             draining=bool(row.draining),
             queues=tuple(names_of(row.queues)),
             workflows=tuple(names_of(row.workflows)),
@@ -242,7 +244,24 @@ class WorkerInfo:
         )
 
 
-def _at(seconds: float) -> datetime:
+def explained(row: RunRow) -> str | None:
+    """Return the `outlast explain` name for why a run failed, is parked or is a dead letter."""
+    if row.status == "failed":
+        return _error_explained(row.error) or "RunFailed"
+    return of_run(row.status, row.reason)
+
+
+def _error_explained(text: str | None) -> str | None:
+    """Return the `outlast explain` name of a recorded error, or None if it is not Outlast's own."""
+    from outlast.explain.texts import find
+
+    said = value_of(text)
+    kind = str(said.get("type", "")) if isinstance(said, dict) else ""
+    found = find(kind) if kind.startswith("outlast.") else None
+    return None if found is None else found.name
+
+
+def moment(seconds: float) -> datetime:
     """Convert a timestamp, and limit it to what a datetime can represent.
 
     A damaged file may hold anything: a value that is not a number becomes the earliest datetime.
@@ -259,4 +278,4 @@ def _is_never(seconds: float) -> bool:
 
 
 def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else _at(seconds)
+    return None if seconds is None else moment(seconds)

@@ -5,7 +5,6 @@ A parent retries its children. A child alone is retried only while its parent wa
 
 from __future__ import annotations
 
-import secrets
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +22,11 @@ TRIES_MAX = 20
 """How often the parent's journal is read again if the parent keeps recording."""
 
 
-async def retry(engine: Engine, row: RunRow) -> Any:
-    """Queue a run again and return the store's outcome.
+async def retry(engine: Engine, row: RunRow, token: str) -> Any:
+    """Queue a run again and return the store's outcome. A repeat with the same token does nothing.
 
     Raise WrongStatus for a child that only its parent can retry.
     """
-    token = secrets.token_hex(8)
     if row.parent is None or row.undoing is not None or row.workflow == EACH:
         outcome = await engine.writer.execute(Retry(row.id, token))
         return await _check(engine, row, outcome)

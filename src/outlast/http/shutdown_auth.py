@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import re
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -25,16 +24,17 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from outlast.errors import SettingsError
-from outlast.settings.http_address import is_loopback, is_same_address, is_unspecified
+from outlast.http.request_origin import (
+    is_local,
+    is_unix,
+    names_this_server,
+    says_it_was_forwarded,
+)
 
 BODY_BYTES_MAX = 1024
 BODY_SECONDS_MAX = 5.0
 
-_FORWARDED = ("forwarded", "via", "x-real-ip")
 _BROWSER = ("origin", "sec-fetch-site")
-_HOST = re.compile(
-    r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.-]+))(?::\d{1,5})?", re.ASCII | re.IGNORECASE
-)
 
 
 class ShutdownAuthorizer:
@@ -61,10 +61,10 @@ class ShutdownAuthorizer:
         if has_secret or self._needs_secret:
             return has_secret
         return (
-            _is_local(scope)
-            and not any(name in _FORWARDED or name.startswith("x-forwarded-") for name in headers)
+            is_local(scope)
+            and not says_it_was_forwarded(headers)
             and not any(name in headers for name in _BROWSER)
-            and self._names_this_server(scope, headers)
+            and names_this_server(scope, headers, self._host)
         )
 
     def shows(self, scope: Mapping[str, Any]) -> bool:
@@ -73,52 +73,17 @@ class ShutdownAuthorizer:
         has_secret = self._has_secret(headers)
         if has_secret or self._needs_secret:
             return has_secret
-        return self._names_this_server(scope, headers)
+        return names_this_server(scope, headers, self._host)
 
     def _has_secret(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").encode("latin-1").partition(b" ")
         return hmac.compare_digest(token.strip(), self._secret) and scheme.lower() == b"bearer"
 
-    def _names_this_server(self, scope: Mapping[str, Any], headers: Headers) -> bool:
-        """Return whether the only Host header names this server.
-
-        An attacker's rebound name does not.
-        """
-        hosts = headers.getlist("host")
-        parts = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        if parts is None:
-            return False
-        host = (parts["six"] or parts["name"]).lower()
-        if host == "localhost" or is_loopback(host):
-            return True
-        # Browsers let a page send requests to 0.0.0.0, which is this machine.
-        if is_unspecified(host):
-            return False
-        server = scope.get("server")
-        return host == self._host or (server is not None and is_same_address(host, str(server[0])))
-
-
-def _is_local(scope: Mapping[str, Any]) -> bool:
-    """Return whether the peer is on this host: over loopback, or over a unix socket."""
-    client = scope.get("client")
-    return _is_unix(scope) if client is None else is_loopback(str(client[0]))
-
-
-def _is_unix(scope: Mapping[str, Any]) -> bool:
-    """Return whether the request came over a unix socket.
-
-    A missing peer address is no proof: a remote peer that reset its connection before it was
-    accepted has none either, while its data can still be read (observed). The server's own address
-    is proof: on a unix socket it is a path without a port.
-    """
-    server = scope.get("server")
-    return scope.get("client") is None and server is not None and server[1] is None
-
 
 def peer_of(scope: Mapping[str, Any]) -> str:
     client = scope.get("client")
     if client is None:
-        return "a unix socket" if _is_unix(scope) else "an unnamed peer"
+        return "a unix socket" if is_unix(scope) else "an unnamed peer"
     return str(client[0])
 
 
