@@ -57,6 +57,7 @@ def interrupt_twice(node: Node, pod: Pod) -> None:
     assert not pod.has_ended
     pod.send_signal(signal.SIGINT)
     assert_deadline_ended(pod.wait(), 130)
+    assert "SIGINT again: stopping the steps in flight. They will run again." in pod.errors
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,24 @@ def test_an_interrupted_job_exits_with_its_code_and_the_next_pod_continues(
     assert len(node.lines()) == 3
     assert len(node.lines(pid=second.pid)) == 1
     node.assert_no_deaths()
+
+
+@both
+def test_a_second_sigterm_says_that_it_changes_nothing(node, start):
+    pod = start(node)
+    node.wait_until_begun(*at_the_gate(1))
+    pod.send_signal(signal.SIGTERM)
+    node.wait_until_draining(pod)
+    time.sleep(2 * SAME_SECONDS)  # two signals in less time are one
+    pod.send_signal(signal.SIGTERM)
+    pod.wait_until(lambda: "SIGTERM while draining changes nothing: steps have " in pod.errors)
+    assert "To exit at once, press Ctrl-C or send SIGINT twice." in pod.errors
+    time.sleep(2 * SAME_SECONDS)
+    pod.send_signal(signal.SIGINT)
+    pod.wait_until(lambda: "press Ctrl-C or send SIGINT once more." in pod.errors)
+    assert not pod.has_ended
+    node.open_gate()
+    assert pod.wait() == 75, pod.errors
 
 
 @both

@@ -109,6 +109,7 @@ class ShutdownCoordinator:
     def signal_received(self, number: signals.Signals, at: float) -> None:
         """Begin, expedite or time the drain for a signal. Called in the signal thread."""
         process, state = self.process, self.state
+        is_first = process.signal is None
         is_repeated_interrupt = process.note_signal(number)
         state.note_signal()
         # Callers that wait here for a run in another process check again whether they may.
@@ -120,6 +121,7 @@ class ShutdownCoordinator:
         elif is_repeated_interrupt:
             process.expedite(state.seconds_left)
             self._drain_steps.expedite()
+            log.warning("SIGINT again: stopping the steps in flight. They will run again.")
         elif process.ends_by_signal and not process.is_armed:
             # The drain began without a signal. Its grace may have passed long ago.
             if state.finished.done():
@@ -127,6 +129,16 @@ class ShutdownCoordinator:
             # Another thread may be about to begin the drain, so that its time does not count yet.
             process.arm(state.seconds_left if state.draining else self._engine.settings.grace)
             self._on_loop(self._leave_block)
+        elif process.ends and state.draining and not state.finished.done():
+            log.log(
+                # A preStop command begins the drain, and SIGTERM follows. That is no surprise.
+                logging.INFO if is_first else logging.WARNING,
+                "%s while draining changes nothing: steps have %.0f s left to finish. "
+                "To exit at once, press Ctrl-C or send SIGINT %s.",
+                number.name,
+                max(0.0, state.step_seconds_left),
+                "once more" if number is signals.SIGINT else "twice",
+            )
 
     def begin(self, reason: str, *, grace: float | None = None, at: float | None = None) -> bool:
         """Begin the drain and return at once. Return False if it had begun already.
