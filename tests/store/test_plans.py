@@ -7,6 +7,10 @@ from outlast.store.rows import NEVER
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.store import SQLiteStore
 
+NO_FILTERS = (
+    "statuses", "workflow", "queue", "items", "undoing", "parent", "waiting_for",
+    "created_before", "created_after", "ended_after",
+)  # fmt: skip
 PLANS = {
     "done": (sql.DONE, (1, "[]"), "entries USING INDEX entries_done (run=? AND key=?)"),
     "done_count": (sql.DONE_COUNT, (1,), "entries USING INDEX entries_done (run=?)"),
@@ -89,6 +93,12 @@ PLANS = {
         sql.SESSIONS_EXPIRED,
         (1.0, 5),
         "sessions USING COVERING INDEX sessions_expires (expires<?)",
+    ),
+    "runs_with_prefix": (
+        sql.RUNS_WITH_PREFIX,
+        {"low": "a", "high": "b", "now": 1.0, "before_pk": None, "limit": 5, "delayed": False}
+        | dict.fromkeys(NO_FILTERS),
+        "runs USING COVERING INDEX sqlite_autoindex_runs_1 (id>? AND id<?)",
     ),
     "depth": (
         sql.DEPTH,

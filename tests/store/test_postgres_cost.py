@@ -8,9 +8,10 @@ import pytest
 
 from outlast.codec.identifiers import new_ids
 from outlast.store.commands import Ack, Cancel, Claim, Release, Retry, Submit, SubmitMany
+from outlast.store.postgres import statements as sql
 from outlast.store.postgres.migrate import ANSWER_MAX
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.rows import RunRow
+from outlast.store.rows import RunQuery, RunRow
 from support.postgres_schemas import connected, counted, schema_of_this_process, with_a_worker
 
 WORKER = "0123456789abcdef"
@@ -223,3 +224,18 @@ def test_claim_returns_every_field_of_a_run_with_a_history(store) -> None:
     rows = claim(store, "t2", 5)
     assert {"failed", "given"} <= {row.id for row in rows}
     assert rows == [store.run(row.id) for row in rows]
+
+
+def test_a_prefix_of_ids_is_looked_up_in_their_index(store, db):
+    for part in range(20):
+        store.commit([SubmitMany(submissions(ITEMS))])
+        store.commit([Submit(f"mine-{part}", "w", "{}", "t", "00" * 16)])
+    db.execute("ANALYZE runs")
+    where = f"{sql.RUNS_WHERE['low']} AND {sql.RUNS_WHERE['high']}"
+    statement = sql.RUNS.format(s="runs", where=where).replace("runs.runs", "runs")
+    values = {"low": "mine-", "high": "mine.", "limit": 101}
+    plan = "\n".join(row[0] for row in db.execute(f"EXPLAIN {statement}", values))
+    assert "runs_id_key" in plan, plan
+    assert "Index Cond: ((id >= 'mine-'::text) AND (id < 'mine.'::text))" in plan, plan
+    found = [row.id for row in store.runs(RunQuery(prefix="mine-"))]
+    assert found == [f"mine-{part}" for part in reversed(range(20))]

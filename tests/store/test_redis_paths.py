@@ -276,3 +276,28 @@ def test_batch_with_only_records_is_written_by_the_script_that_only_records(stor
     assert store.commit([step(row, 2)]) == [None], "a repeat"
     assert store.commit([step(row, 5), step(row, 3)])[0].why == "fence"
     assert [entry.seq for entry in store.journal(row.pk)] == [1, 2, 3]
+
+
+def test_runs_with_a_prefix_are_found_without_a_look_at_the_others(own_server):
+    with (
+        opened(f"{own_server.url}?prefix={uuid4().hex}") as store,
+        redis.Redis.from_url(own_server.url) as client,
+    ):
+        submits = [Submit(f"other-{n}", "w", "{}", "t", "00" * 16) for n in range(2_000)]
+        submits += [Submit(f"mine-{n}", "w", "{}", "t", "00" * 16) for n in range(3)]
+        store.commit([SubmitMany(tuple(submits))])
+        client.config_resetstat()
+        found = [row.id for row in store.runs(RunQuery(prefix="mine-"))]
+        assert found == ["mine-2", "mine-1", "mine-0"]
+        assert client.info("commandstats")["cmdstat_hmget"]["calls"] < 10
+
+
+def test_a_prefix_finds_more_runs_than_one_page_newest_first(store):
+    submits = [Submit(f"a-{n}", "w", "{}", "t", "00" * 16) for n in range(2_500)]
+    store.commit([SubmitMany(tuple(submits))])
+    found = [row.id for row in store.runs(RunQuery(prefix="a-", limit=2_400))]
+    assert found == [f"a-{n}" for n in reversed(range(100, 2_500))]
+    store.commit([Cancel("a-7", "enough")])
+    assert [row.id for row in store.runs(RunQuery(prefix="a-", statuses=("cancelled",)))] == ["a-7"]
+    store.commit([Prune(1e12, 10)])
+    assert store.runs(RunQuery(prefix="a-7", limit=1))[0].id != "a-7"

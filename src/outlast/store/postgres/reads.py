@@ -21,6 +21,7 @@ from outlast.store.rows import (
     RunRow,
     WorkerRow,
 )
+from outlast.store.session_rows import NameRange
 from outlast.store.stream_rows import (
     PartInfo,
     PartRow,
@@ -42,7 +43,13 @@ class Reads(SessionReads):
         return RunRow(*rows[0]) if rows else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
-        values = query._asdict() | {"statuses": list(query.statuses) or None, "now": self._at()}
+        ids = NameRange.of(query.prefix or "")
+        values = query._asdict() | {
+            "statuses": list(query.statuses) or None,
+            "now": self._at(),
+            "low": ids.low or None,
+            "high": ids.high,
+        }
         parts = [text for name, text in sql.RUNS_WHERE.items() if values[name] is not None]
         if DELAYED in query.statuses:
             # The condition on the statuses comes first.

@@ -84,7 +84,9 @@ RUNS_WHERE = {
     "statuses": "status = ANY(%(statuses)s)",
     "workflow": "workflow = %(workflow)s",
     "queue": "queue = %(queue)s",
-    "prefix": "starts_with(id, %(prefix)s)",
+    # Not starts_with(): before version 15 of Postgres it does not use the index.
+    "low": "id >= %(low)s",
+    "high": "id < %(high)s",
     "items": "(workflow = '') = %(items)s",
     "undoing": "(undoing IS NOT NULL) = %(undoing)s",
     "parent": "parent = %(parent)s",

@@ -34,6 +34,7 @@ from outlast.store.rows import (
     RunRow,
     WorkerRow,
 )
+from outlast.store.session_rows import NameRange
 from outlast.store.stream_rows import (
     PartInfo,
     PartRow,
@@ -118,6 +119,7 @@ class Reads(SessionReads):
         """
         rows: list[RunRow] = []
         before = query.before_pk
+        pks = self._pks(query.prefix, before) if query.prefix else None
         asked = {name: value for name, value in query._asdict().items() if value is not None}
         del asked["statuses"]
         of = query.statuses or STATUSES
@@ -132,12 +134,31 @@ class Reads(SessionReads):
                 )
             if before is not None:
                 page["before"] = before
+            if pks is not None:
+                page["pks"], pks = pks[:PAGE], pks[PAGE:]
             at, found = self._read("runs", json.dumps(asked | page, ensure_ascii=False))
             rows += map(decode.run_row, found)
-            if at is None:
+            if pks is not None:
+                if not pks:
+                    break
+            elif at is None:
                 break
-            before = int(at)
+            else:
+                before = int(at)
         return rows
+
+    def _pks(self, prefix: str, before: int | None) -> list[int]:
+        """Return the pks below `before` of the runs whose ids begin with `prefix`, newest first."""
+        asked = NameRange.of(prefix)._asdict() | {"look": PAGE}
+        if asked["high"] is None:
+            del asked["high"]
+        found: list[int] = []
+        last: str | None = ""
+        while last is not None:
+            last, page = self._read("pks_with_prefix", json.dumps(asked, ensure_ascii=False))
+            found += [int(number) for number in page if number is not None]
+            asked |= {"low": last, "above": True}
+        return sorted((pk for pk in found if before is None or pk < before), reverse=True)
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
         entries: list[Entry] = []

@@ -20,6 +20,7 @@ from outlast.store.rows import (
     RunRow,
     WorkerRow,
 )
+from outlast.store.session_rows import NameRange
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.claiming import ready_workflows
 from outlast.store.sqlite.session_reads import SessionReads
@@ -53,7 +54,10 @@ class Reads(SessionReads):
         statuses = json.dumps(query.statuses) if query.statuses else None
         delayed = DELAYED in query.statuses
         values = query._asdict() | {"statuses": statuses, "delayed": delayed, "now": self.now()}
-        return [RunRow(*row) for row in self._read(sql.RUNS, values)]
+        if not query.prefix:
+            return [RunRow(*row) for row in self._read(sql.RUNS, values)]
+        values |= NameRange.of(query.prefix)._asdict()
+        return [RunRow(*row) for row in self._read(sql.RUNS_WITH_PREFIX, values)]
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
         return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]

@@ -299,7 +299,7 @@ local function matches(query, row)
     return (not query.statuses or query.statuses[row.status] or query.delayed and is_delayed(row))
         and (query.workflow == nil or row.workflow == query.workflow)
         and (query.queue == nil or row.queue == query.queue)
-        and (query.prefix == nil or row.id:sub(1, #query.prefix) == query.prefix)
+        and (query.parent == nil or row.parent == query.parent)
         and (query.items == nil or (row.workflow == '') == query.items)
         and (query.undoing == nil or undoing == query.undoing)
         and (query.waiting_for == nil or is_waiting_for(row, query.waiting_for))
@@ -308,18 +308,30 @@ local function matches(query, row)
         and (query.ended_after == nil or row.ended and tonumber(row.ended) >= query.ended_after)
 end
 
+-- Return a page of the pks of runs, in the order of their ids: the last id of the page (false at
+-- the end), and the pks.
+function R.pks_with_prefix(text)
+    local query = cjson.decode(text)
+    local low, high = (query.above and '(' or '[') .. query.low, query.high and '(' .. query.high or '+'
+    local ids = call('ZRANGEBYLEX', P .. 'run_ids', low, high, 'LIMIT', 0, query.look)
+    if #ids == 0 then
+        return {false, {}}
+    end
+    return {#ids == query.look and ids[#ids] or false, call('HMGET', P .. 'ids', unpack(ids))}
+end
+
 -- Return a page of runs, newest first: the pk below which the next page begins (false at the end),
 -- and the rows that match. A page checks at most `look` rows.
 function R.runs(text)
     local query = cjson.decode(text)
     local keys = {}
-    for _, status in ipairs(query.of) do
+    for _, status in ipairs(query.pks and {} or query.of) do
         keys[#keys + 1] = 'status:' .. status
     end
     if query.parent ~= nil then
         keys = {'children:' .. query.parent}
     end
-    local rows, all = {}, pks_in(query, keys, query.look)
+    local rows, all = {}, query.pks or pks_in(query, keys, query.look)
     local at = false
     for i = 1, math.min(#all, query.look) do
         if #rows == query.limit then
@@ -330,7 +342,7 @@ function R.runs(text)
         for n, field in ipairs(FILTER_FIELDS) do
             row[field] = values[n] or nil
         end
-        if matches(query, row) then
+        if row.id and matches(query, row) then
             rows[#rows + 1] = S.encode_row(S.row(pk))
         end
         at = pk

@@ -171,6 +171,7 @@ function S.delete_run(row)
     end
     S.delete_streams(row.pk)
     S.hset(P .. 'ids', row.id, nil)
+    S.zrem(P .. 'run_ids', 0, row.id)
     S.count_status_change(row.queue, row.parent, row.status, nil)
     S.put(row, 'status', nil)
     row.buffer.deleted = true

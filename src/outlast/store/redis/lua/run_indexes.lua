@@ -120,6 +120,7 @@ function S.insert_run(row)
     end
     S.update_run(pk, revert_insert, nil, flat)
     S.hset_new(P .. 'ids', row.id, pk)
+    S.zadd(P .. 'run_ids', 0, row.id)
     S.count_status_change(row.queue, row.parent, nil, row.status)
     S.count_event(row.queue, 's', S.now)
     if row.parent then
