@@ -50,6 +50,13 @@ def test_help_documents_every_exit_code(outlast):
             assert re.search(rf"^\s+{number}  {re.escape(meaning)}$", answer.out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_80_columns(outlast, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = outlast(name, "--help").out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_help_describes_each_command_in_one_whole_line(outlast, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, _, commands = outlast("--help").out.partition("Commands:\n")

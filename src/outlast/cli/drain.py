@@ -115,8 +115,8 @@ def drain(
 ) -> None:
     """Drain a worker of this host. It releases its runs and exits.
 
-    Its running steps may end first, and it exits with 0. A worker that drains already is not asked
-    again; --wait waits for it too.
+    Its running steps may finish first, and it exits with 0. A worker that is already draining is
+    not asked again, but --wait waits for it.
     """
     if worker is not None and every:
         raise typer.BadParameter("--worker and --all exclude each other.", param_hint="--worker")

@@ -47,7 +47,7 @@ def drains(
     worker: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WORKER]",
+            metavar="WORKER",
             help="Show the drain of this worker in full; the beginning of its id is enough.",
         ),
     ] = None,

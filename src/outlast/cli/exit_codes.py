@@ -27,15 +27,13 @@ INTERRUPTED = process.INTERRUPTED
 
 MEANINGS = {
     OK: "done",
-    FAILED: "the run failed or is a dead letter, a check found something wrong, or another error "
-    "of Outlast",
+    FAILED: "the run failed or is a dead letter, or a check or the command failed",
     USAGE: "the command line, a setting or the store's address is wrong",
     UNKNOWN_RUN: "no run, or no session, has this id",
     WRONG_STATUS: "the run is not in a status that allows this",
     PARKED: "the run is parked: it waits for a person",
     CANCELLED: "the run was cancelled",
-    TRY_AGAIN: "interrupted, the queue is full, or the store is unavailable: repeat the command "
-    "to continue",
+    TRY_AGAIN: "interrupted, queue full, or store unavailable: repeat the command",
     INTERRUPTED: "interrupted by SIGINT (Ctrl-C): repeat the command to continue",
 }
 

@@ -85,41 +85,37 @@ def runs(
             parser=one_of(StatusName),
             autocompletion=lambda: [*StatusName],
             metavar="STATUS",
-            help=f"Only these; may be repeated: {', '.join(StatusName)}. "
-            "delayed: those queued that are not due yet.",
+            help=f"Only runs with this status; may be repeated: {', '.join(StatusName)}. "
+            "A delayed run is queued and not due yet.",
         ),
     ] = None,
     workflow: Annotated[
-        str | None, typer.Option("--workflow", metavar="NAME", help="Only of this workflow.")
+        str | None, typer.Option("--workflow", metavar="NAME", help="Only runs of this workflow.")
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", metavar="NAME", help="Only in this queue.")
+        str | None, typer.Option("--queue", metavar="NAME", help="Only runs in this queue.")
     ] = None,
     prefix: Annotated[
         str | None,
         typer.Option(
-            "--prefix", parser=storable, metavar="TEXT", help="Only if the id starts with this."
+            "--prefix", parser=storable, metavar="TEXT", help="Only runs whose id starts with this."
         ),
     ] = None,
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
     waiting_for: Annotated[
         str | None,
-        typer.Option(
-            "--waiting-for", metavar="NAME", help="Only those that wait for a message of this name."
-        ),
+        typer.Option("--waiting-for", metavar="NAME", help="Only runs that wait for this message."),
     ] = None,
     undoing: Annotated[
         bool,
         typer.Option(
-            "--undoing", help="Only those that are being compensated; parked ones are stuck."
+            "--undoing", help="Only runs that are being compensated. Parked ones are stuck."
         ),
     ] = False,
     items: Annotated[
         bool,
-        typer.Option(
-            "--items", help="Plain work items instead. Dead letters are listed of both kinds."
-        ),
+        typer.Option("--items", help="List plain work items instead. `--status dead` lists both."),
     ] = False,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1_000_000, help="Show at most this many.")

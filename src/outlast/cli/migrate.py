@@ -28,7 +28,7 @@ def migrate(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Migrate a store's schema to the version of this Outlast.
+    """Upgrade a store's schema to the installed version of Outlast.
 
     Workers may keep running meanwhile, and two migrations at once are harmless. A worker or a
     program that opens the store migrates it too, unless a Postgres address says migrate=no.

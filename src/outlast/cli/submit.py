@@ -66,9 +66,9 @@ def submit(
 ) -> None:
     """Queue a run for the workers. Print its id once it is durable.
 
-    An Outlast object named `app` in the module brings its store and its settings, as it does for a
-    worker. Repeating the same --id is harmless; with other arguments it is an error, unless --join
-    is given. A full queue is an error too (75), with --wait only after that many seconds.
+    If the module has an Outlast object named `app`, its store and settings are used, as in a
+    worker. Repeating the same --id is harmless. With other arguments it is an error, unless you
+    pass --join. A full queue is an error (75); --wait waits for room first.
     """
     if not math.isfinite(delay):
         raise typer.BadParameter("it must be finite.", param_hint="--delay")

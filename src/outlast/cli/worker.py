@@ -63,10 +63,12 @@ def worker(
 ) -> None:
     """Claim and execute runs until SIGTERM or SIGINT.
 
-    It exits with 0 after SIGTERM and with 130 after SIGINT; a second SIGINT ends it at once.
-    Running steps then have OUTLAST_GRACE seconds to end, no new step starts, and another worker
-    continues the runs. An Outlast object named `app` in a module, or the one named after the colon,
-    brings its store, settings, lifespan and hooks; --store takes precedence over its store.
+    After either signal no new step starts, running steps have OUTLAST_GRACE seconds to end, and
+    another worker continues the runs. The exit code is 0 after SIGTERM and 130 after SIGINT. A
+    second SIGINT ends the worker at once.
+
+    If a module has an Outlast object named `app`, or the one you name after the colon, its store,
+    settings, lifespan and hooks are used. --store takes precedence over its store.
     """
     with answering(as_json=False):
         settings = Settings.load({"store": store})

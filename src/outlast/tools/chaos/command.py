@@ -105,7 +105,7 @@ def trial(
         typer.Option(
             "--args",
             metavar="JSON",
-            help="Its arguments, a list or an object; {n} in a string is the number.",
+            help="Its arguments, a list or an object; {n} becomes the run's number.",
         ),
     ] = None,
     seed: Annotated[

@@ -23,7 +23,10 @@ _DEFAULT = DeploymentConfig()
 
 def manifest(
     *,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="The document to print.")] = None,
+    kind: Annotated[
+        Kind | None,
+        typer.Option("--kind", metavar="KIND", help=f"What to print: {', '.join(Kind)}."),
+    ] = None,
     write: Annotated[
         Path | None,
         typer.Option(

@@ -37,7 +37,7 @@ def doctor(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FILE]...",
+            metavar="FILE",
             help="Files to check: Python files with workflows, and manifests, as with --manifest.",
         ),
     ] = None,
@@ -53,24 +53,24 @@ def doctor(
         typer.Option(
             "--manifest",
             metavar="FILE",
-            help="Check this file instead (may be repeated; - is standard input; of a folder, "
-            "those in it): Kubernetes YAML, a compose file, a .service unit, a Dockerfile.",
+            help="Check this file instead: Kubernetes YAML, a compose file, a .service unit or a "
+            "Dockerfile. A folder stands for its files, - for standard input. May be repeated.",
         ),
     ] = None,
     rollout_budget: RolloutBudget = None,
-    strict: Annotated[bool, typer.Option("--strict", help="End with 1 for a warning too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Look for common problems and say how to fix each.
 
     It checks grace periods, signals that do not arrive, file systems, what a server can lose, and
-    runs that no worker claims. With a Python file, it lists calls in workflows whose answer differs
-    when a run is replayed.
+    runs that no worker claims. With a Python file, it lists calls in workflows that may return
+    something else when a run is replayed.
 
     Exits with 1 if something is wrong, and with 2 if a setting is unknown or impossible. It only
-    reads the store and creates none. With --manifest it reads nothing but the files, for a
-    pipeline. Secrets, and passwords in addresses, are not shown.
+    reads the store and creates none. With --manifest, for a pipeline, it reads nothing but
+    the files. Secrets, and passwords in addresses, are not shown.
     """
     manifest = [*(manifest or ()), *(files or ())]
     with answering(as_json):
