@@ -45,7 +45,7 @@ PAGES = {
                 "current now random uuid sleep receive each map unit scope compensate_with session "
                 "update_sessions checkpoint",
             ),
-            _section("In a step", "progress Progress started_before resume_stream"),
+            _section("In a step", "progress Progress started_before resume_stream publish Output"),
             _section("State", "Session Checkpoint"),
             _section(
                 "Returned objects",
@@ -75,7 +75,7 @@ PAGES = {
             _section(
                 "In a workflow or a step",
                 "sleep receive each map compensate_with session update_sessions checkpoint "
-                "started_before resume_stream",
+                "started_before resume_stream publish Output",
             ),
             _section("State", "Session SessionChange Checkpoint"),
         ],

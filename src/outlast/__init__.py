@@ -30,6 +30,7 @@ from outlast.api.context import (
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, compensate_with, effect
 from outlast.api.item import Item
 from outlast.api.outlast import Outlast
+from outlast.api.publish import Output, publish
 from outlast.api.queue import Queue
 from outlast.api.resource import Resource, SyncResource, resource
 from outlast.api.run import Run
@@ -90,13 +91,14 @@ __all__ = [
     "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict",
     "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo",
     "ErrorCodec", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun",
-    "NotInStep", "NotOwner", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
+    "NotInStep", "NotOwner", "Outlast", "OutlastError", "Output", "Progress", "Queue", "QueueInfo",
     "Resource", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked",
     "RunTimeout", "Session", "SessionChange", "SessionInfo", "SettingsError", "StaleFence", "Step",
     "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
     "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect",
     "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
     "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect",
-    "map", "now", "progress", "random", "receive", "resource", "resume_stream", "run", "scope",
-    "session", "sleep", "started_before", "step", "unit", "update_sessions", "uuid", "workflow",
+    "map", "now", "progress", "publish", "random", "receive", "resource", "resume_stream", "run",
+    "scope", "session", "sleep", "started_before", "step", "unit", "update_sessions", "uuid",
+    "workflow",
 ]  # fmt: skip

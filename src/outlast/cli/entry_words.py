@@ -44,6 +44,8 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
         return (f"received {recorded(message.value, room)}" if message else "received"), ""
     if entry.kind == "session" and entry.error is None:
         return session_words(entry, room), HISTORY if is_refused(entry) else ""
+    if entry.kind == "publish" and entry.error is None:
+        return "published a value", ""
     if entry.kind == "items":
         return f"processes {_fact(facts, 'total', room)} items", ""
     if entry.kind == "fired":

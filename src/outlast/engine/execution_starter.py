@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from outlast.engine.acquirer import WorkAcquirer
@@ -22,9 +22,12 @@ from outlast.execution.shutdown_state import ShutdownState
 from outlast.store.commands import Settle
 from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import Entry, Message, RunRow
+from outlast.store.stream_rows import PartInfo
 
-Past: TypeAlias = tuple[list[Entry], list[Message], dict[str, str], RunRow | None]
-"""A run's journal, messages and step progress, and its parent if the trace needs that."""
+Past: TypeAlias = tuple[list[Entry], list[Message], dict[str, str], RunRow | None, list[PartInfo]]
+"""A run's journal, messages and step progress, its parent if the trace needs that, and what its
+steps have published.
+"""
 
 
 class StartObserver(Protocol):
@@ -122,7 +125,8 @@ class ExecutionStarter:
             try:
                 parent = self._read_parent(store, row)
                 journal = whole_journal(store, row.pk)
-                pasts.append((journal, store.messages(row.pk), store.progress(row.pk), parent))
+                messages, progress = store.messages(row.pk), store.progress(row.pk)
+                pasts.append((journal, messages, progress, parent, store.parts(row.pk)))
             except Exception as error:
                 pasts.append(error)
         return pasts
@@ -135,6 +139,7 @@ class ExecutionStarter:
         messages: Any = (),
         saved: Mapping[str, str] | None = None,
         parent: RunRow | None = None,
+        parts: Sequence[PartInfo] = (),
         *,
         claimed: bool = False,
     ) -> None:
@@ -167,7 +172,7 @@ class ExecutionStarter:
         cause = _cause(row, entries[-1] if entries else None)
         try:
             execution = self._build(
-                row, workflow, entries, messages, saved, parent, claimed=claimed, cause=cause
+                row, workflow, entries, messages, saved, parent, parts, claimed=claimed, cause=cause
             )
         except Exception as error:
             self._park(row, error)

@@ -96,7 +96,7 @@ def start(execution: RunExecution, site: CallSite) -> None:
         )
     elif (
         site.messages
-        and site.kind in ("step", "session")
+        and site.kind in ("step", "session", "publish")
         and not execution.journal.effect_log.is_open(site.key)
     ):
         # The call was cancelled before it could start in this execution.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from outlast.execution.effects_from_journal import UNDO, EffectLog
 from outlast.store.rows import Entry
 
-PLACED = frozenset({"step", "child", "compensation", "session"})
+PLACED = frozenset({"step", "child", "compensation", "session", "publish"})
 """Kinds of entries that answer a call site."""
 DELIVERED = PLACED | {"intent", "fired", "message", "cancel"}
 MOVING = frozenset({"death", "interruption", "retry", "resume", "decision"})

@@ -190,6 +190,11 @@ class Progress(Generic[T]):
             self._written,
         )
 
+    def flush_at_once(self) -> None:
+        """Submit the last value even if another write is in flight. Runs on the host loop."""
+        self._writing = False
+        self.flush()
+
     def _written(self, outcome: Any) -> None:
         self._writing = False
         if isinstance(outcome, (Refused, StoreError)):

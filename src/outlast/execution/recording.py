@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from outlast.execution.effects_from_journal import KINDS as EFFECT_KINDS
 from outlast.execution.execution_state import EndKind, EndReason, ExecutionState
 from outlast.execution.journal import DELIVERED
-from outlast.store.commands import Command, Record, SaveProgress
+from outlast.store.commands import Command, Publish, Record, SaveProgress
 from outlast.telemetry.error_text import format_recorded
 
 if TYPE_CHECKING:
@@ -132,6 +132,22 @@ def save(execution: RunExecution, command: SaveProgress, done: Callable[[Any], N
         execution.settled()
 
     execution.writes.submit(command, saved)
+
+
+def publish(execution: RunExecution, command: Publish, done: Callable[[Any], None]) -> None:
+    """Submit what a step publishes, and pass the store's answer to `done`.
+
+    This is not progress: a step that publishes and then kills its worker becomes a dead letter.
+    """
+
+    def published(_: Any, outcome: Any) -> None:
+        execution.writes.answered()
+        if execution.end_reason is None and outcome is not None:
+            execution.stop(EndReason.write_failed(outcome))
+        done(outcome)
+        execution.settled()
+
+    execution.writes.submit(command, published)
 
 
 def _note_progress(execution: RunExecution) -> None:

@@ -39,6 +39,7 @@ from outlast.execution.unit_scope import UNIT, UnitScope
 from outlast.execution.writes_in_flight import WritesInFlight
 from outlast.store.commands import Settle
 from outlast.store.rows import Entry, Message, RunRow
+from outlast.store.stream_rows import PartInfo
 
 if TYPE_CHECKING:
     from outlast.execution.definitions import WorkflowDefinition
@@ -83,14 +84,16 @@ class RunExecution:
         messages: Sequence[Message] = (),
         saved: Mapping[str, str] | None = None,
         parent: RunRow | None = None,
+        parts: Sequence[PartInfo] = (),
         *,
         claimed: bool = False,
         cause: str | None = None,
     ) -> None:
         """Prepare to execute a run from its journal.
 
-        `saved` is the progress of its steps. `claimed` says that the run came from a queue and
-        occupies a slot of this worker. `cause` is what cut off the previous execution.
+        `saved` is the progress of its steps, and `parts` is what they have published. `claimed`
+        says that the run came from a queue and occupies a slot of this worker. `cause` is what cut
+        off the previous execution.
         """
         self.services = services
         self.host = services.host
@@ -122,7 +125,7 @@ class RunExecution:
             self.check,
             self.diverge,
         )
-        self.steps = RunningSteps(self.host, saved)
+        self.steps = RunningSteps(self.host, saved, parts)
         self.cancellation = Cancellation(row.cancel)
         self.ending = Ending(self.host)
         self.mailbox = Mailbox(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from outlast.execution.resources import Resources
+from outlast.store.stream_rows import PartInfo
 
 if TYPE_CHECKING:
+    from outlast.execution.publishing import Publisher
     from outlast.execution.step_execution import StepExecution
 
 
@@ -36,6 +38,40 @@ class SavedProgress:
         self._texts[key] = text
 
 
+class PublishedParts:
+    """What earlier attempts of the run's unfinished steps have published."""
+
+    __slots__ = ("_attempts", "_streams")
+
+    def __init__(self, parts: Iterable[PartInfo] = ()) -> None:
+        self._attempts = 0
+        self._streams: dict[str, dict[str, Publisher | None]] = {}
+        """By writer and stream, the publisher of the last attempt in this execution."""
+        for part in parts:
+            self.add(part.writer, part.stream)
+
+    def __bool__(self) -> bool:
+        return bool(self._streams)
+
+    def next_attempt(self) -> int:
+        """Return the number of a new attempt. It grows, whichever step the attempt is of."""
+        self._attempts += 1
+        return self._attempts
+
+    def streams_of(self, writer: str) -> list[str]:
+        return sorted(self._streams.get(writer, ()))
+
+    def last(self, writer: str, stream: str) -> Publisher | None:
+        return self._streams[writer][stream]
+
+    def add(self, writer: str, stream: str, publisher: Publisher | None = None) -> None:
+        self._streams.setdefault(writer, {})[stream] = publisher
+
+    def forget(self, writer: str) -> None:
+        """Forget the parts of a step that has ended."""
+        self._streams.pop(writer, None)
+
+
 class RunningSteps:
     """The steps of one run in flight, with their threads."""
 
@@ -46,12 +82,18 @@ class RunningSteps:
         "nested",
         "open_units",
         "progress",
+        "published",
         "resources",
         "tasks",
         "threads",
     )
 
-    def __init__(self, host: asyncio.AbstractEventLoop, saved: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        host: asyncio.AbstractEventLoop,
+        saved: Mapping[str, str] | None,
+        parts: Iterable[PartInfo] = (),
+    ) -> None:
         self.tasks: dict[asyncio.Task[Any], StepExecution | None] = {}
         """Tasks of the steps in flight. The value is None for tasks that follow children or
         sessions."""
@@ -67,6 +109,7 @@ class RunningSteps:
         self._orphan_threads: list[asyncio.Future[Any]] = []
         """Threads that effects started and no longer wait for."""
         self.progress = SavedProgress(saved)
+        self.published = PublishedParts(parts)
         self.resources = Resources(host)
         """What the steps have opened and share."""
         self._idle_check_scheduled = False

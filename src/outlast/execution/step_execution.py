@@ -19,6 +19,7 @@ from outlast.telemetry.error_text import format_error
 
 if TYPE_CHECKING:
     from outlast.execution.progress import Progress
+    from outlast.execution.publishing import Publisher
     from outlast.execution.run_execution import RunExecution
 
 BODY: ContextVar[StepExecution | None] = ContextVar("outlast_body", default=None)
@@ -84,7 +85,7 @@ class StepExecution:
     steps nested deeper, as long as the outermost step is in flight.
     """
 
-    # 17 attributes: every step has one of these, so what most steps never use is attached on
+    # 18 attributes: every step has one of these, so what most steps never use is attached on
     # first use (`drain`, `effect`), and the rest stays in one object.
     __slots__ = (
         "_drain",
@@ -98,6 +99,7 @@ class StepExecution:
         "how",
         "key",
         "name",
+        "publishers",
         "results",
         "since",
         "started",
@@ -136,6 +138,8 @@ class StepExecution:
         """How the step ended. `error_text` is the recorded error of the step or of its last
         attempt."""
         self.error_text: str | None = None
+        self.publishers: dict[tuple[str, str], Publisher] | None = None
+        """What this attempt publishes, by writer and stream. None if it has published nothing."""
         self._drain: DrainRequest | None = None
         self.effect: EffectState | None = None
         """None for a plain step."""
@@ -144,6 +148,11 @@ class StepExecution:
     def outer(self) -> StepExecution:
         """Return the step of the workflow that this step is part of."""
         return self._outer or self
+
+    @property
+    def attempted(self) -> StepExecution:
+        """Return the step whose attempt this is part of."""
+        return self
 
     def part(self, key: str) -> StepExecution:
         """Create a part of this step that numbers its own calls."""
@@ -351,6 +360,10 @@ class SubExecution(StepExecution):
     def __init__(self, whole: StepExecution, key: str) -> None:
         super().__init__(whole.execution, f"{whole.key}[{key}]", whole.name, whole.results, whole)
         self._whole = whole
+
+    @property
+    def attempted(self) -> StepExecution:
+        return self._whole.attempted
 
     def spend(self, cost: Cost, *, checked: bool = True) -> None:
         self._whole.spend(cost, checked=checked)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import CANCELLED, encode_error
 from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
-from outlast.execution import recording
+from outlast.execution import publishing, recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.execution_state import EndReason
 from outlast.execution.step_execution import BODY, StepExecution, StepState
@@ -174,13 +174,20 @@ async def attempt(
         before = step.signature.fingerprint(args, kwargs) if step.watched else ""
         body.since = body.execution.host.time()
         try:
-            if step.is_async and step.timeout is None:
-                value = await services.steps.overrides.get(step, step.fn)(*args, **kwargs)
-            else:
-                value = await _bounded(body, step, args, kwargs, thread)
-            text, value = codec.round_trip(value)
-            if len(text) > services.settings.value_size_max:
-                services.check_size(text, f"the result of step {step.name}")
+            try:
+                if step.is_async and step.timeout is None:
+                    value = await services.steps.overrides.get(step, step.fn)(*args, **kwargs)
+                else:
+                    value = await _bounded(body, step, args, kwargs, thread)
+                text, value = codec.round_trip(value)
+                if len(text) > services.settings.value_size_max:
+                    services.check_size(text, f"the result of step {step.name}")
+                if body.publishers is not None or body.execution.steps.published:
+                    await publishing.finish(body)
+            except BaseException:
+                if body.publishers is not None:
+                    publishing.abandon(body)
+                raise
         except Unrecordable as error:
             raise Unrecordable(f"step {step.name}: {error}") from error.__cause__
         except LimitExceeded:

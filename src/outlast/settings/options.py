@@ -33,6 +33,7 @@ class SettingsOptions(TypedDict, total=False):
     concurrency: int | None
     linger: float | None
     progress_interval: float | None
+    publish_interval: float | None
     effect_margin: float | None
     verify_attempts: int | None
     ramp: float | None
@@ -49,6 +50,7 @@ class SettingsOptions(TypedDict, total=False):
     queue_depth_max: int | None
     submit_many_max: int | None
     value_size_max: int | None
+    stream_size_max: int | None
     journal_entries_max: int | None
     messages_max: int | None
     message_size_max: int | None

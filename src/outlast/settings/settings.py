@@ -70,6 +70,8 @@ class Settings:
     """Minimum seconds that a worker holds a run that only waits."""
     progress_interval: float = 0.5
     """Seconds between two writes of one step's progress."""
+    publish_interval: float = 0.1
+    """Seconds between two writes of what one step publishes to a stream."""
     effect_margin: float = 5.0
     """Seconds past its timeout after which an effect's act counts as over, wherever it was started.
     """
@@ -108,6 +110,8 @@ class Settings:
 
     value_size_max: int = 10_000_000
     """Bytes of one value as JSON."""
+    stream_size_max: int = 10_000_000
+    """Characters (as JSON) that one step may publish to a stream."""
     journal_entries_max: int = 1_000_000
     """Entries of one run."""
     messages_max: int = 10_000

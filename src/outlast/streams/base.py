@@ -8,9 +8,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from outlast.api.publish import publisher_for
 from outlast.codec import plain_json
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, SettingsError
 from outlast.execution.progress import Progress, body_of
+from outlast.execution.publishing import Publisher, earlier_part
+from outlast.store.stream_rows import PartRow
 from outlast.streams.arrived import Arrived, ArrivedCodec, ReceivedText
 from outlast.streams.request import By, StreamRequest
 
@@ -44,6 +47,7 @@ class StreamBase(Generic[C]):
         by: By,
         type: type[C],
         trim: Callable[[C], C] | None,
+        publish: str | None = None,
     ) -> None:
         body = body_of("resume_stream")
         self._request: StreamRequest[C] = StreamRequest(open, args, by, type, trim)
@@ -59,6 +63,9 @@ class StreamBase(Generic[C]):
             frozen=True,
         )
         self._received: ReceivedText[C] = ReceivedText(type)
+        self._body = body
+        self._publish = publish
+        self._publisher = None if publish is None else self._publisher_for(publish)
         self._start: Any = self._request.beginning
         """What the provider resumes from."""
         self._ahead: Item = NONE
@@ -95,6 +102,13 @@ class StreamBase(Generic[C]):
         """
         self._discarded = True
         self._progress.save(Arrived([]))
+
+    def _publisher_for(self, stream: str) -> Publisher:
+        if self._request.type is not str:
+            raise SettingsError(
+                f"the stream {self._request.name} cannot be published: only text can (type=str)."
+            )
+        return publisher_for("resume_stream", stream)
 
     # -- opening
 
@@ -139,6 +153,25 @@ class StreamBase(Generic[C]):
         self.restarted = True
         self._progress.save(Arrived([]))
 
+    async def _earlier_part(self) -> PartRow | None:
+        """Return what earlier attempts have published, if this one may continue it."""
+        publisher = self._publisher
+        if publisher is None or self._publish is None or publisher.has_begun:
+            return None
+        if not (self.complete or self._resumes):
+            return None
+        return await earlier_part(self._body, self._publish)
+
+    def _begin_publishing(self, part: PartRow | None) -> None:
+        """Publish the text that this attempt begins with. Called once the provider has resumed."""
+        if self._publisher is None:
+            return
+        self._publisher.before_flush = self._progress.flush_at_once
+        if self.resumed_from:
+            if not self._publisher.has_begun:
+                self._publisher.resume(part)
+            self._publisher.write(self.resumed_from)
+
     def _ask(self) -> Any:
         return self._request.ask(self._start)
 
@@ -175,6 +208,9 @@ class StreamBase(Generic[C]):
             self._progress.save(Arrived([]))
         else:
             self._progress.check()
+        if self._publisher is not None:
+            # After the text is saved: what is published must not be ahead of it.
+            self._publisher.write(chunk)
         return chunk
 
     def _save(self, *, complete: bool = False) -> None:

@@ -33,6 +33,7 @@ class ResumableStream(StreamBase[C]):
     async def __aenter__(self) -> Self:
         self._enter()
         try:
+            part = await self._earlier_part()
             if self._resumes:
                 try:
                     self._source = aiter(self._ask())
@@ -43,6 +44,7 @@ class ResumableStream(StreamBase[C]):
                     self._start_clean()
             if not self.complete and self._source is None:
                 self._source = aiter(self._ask())
+            self._begin_publishing(part)
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
             raise
@@ -137,6 +139,7 @@ def resume_stream(
     by: Literal["restart"] = ...,
     type: type[C] = ...,
     stall: float | None = None,
+    publish: str | None = None,
 ) -> ResumableStream[C]: ...
 @overload
 def resume_stream(
@@ -147,6 +150,7 @@ def resume_stream(
     type: type[C] = ...,
     trim: Callable[[C], C] | None = None,
     stall: float | None = None,
+    publish: str | None = None,
 ) -> ResumableStream[C]: ...
 @overload
 def resume_stream(
@@ -156,6 +160,7 @@ def resume_stream(
     by: Literal["cursor"],
     type: type[C] = ...,
     stall: float | None = None,
+    publish: str | None = None,
 ) -> ResumableStream[C]: ...
 def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
     open: Callable[..., Any],
@@ -165,6 +170,7 @@ def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
     type: type[Any] = str,
     trim: Callable[[Any], Any] | None = None,
     stall: float | None = None,
+    publish: str | None = None,
 ) -> ResumableStream[Any]:
     """Open a stream of text that the step's next attempt resumes, or starts clean.
 
@@ -195,5 +201,8 @@ def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
     `args` identify the stream within the step. What an earlier attempt received for other arguments
     is not used. `stall` is the number of seconds to wait for a chunk; after that, StreamStalled is
     raised.
+
+    `publish` names a stream of the run to which the text is published while it arrives. Viewers
+    follow it with `app.watch(run_id, name)`.
     """
-    return ResumableStream(open, args, by, type, trim, stall=stall)
+    return ResumableStream(open, args, by, type, trim, publish, stall=stall)

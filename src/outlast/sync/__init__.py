@@ -69,6 +69,7 @@ from outlast.sync.app import Outlast, Run
 from outlast.sync.batch import each, map  # noqa: A004 - the design's word
 from outlast.sync.context import compensate_with, receive, run, sleep, started_before
 from outlast.sync.items import Item, Queue
+from outlast.sync.publish import Output, publish
 from outlast.sync.sessions import (
     Checkpoint,
     Session,
@@ -84,13 +85,14 @@ __all__ = [
     "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict",
     "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo",
     "ErrorCodec", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun",
-    "NotInStep", "NotOwner", "Outlast", "OutlastError", "Progress", "Queue", "QueueInfo",
+    "NotInStep", "NotOwner", "Outlast", "OutlastError", "Output", "Progress", "Queue", "QueueInfo",
     "Resource", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked",
     "RunTimeout", "Session", "SessionChange", "SessionInfo", "SettingsError", "StaleFence", "Step",
     "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
     "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect",
     "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
     "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect",
-    "map", "now", "progress", "random", "receive", "resource", "resume_stream", "run", "scope",
-    "session", "sleep", "started_before", "step", "unit", "update_sessions", "uuid", "workflow",
+    "map", "now", "progress", "publish", "random", "receive", "resource", "resume_stream", "run",
+    "scope", "session", "sleep", "started_before", "step", "unit", "update_sessions", "uuid",
+    "workflow",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, TypeVarTuple, overload
@@ -26,6 +27,8 @@ class ResumableStream(StreamBase[C]):
     def __enter__(self) -> Self:
         self._enter()
         try:
+            host = self._body.execution.host
+            part = asyncio.run_coroutine_threadsafe(self._earlier_part(), host).result()
             if self._resumes:
                 try:
                     self._source = iter(self._ask())
@@ -36,6 +39,7 @@ class ResumableStream(StreamBase[C]):
                     self._start_clean()
             if not self.complete and self._source is None:
                 self._source = iter(self._ask())
+            self._begin_publishing(part)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -107,6 +111,7 @@ def resume_stream(
     *args: *Ts,
     by: Literal["restart"] = ...,
     type: type[C] = ...,
+    publish: str | None = None,
 ) -> ResumableStream[C]: ...
 @overload
 def resume_stream(
@@ -116,6 +121,7 @@ def resume_stream(
     by: Literal["prefill"],
     type: type[C] = ...,
     trim: Callable[[C], C] | None = None,
+    publish: str | None = None,
 ) -> ResumableStream[C]: ...
 @overload
 def resume_stream(
@@ -124,6 +130,7 @@ def resume_stream(
     *args: *Ts,
     by: Literal["cursor"],
     type: type[C] = ...,
+    publish: str | None = None,
 ) -> ResumableStream[C]: ...
 def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
     open: Callable[..., Any],
@@ -132,10 +139,11 @@ def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
     by: By = "restart",
     type: type[Any] = str,
     trim: Callable[[Any], Any] | None = None,
+    publish: str | None = None,
 ) -> ResumableStream[Any]:
     """Open a resumable stream in a sync step, with plain iterators, `with` and `for`.
 
     It works like `outlast.resume_stream`, but has no `stall`: nothing interrupts a thread that
     waits. Give your client a read time-out instead.
     """
-    return ResumableStream(open, args, by, type, trim)
+    return ResumableStream(open, args, by, type, trim, publish)

@@ -1,0 +1,349 @@
+"""Publish the values of a step to a stream of its run while the step executes.
+
+Publishing costs the step almost nothing. Values are gathered and written together, at most once
+per `publish_interval`. They are fenced by the claim and by a number of the attempt.
+
+What one step has published to one stream is its part. An attempt replaces what an earlier one has
+published, unless it resumes. The result of a step is recorded only when its part is durable, so a
+text and the result that it belongs to always agree. If a write fails, the run is given up here and
+the next execution repeats the step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from outlast.codec import plain_json
+from outlast.errors import Evicted, LimitExceeded
+from outlast.execution import recording
+from outlast.execution.call_site import CallSite
+from outlast.execution.calls import make_awaitable
+from outlast.execution.recording import Enclosing
+from outlast.execution.session_changes import fingerprint
+from outlast.execution.step_execution import StepExecution
+from outlast.store.commands import Publish, Record
+from outlast.store.stream_rows import PartRow
+
+if TYPE_CHECKING:
+    from outlast.execution.run_execution import RunExecution
+
+RESUMABLE_CHARACTERS_PER_SECOND = 100_000
+"""The most characters per second that publishing a resumable stream saves as its progress.
+
+The progress is the whole text. So the longer the text, the less often it is published.
+"""
+
+
+class Publisher:
+    """Publish the values of one attempt of a step to one stream.
+
+    Any thread may write. Everything else happens on the host loop.
+    """
+
+    # 19 attributes: what to publish and where, the state of the writes, and the resumption.
+    __slots__ = (
+        "_after",
+        "_attempt",
+        "_body",
+        "_closed",
+        "_ended",
+        "_execution",
+        "_expected",
+        "_in_flight",
+        "_loop",
+        "_part",
+        "_received",
+        "_resumes",
+        "_scheduled",
+        "_size",
+        "_size_max",
+        "_stream",
+        "_values",
+        "_written_at",
+        "before_flush",
+    )
+
+    def __init__(self, body: StepExecution, stream: str) -> None:
+        self._body = body
+        self._execution = body.execution
+        self._loop = body.execution.host
+        self._stream = stream
+        self._attempt = body.execution.steps.published.next_attempt()
+        self._size_max = body.execution.services.settings.stream_size_max
+        self._values: list[str] = []
+        """Values that are not submitted yet, as JSON."""
+        self._size = 0
+        self._after = 0
+        """How many values of the part are submitted, including those this attempt resumes from."""
+        self._in_flight = 0
+        self._scheduled = self._closed = False
+        self._written_at = -1e9
+        self._ended: asyncio.Future[None] | None = None
+        """Done when everything is durable. It exists once something waits for that."""
+        self._resumes = False
+        self._part: int = 0
+        """How many values the earlier attempts have published, if this one resumes."""
+        self._expected: str | None = None
+        """What the earlier attempts have published and this one has not received yet. None if this
+        attempt does not compare."""
+        self._received: list[str] = []
+        """The text of this attempt while it compares."""
+        self.before_flush: Callable[[], None] | None = None
+        """Saves the text of a resumable stream before it is published."""
+
+    # -- writing
+
+    def write(self, value: Any) -> None:
+        """Publish a value. It is written soon.
+
+        Raise Unrecordable if it is not plain JSON, LimitExceeded if the part becomes too long, and
+        Evicted if this execution or attempt is over.
+        """
+        if self._closed:
+            self._execution.check_active()
+            raise Evicted("this attempt of the step is over: it can publish nothing more")
+        text = plain_json.encode(value)
+        self._size += len(text)
+        if self._size > self._size_max:
+            what = f"what step {self._body.name} publishes to {self._stream}"
+            raise LimitExceeded("stream_size_max", self._size_max, self._size, what)
+        if self._expected is not None and not self._still_expects(value):
+            return
+        self._values.append(text)
+        if not self._scheduled:
+            self._scheduled = True
+            self._on_loop(self._schedule)
+
+    def _still_expects(self, value: Any) -> bool:
+        """Compare a value with what the earlier attempts have published.
+
+        Return whether to publish the value as it is. The comparison ends with the first difference,
+        or when this attempt has more text than the earlier ones.
+        """
+        expected = self._expected
+        assert expected is not None
+        if not isinstance(value, str):
+            self._end_comparison(keeps=not expected)
+            return True
+        self._received.append(value)
+        if len(value) <= len(expected) and expected.startswith(value):
+            self._expected = expected[len(value) :]
+            return False
+        if value.startswith(expected):
+            rest = value[len(expected) :]
+            self._end_comparison(keeps=True)
+            self._values.append(plain_json.encode(rest))
+        else:
+            self._end_comparison(keeps=False)
+        self._on_loop(self._schedule)
+        return False
+
+    def _end_comparison(self, *, keeps: bool) -> None:
+        """Continue the part if this attempt `keeps` it. Otherwise replace it."""
+        self._expected = None
+        if keeps:
+            self._resumes, self._after = True, self._part
+        else:
+            self._values[:0] = [plain_json.encode("".join(self._received))]
+        self._received.clear()
+
+    def resume(self, part: PartRow | None) -> None:
+        """Continue what earlier attempts have published, as long as this one has the same text.
+
+        Call it before the first `write`.
+        """
+        values = [] if part is None else json.loads(part.values)
+        if values and all(isinstance(value, str) for value in values):
+            self._part, self._expected = len(values), "".join(values)
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether anything was written, or is compared."""
+        return bool(self._values or self._after or self._size or self._expected is not None)
+
+    def _on_loop(self, action: Callable[[], None]) -> None:
+        if threading.get_ident() == self._execution.services.host_thread:
+            action()
+        else:
+            self._loop.call_soon_threadsafe(action)
+
+    # -- on the host loop
+
+    @property
+    def _interval(self) -> float:
+        interval = self._execution.services.settings.publish_interval
+        if self.before_flush is None:
+            return interval
+        return max(interval, self._size / RESUMABLE_CHARACTERS_PER_SECOND)
+
+    def _schedule(self) -> None:
+        """Flush now, or once the interval has passed since the last write."""
+        self._scheduled = True
+        pause = self._written_at + self._interval - self._loop.time()
+        if pause <= 0:
+            self.flush()
+        else:
+            self._loop.call_later(pause, self.flush)
+
+    def flush(self) -> None:
+        """Submit what was written. If a write is in flight, this happens after it."""
+        if self._in_flight:
+            # `_answered` calls this again.
+            return
+        # Reset the flag before reading the values: a thread that writes now schedules another.
+        self._scheduled = False
+        if self._values and not self._closed:
+            self._submit(last=False)
+
+    def _submit(self, *, last: bool) -> None:
+        if self._execution.end_reason is not None:
+            return
+        if self.before_flush is not None:
+            self.before_flush()
+        # A thread may append meanwhile.
+        count = len(self._values)
+        values = tuple(self._values[:count])
+        del self._values[:count]
+        command = Publish(
+            self._execution.pk,
+            self._execution.fence,
+            self._stream,
+            self._body.key,
+            self._attempt,
+            self._after,
+            values,
+            self._resumes,
+            last,
+        )
+        self._after += count
+        self._in_flight += 1
+        self._written_at = self._loop.time()
+        recording.publish(self._execution, command, self._answered)
+
+    def _answered(self, outcome: Any) -> None:
+        self._in_flight -= 1
+        if outcome is not None:
+            return
+        if self._closed:
+            if self._ended is not None and not self._in_flight and not self._ended.done():
+                self._ended.set_result(None)
+        elif self._values:
+            self._schedule()
+
+    def abandon(self) -> None:
+        """End a failed attempt. What it has written stays until the next attempt."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._values:
+            self._submit(last=True)
+
+    async def finish(self) -> None:
+        """End a successful attempt, and wait until its part is durable.
+
+        Raise Evicted if this execution stops first.
+        """
+        self._closed = True
+        if self._expected is not None:
+            # An earlier attempt has published more than this one if something is left.
+            self._end_comparison(keeps=not self._expected)
+        self._submit(last=True)
+        self._execution.check_active()
+        await self.until_durable()
+
+    async def until_durable(self) -> None:
+        """Wait until everything that a closed publisher has submitted is durable.
+
+        If a write fails, the execution stops, which cancels the caller.
+        """
+        if self._in_flight:
+            self._ended = self._loop.create_future()
+            await self._ended
+
+
+def publisher_of(body: StepExecution, stream: str) -> Publisher:
+    """Return the publisher of a step's attempt for a stream."""
+    owner = body.attempted
+    if owner.publishers is None:
+        owner.publishers = {}
+    key = (body.key, stream)
+    publisher = owner.publishers.get(key)
+    if publisher is None:
+        publisher = owner.publishers[key] = Publisher(body, stream)
+    return publisher
+
+
+async def finish(body: StepExecution) -> None:
+    """End what a successful attempt has published, and wait until it is durable.
+
+    Remove what an earlier attempt has published to streams that this one has not used.
+    """
+    published = body.execution.steps.published
+    mine = body.publishers or {}
+    for stream in published.streams_of(body.key):
+        if (body.key, stream) not in mine:
+            publisher_of(body, stream)
+    mine, body.publishers = body.publishers or {}, None
+    for publisher in mine.values():
+        await publisher.finish()
+    published.forget(body.key)
+
+
+def abandon(body: StepExecution) -> None:
+    """End what a failed attempt has published."""
+    mine, body.publishers = body.publishers or {}, None
+    for (writer, stream), publisher in mine.items():
+        publisher.abandon()
+        body.execution.steps.published.add(writer, stream, publisher)
+
+
+async def earlier_part(body: StepExecution, stream: str) -> PartRow | None:
+    """Return what earlier attempts of a step have published to a stream."""
+    execution = body.execution
+    published = execution.steps.published
+    if stream not in published.streams_of(body.key):
+        return None
+    last = published.last(body.key, stream)
+    if last is not None:
+        await last.until_durable()
+    store = execution.services.store
+    part: PartRow | None = await store.read(store.backend.part, execution.pk, stream, body.key)
+    return part
+
+
+# -- in a workflow's own code
+
+
+def publish_in_run(execution: RunExecution, stream: str, value: Any) -> Coroutine[Any, Any, None]:
+    """Reserve a call site that publishes a value, and return a coroutine that waits for it.
+
+    The value and the entry are written together, so a replay publishes nothing.
+    """
+    text = plain_json.encode(value)
+    execution.services.check_size(text, f"what is published to {stream}")
+    call_site = execution.calls.reserve("publish", "publish", fingerprint(stream, value))
+    call_site.codec = _NoValue
+    return make_awaitable(execution, call_site, partial(_record, stream=stream, text=text))
+
+
+def _record(execution: RunExecution, call_site: CallSite, stream: str, text: str) -> None:
+    def command(record: Record) -> Publish:
+        return Publish(
+            execution.pk, execution.fence, stream, call_site.key,
+            attempt=execution.steps.published.next_attempt(), after=0, values=(text,),
+            record=record._replace(value="null"),
+        )  # fmt: skip
+
+    within = Enclosing(command, lambda outcome: "null" if outcome is None else None)
+    recording.record(execution, "publish", call_site.key, call_site.args, within=within)
+
+
+class _NoValue:
+    """The codec of the entry of a publication."""
+
+    decode = staticmethod(plain_json.decode)
