@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from effect_tools import table
 
 from outlast.store.commands import Settle
 
@@ -13,7 +14,7 @@ from outlast.store.commands import Settle
 def test_decide_happened_records_the_given_result(unknown):
     answer = unknown("decide", "t1", "book#2", "--happened", '"room 7"')
     assert (answer.code, answer.out) == (0, "")
-    assert "run t1 is queued again: it continues. To continue, start its program" in answer.err
+    assert "run t1 is queued again. To continue, start its program" in answer.err
     assert json.loads(unknown.trip().out) == ["flight booked", "room 7"]
 
 
@@ -43,7 +44,7 @@ def test_decide_compensate_undoes_the_run(unknown):
 def test_decide_compensate_says_what_follows(unknown):
     answer = unknown("decide", "t1", "book", "--compensate")
     assert (
-        "its effects are being compensated, and it will end as cancelled: a person decided"
+        "Its effects are being compensated, and it will end as cancelled: a person decided"
         in answer.err
     )
 
@@ -128,3 +129,10 @@ def test_decide_compensate_on_a_failed_undo_exits_4(stuck):
     answer = stuck("decide", "t1", "undo:book#1", "--compensate", "--intent", str(last))
     assert answer.code == 4
     assert "is already being compensated" in answer.err
+
+
+def test_show_says_that_an_effect_is_decided_before_the_run_continues(unknown):
+    assert unknown("decide", "t1", "book", "--happened", '"room 7"').code == 0
+    answer = unknown("show", "t1")
+    assert table(answer)["book#2"][0] == "decided"
+    assert "is open" not in answer.out

@@ -131,7 +131,7 @@ def test_show_prints_the_time_limit_of_an_open_effect(outlast, monkeypatch):
 def test_retry_of_a_parked_run_names_resume(unknown):
     answer = unknown("retry", "t1")
     assert answer.code == 4
-    assert "`outlast resume t1`. What to decide: `outlast show t1`." in answer.err
+    assert "`outlast resume t1`. `outlast show t1` prints what there is to decide." in answer.err
 
 
 def test_effects_of_one_name_are_listed_in_the_order_of_their_calls(outlast):

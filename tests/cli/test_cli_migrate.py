@@ -37,7 +37,7 @@ def test_a_store_is_made_and_then_found_to_be_as_it_should(outlast, address, tmp
     assert said.json["version"] == known
     again = outlast("migrate", "--store", address)
     assert again.code == 0, again.err
-    assert f"its schema already is version {known}." in " ".join(again.err.split())
+    assert f"its schema is already version {known}." in " ".join(again.err.split())
     assert outlast("runs", "--store", address).code == 0
 
 

@@ -92,23 +92,22 @@ def decide(
         if as_json:
             document({"run": run_document(row), "effect": effect})
             return
-        then = (
-            f"its effects are being compensated, and it will end as {becomes(row)}"
-            if row.undoing is not None
-            else "it continues"
-        )
-        say(f"run {id} is queued again: {stopped(then)} {taken_up(row, fleet, store)}")
+        then = ""
+        if row.undoing is not None:
+            end = stopped(becomes(row))
+            then = f" Its effects are being compensated, and it will end as {end}"
+        say(f"run {id} is queued again.{then} {taken_up(row, fleet, store)}")
 
 
 def _said(
     happened: str | None, did_not: bool, compensate: bool, result: str | None
 ) -> dict[str, Any]:
     """Return the arguments of `app.decide`. Raise a usage error unless exactly one way is given."""
-    ways = "--happened RESULT, --did-not or --compensate"
+    ways = "one of --happened RESULT, --did-not and --compensate"
     if (happened is not None) + did_not + compensate != 1:
         raise typer.BadParameter(
-            f"pass one of {ways}. {command('show', 'ID', store=None)} lists the effects to decide.",
-            param_hint=ways,
+            f"pass {ways}. {command('show', 'ID', store=None)} lists the effects to decide.",
+            param_hint="the decision",
         )
     if result is not None and not compensate:
         raise typer.BadParameter(

@@ -186,6 +186,8 @@ def _state(one: EffectRecord, row: RunRow) -> str:
         return "undone"
     if one.kind == "compensation":
         return "registered"
+    if one.open and one.decision is not None:
+        return "decided"
     if one.open:
         return "unknown" if waits_for_a_person(row) else "open"
     if one.left_open:
@@ -278,8 +280,8 @@ def still_open(history: History, now: float) -> Iterator[str]:
         return
     margin = Settings.load({}).effect_margin
     for one in effect_log.opened:
-        if not isinstance(one.timeout, (int, float)):
-            # Damaged.
+        if one.decision is not None or not isinstance(one.timeout, (int, float)):
+            # A person has decided it, or the entry is damaged.
             continue
         since = max(one.at, one.ended) if one.threaded else one.at
         until = since + one.timeout + margin

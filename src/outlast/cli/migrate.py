@@ -49,7 +49,7 @@ def migrate(
         elif before == 0:
             say(f"{place}: created, with schema version {after}.")
         elif before == after:
-            say(f"{place}: its schema already is version {after}.")
+            say(f"{place}: its schema is already version {after}.")
         else:
             say(f"{place}: its schema was migrated from version {before} to {after}.")
 

@@ -245,12 +245,12 @@ def _refuse_parked(row: RunRow, store: str | None) -> None:
     if row.status != "parked":
         return
     decide = (
-        f" What to decide: {command('show', row.id, store=store)}."
+        f" {command('show', row.id, store=store)} prints what there is to decide."
         if waits_for_a_person(row)
         else ""
     )
     raise WrongStatus(
-        f"run {row.id!r} is parked and has not ended, so resume it instead of retrying it: "
+        f"run {row.id!r} is parked and has not ended, so it cannot be retried. Resume it with "
         f"{command('resume', row.id, store=store)}.{decide}"
     )
 
