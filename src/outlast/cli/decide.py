@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from outlast.api.outlast import Outlast
-from outlast.cli.documents import run_document
 from outlast.cli.hints import becomes, command, taken_up
 from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.text import one_line, parse_json
+from outlast.engine.documents import run_document
 from outlast.errors import OutlastError, UnknownRun, WrongStatus
 from outlast.errors.sentences import stopped
 from outlast.store.fleet import Fleet

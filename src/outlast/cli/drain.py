@@ -15,7 +15,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from outlast.cli.documents import drain_document
 from outlast.cli.drains import drain_of, outcome
 from outlast.cli.exit_codes import FAILED
 from outlast.cli.hints import command
@@ -26,6 +25,7 @@ from outlast.cli.text import safe, span
 from outlast.errors import OutlastError, StoreUnavailable
 from outlast.errors.sentences import stopped
 from outlast.settings import Settings
+from outlast.shutdown.report import drain_document
 from outlast.store.commands import Refused, RequestDrain
 from outlast.store.fleet import Fleet, names_of
 from outlast.store.protocol import Store

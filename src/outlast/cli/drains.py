@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from outlast.cli.documents import drain_document
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering
 from outlast.cli.text import safe, span
 from outlast.cli.watch import View, shown
 from outlast.errors import OutlastError
-from outlast.shutdown.report import DrainReport
+from outlast.shutdown.report import DrainReport, drain_document
 from outlast.store.commands import DRAINS_MAX
 from outlast.store.protocol import Store
 from outlast.store.rows import DrainRow

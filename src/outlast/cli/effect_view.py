@@ -9,10 +9,10 @@ from rich.text import Text
 
 from outlast.cli.grid import Cell, Column, table
 from outlast.cli.hints import becomes, command, verdict, waits_for_a_person
-from outlast.cli.history import History
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.codec.cost import Cost
 from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
+from outlast.engine.history import History
 from outlast.errors.sentences import stopped
 from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
 from outlast.settings import Settings

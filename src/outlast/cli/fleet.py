@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outlast.api.outlast import Outlast
-from outlast.cli.documents import queue_document, worker_document
 from outlast.cli.hints import command
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
-from outlast.cli.text import iso
 from outlast.cli.watch import View, shown
 from outlast.codec.identifiers import check_queue_name
+from outlast.engine.documents import queues_document, workers_document
 from outlast.settings import Settings
-from outlast.store.fleet import Fleet
+from outlast.store.fleet import Fleet, FleetQueues
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow
-from outlast.store.tolerant_rows import each_document
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 LIMIT_MAX = 1_000_000_000
-
-
-class Queues(NamedTuple):
-    rows: list[QueueRow]
-    unknown: dict[str, tuple[str, ...]]
-    """Workflows with ready runs that no live worker of the queue knows, by queue."""
-    unclaimed: frozenset[str]
-    """Queues from which no live worker claims."""
-    now: float
 
 
 def workers(
@@ -51,7 +40,7 @@ def workers(
             View(
                 Fleet.with_stalls,
                 partial(_worker_lines, wide=wide),
-                _workers_document,
+                workers_document,
                 "no process has this store open.",
             ),
             watch=watch,
@@ -71,9 +60,9 @@ def queues(
         shown(
             store,
             View(
-                _look_at_queues,
+                FleetQueues.of,
                 partial(_queue_lines, store=store, wide=wide),
-                _queues_document,
+                queues_document,
                 "no queues.",
             ),
             watch=watch,
@@ -161,47 +150,13 @@ def _limits(row: QueueRow) -> str:
     return f"{most}, " + (f"at most {concurrency:,} executing" if concurrency else "paused")
 
 
-def _look_at_queues(store: Store) -> Queues:
-    fleet = Fleet.of(store)
-    rows = store.queues()
-    known = {row.name: fleet.known(row.name) for row in rows}
-    unknown = {queue: store.peek((queue,), names).unknown for queue, names in known.items()}
-    return Queues(
-        rows,
-        {queue: names for queue, names in unknown.items() if names},
-        frozenset(row.name for row in rows if not fleet.claims_from(row.name)),
-        fleet.now,
-    )
-
-
-def _workers_document(fleet: Fleet) -> dict[str, object]:
-    here = {worker.id for worker in fleet.workers}
-    return {
-        "workers": each_document(
-            fleet.workers, lambda row: worker_document(row, fleet.state(row), fleet.now), "id"
-        ),
-        "struck_off": list(fleet.struck_off),
-        "stalls": [
-            {**stall._asdict(), "at": iso(stall.at), "ended": stall.worker not in here}
-            for stall in fleet.stalls
-        ],
-    }
-
-
-def _queues_document(found: Queues) -> dict[str, object]:
-    def one(row: QueueRow) -> dict[str, object]:
-        return queue_document(row, found.unknown.get(row.name, ()), found.now)
-
-    return {"queues": each_document(found.rows, one, "name")}
-
-
 def _worker_lines(fleet: Fleet, *, wide: bool) -> list[Text]:
     from outlast.cli.fleet_tables import worker_lines
 
     return worker_lines(fleet, wide=wide)
 
 
-def _queue_lines(found: Queues, *, store: str | None, wide: bool) -> list[Text]:
+def _queue_lines(found: FleetQueues, *, store: str | None, wide: bool) -> list[Text]:
     from outlast.cli.fleet_tables import queue_lines
 
     return queue_lines(

@@ -8,13 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from outlast.cli.documents import (
-    effect_document,
-    entry_document,
-    message_document,
-    run_document,
-    whole_run_document,
-)
 from outlast.cli.exit_codes import OF_STATUS
 from outlast.cli.options import (
     IdArgument,
@@ -30,7 +23,8 @@ from outlast.cli.options import (
 )
 from outlast.cli.output import answering, where_explained
 from outlast.cli.watch import View, shown
-from outlast.engine.inspection import EffectInfo, explained
+from outlast.engine.documents import history_document, run_document
+from outlast.engine.inspection import explained
 from outlast.errors import UnknownRun
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
@@ -40,7 +34,7 @@ from outlast.store.tolerant_rows import DAMAGE, each_document, each_shown, legib
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from outlast.cli.history import History
+    from outlast.engine.history import History
 
 
 class StatusName(StrEnum):
@@ -217,7 +211,7 @@ def show(
     name = f"run {id!r}"
 
     def look(opened: Store) -> RunFound:
-        from outlast.cli.history import History
+        from outlast.engine.history import History
 
         with legible(name):
             row = opened.run(checked_id(id))
@@ -235,7 +229,7 @@ def show(
 
     def as_document(found: RunFound) -> dict[str, Any]:
         with legible(name):
-            return _whole_document(found.history, found.now)
+            return history_document(found.history, found.now)
 
     def is_final(found: RunFound) -> bool:
         return found.history.row.status in ENDED
@@ -245,22 +239,3 @@ def show(
         found = shown(store, view, watch=watch, as_json=as_json)
         if watch:
             raise typer.Exit(OF_STATUS[found.history.row.status])
-
-
-def _whole_document(history: History, now: float) -> dict[str, Any]:
-    effects = None if history.effect_log is None else EffectInfo.of(history.effect_log)
-    items = (
-        {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
-    )
-    return {
-        "run": whole_run_document(history.row, now),
-        **items,
-        "cost": {
-            "spent": history.account.spent.document(),
-            "saved": history.account.saved.document(),
-        },
-        "effects": None if effects is None else [effect_document(effect) for effect in effects],
-        "undecided": [one.place for one in history.undecided],
-        "journal": [entry_document(entry, entry.seq in history.void) for entry in history.entries],
-        "messages": [message_document(message, history.received) for message in history.messages],
-    }

@@ -10,7 +10,6 @@ import typer
 
 from outlast.api.outlast import Outlast
 from outlast.cli.bulk import Acted, Deed, do_to
-from outlast.cli.documents import run_document
 from outlast.cli.hints import becomes, command, noun, taken_up, waits_for_a_person
 from outlast.cli.options import (
     EndedBefore,
@@ -24,6 +23,7 @@ from outlast.cli.options import (
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting, patiently, reading
 from outlast.cli.text import one_line, parse_json, recorded
+from outlast.engine.documents import run_document
 from outlast.errors import UnknownRun, WrongStatus
 from outlast.errors.sentences import stopped
 from outlast.store.commands import SESSION_MEMORY, Prune

@@ -14,7 +14,6 @@ import typer
 from outlast.api.outlast import Outlast
 from outlast.api.run_once import or_exit
 from outlast.api.workflow import Call, Workflow
-from outlast.cli.documents import outcome_document, waits_of
 from outlast.cli.exit_codes import INTERRUPTED, OF_STATUS, OK, TRY_AGAIN
 from outlast.cli.hints import command, short_reason, waits_for_a_person
 from outlast.cli.options import (
@@ -31,6 +30,7 @@ from outlast.cli.target import call_of, load, recorded_call
 from outlast.cli.text import moment, recorded_error, short, span
 from outlast.codec.documents import value_of
 from outlast.codec.identifiers import check_id, new_ids
+from outlast.engine.documents import outcome_document, waits_of
 from outlast.engine.inspection import explained
 from outlast.errors import Conflict, OutlastError, StoreUnavailable, UnknownRun
 from outlast.errors.sentences import stopped

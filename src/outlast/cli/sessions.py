@@ -5,7 +5,7 @@ Reading does not extend an expiry.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,10 @@ from outlast.api.outlast import Outlast
 from outlast.cli.options import ID_LENGTH_MAX, JsonOption, StoreOption
 from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import acting, reading
-from outlast.cli.text import iso, moment, recorded, safe, short, span
+from outlast.cli.text import moment, recorded, safe, short, span
 from outlast.codec.documents import value_of
 from outlast.codec.identifiers import check_id
+from outlast.engine.documents import session_document
 from outlast.errors import UnknownRun
 from outlast.store.commands import CHECKPOINT, SESSION
 from outlast.store.protocol import Store
@@ -96,7 +97,7 @@ def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
         rows = opened.sessions(query._replace(limit=query.limit + 1))
     rows, more = rows[: query.limit], len(rows) > query.limit
     if as_json:
-        document({f"{query.space}s": each_document(rows, _document, "id"), "more": more})
+        document({f"{query.space}s": each_document(rows, session_document, "id"), "more": more})
         return
     from outlast.cli.grid import Cell, Column, grid, unreadable
 
@@ -137,7 +138,7 @@ def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> 
     if as_json:
         values = {name: value_of(text) for name, text in row.fields.items()}
         last = {name: [value_of(text) for text in texts] for name, texts in items.items()}
-        document({space: {**_document(row), "values": values, "last": last}})
+        document({space: {**session_document(row), "values": values, "last": last}})
         return
     out = console()
     out.print(safe(row.id), style="bold")
@@ -175,21 +176,9 @@ def _delete(id: str, space: str, store: str | None, as_json: bool) -> None:
 
     row = acting(store, action)
     if as_json:
-        document({"deleted": _document(row)})
+        document({"deleted": session_document(row)})
     else:
         say(f"deleted {space} {id} (it was at version {row.version}).")
-
-
-def _document(row: SessionRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "version": row.version,
-        "updated": iso(row.updated),
-        "expires": iso(row.expires),
-        "fields": list(row.fields),
-        "lists": dict(row.lists),
-        "owner": row.owner,
-    }
 
 
 def _names(row: SessionRow) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from outlast.api.outlast import Outlast
-from outlast.cli.documents import run_document
 from outlast.cli.options import (
     ArgsArgument,
     DelayOption,
@@ -31,6 +30,7 @@ from outlast.cli.target import call_of, load
 from outlast.cli.text import safe
 from outlast.cli.worker_target import app_beside
 from outlast.codec.identifiers import check_id, check_queue_name, new_ids
+from outlast.engine.documents import run_document
 from outlast.engine.submission import PRIORITY_MAX
 from outlast.errors import StoreUnavailable
 from outlast.settings import Settings

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 
 from rich.text import Text
 
-from outlast.cli.documents import waits_of
 from outlast.cli.grid import Cell, Column, table
 from outlast.cli.hints import becomes, short_reason
 from outlast.cli.text import one_line, recorded_error, safe, span
+from outlast.engine.documents import waits_of
 from outlast.store.rows import DELAYED, NEVER, RunRow
 from outlast.store.tolerant_rows import each_shown
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 from rich.text import Text
 
-from outlast.cli.documents import waits_of
 from outlast.cli.effect_view import effect_lines, standing, still_open, to_decide
 from outlast.cli.entry_words import entry_words
 from outlast.cli.grid import GAP
 from outlast.cli.hints import command, short_reason, taken_up, waits_for_a_person
-from outlast.cli.history import History
 from outlast.cli.output import where_explained
 from outlast.cli.screen import Screen
 from outlast.cli.table import STYLES, status_shown
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, span
 from outlast.codec.documents import value_of
+from outlast.engine.documents import waits_of
+from outlast.engine.history import History
 from outlast.engine.inspection import explained
 from outlast.errors.reasons import STUCK
 from outlast.execution.run_cost import RunCost

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from outlast.codec.percentiles import nearest_rank
+from outlast.codec.text import iso
 from outlast.store.rows import DrainRow
 
 T = TypeVar("T")
@@ -183,6 +184,12 @@ class DrainReport:
         for done in self.cleanup:
             _must_be(str, done.name, done.error or "")
             _must_be((int, float), done.seconds)
+
+
+def drain_document(row: DrainRow) -> dict[str, Any]:
+    """Return a drain as `outlast drains --json` lists it."""
+    report = DrainReport.of(row)
+    return report.document() | {"began": iso(report.began.timestamp()) if report.began else None}
 
 
 def _must_be(kind: type | tuple[type, ...], *values: object) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from outlast.store.commands import ITEM
 from outlast.store.protocol import Store
-from outlast.store.rows import RunRow, WorkerRow
+from outlast.store.rows import QueueRow, RunRow, WorkerRow
 from outlast.store.session_rows import SessionQuery
 
 STALLS = "stalls"
@@ -109,6 +109,30 @@ class Fleet(NamedTuple):
         """Return the workers that are no longer registered but still hold runs."""
         enlisted = {worker.id for worker in self.workers}
         return tuple(sorted(self.dead - enlisted))
+
+
+class FleetQueues(NamedTuple):
+    """The queues of a store at one moment, and what the workers make of them."""
+
+    rows: list[QueueRow]
+    unknown: dict[str, tuple[str, ...]]
+    """Workflows with ready runs that no live worker of the queue knows, by queue."""
+    unclaimed: frozenset[str]
+    """Queues from which no live worker claims."""
+    now: float
+
+    @classmethod
+    def of(cls, store: Store) -> FleetQueues:
+        fleet = Fleet.of(store)
+        rows = store.queues()
+        known = {row.name: fleet.known(row.name) for row in rows}
+        unknown = {queue: store.peek((queue,), names).unknown for queue, names in known.items()}
+        return cls(
+            rows,
+            {queue: names for queue, names in unknown.items() if names},
+            frozenset(row.name for row in rows if not fleet.claims_from(row.name)),
+            fleet.now,
+        )
 
 
 def names_of(text: str) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlast.cli.text import one_line
 from outlast.codec.documents import value_of
+from outlast.codec.text import one_line
 from outlast.store.rows import Entry, RunRow
 
 ENDS_OF_EXECUTIONS = ("death", "interruption")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlast.cli.takeovers import cut_off, takeovers, waits_for_decisions
 from outlast.codec.documents import value_of
 from outlast.engine.decisions import undecided
+from outlast.engine.takeovers import cut_off, takeovers, waits_for_decisions
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import EffectLog, EffectRecord
 from outlast.execution.journal import DELIVERED, Journal
@@ -17,7 +17,7 @@ from outlast.store.rows import Entry, Message, RunQuery, RunRow
 
 
 class History:
-    """Everything that `outlast show` prints of one run, folded from its journal."""
+    """Everything that there is to show of one run, folded from its journal."""
 
     # 18 attributes: one for each part of what `show` prints.
 

@@ -1,18 +1,23 @@
-"""Build the JSON documents of `--json`. Keys are stable: new ones may appear, none is renamed."""
+"""Build the JSON documents of `--json` and of the HTTP API.
+
+Keys are stable: new ones may appear, none is renamed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from outlast.cli.text import iso
 from outlast.codec.cost import Cost
 from outlast.codec.documents import error_document, value_of
+from outlast.codec.text import iso
+from outlast.engine.history import History
 from outlast.engine.inspection import EffectInfo, explained
-from outlast.shutdown.report import DrainReport
 from outlast.store.commands import ITEM
-from outlast.store.fleet import names_of
-from outlast.store.rows import NEVER, DrainRow, Entry, Message, QueueRow, RunRow, WorkerRow
+from outlast.store.fleet import Fleet, FleetQueues, names_of
+from outlast.store.rows import NEVER, Entry, Message, QueueRow, RunRow, WorkerRow
+from outlast.store.session_rows import SessionRow
+from outlast.store.tolerant_rows import each_document
 
 
 def run_document(row: RunRow, now: float = 0.0) -> dict[str, Any]:
@@ -93,6 +98,26 @@ def effect_document(effect: EffectInfo) -> dict[str, Any]:
     }
 
 
+def history_document(history: History, now: float) -> dict[str, Any]:
+    """Return a run with its journal, effects, messages and cost, as `outlast show` shows it."""
+    effects = None if history.effect_log is None else EffectInfo.of(history.effect_log)
+    items = (
+        {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
+    )
+    return {
+        "run": whole_run_document(history.row, now),
+        **items,
+        "cost": {
+            "spent": history.account.spent.document(),
+            "saved": history.account.saved.document(),
+        },
+        "effects": None if effects is None else [effect_document(effect) for effect in effects],
+        "undecided": [one.place for one in history.undecided],
+        "journal": [entry_document(entry, entry.seq in history.void) for entry in history.entries],
+        "messages": [message_document(message, history.received) for message in history.messages],
+    }
+
+
 def outcome_document(row: RunRow) -> dict[str, Any]:
     """Return how a run ended, for `outlast run`."""
     return {
@@ -124,6 +149,21 @@ def worker_document(row: WorkerRow, state: str, now: float) -> dict[str, Any]:
     }
 
 
+def workers_document(fleet: Fleet) -> dict[str, Any]:
+    """Return the workers of a store, and what blocked their event loops."""
+    here = {worker.id for worker in fleet.workers}
+    return {
+        "workers": each_document(
+            fleet.workers, lambda row: worker_document(row, fleet.state(row), fleet.now), "id"
+        ),
+        "struck_off": list(fleet.struck_off),
+        "stalls": [
+            {**stall._asdict(), "at": iso(stall.at), "ended": stall.worker not in here}
+            for stall in fleet.stalls
+        ],
+    }
+
+
 def queue_document(row: QueueRow, unknown: Sequence[str], now: float) -> dict[str, Any]:
     return {
         "name": row.name,
@@ -149,13 +189,30 @@ def queue_document(row: QueueRow, unknown: Sequence[str], now: float) -> dict[st
     }
 
 
+def queues_document(found: FleetQueues) -> dict[str, Any]:
+    """Return the queues of a store."""
+
+    def one(row: QueueRow) -> dict[str, Any]:
+        return queue_document(row, found.unknown.get(row.name, ()), found.now)
+
+    return {"queues": each_document(found.rows, one, "name")}
+
+
+def session_document(row: SessionRow) -> dict[str, Any]:
+    """Return a session with the names of its fields and lists, without their contents."""
+    return {
+        "id": row.id,
+        "version": row.version,
+        "updated": iso(row.updated),
+        "expires": iso(row.expires),
+        "fields": list(row.fields),
+        "lists": dict(row.lists),
+        "owner": row.owner,
+    }
+
+
 def _age(since: float | None, now: float) -> float | None:
     return None if since is None else round(max(0.0, now - since), 3)
-
-
-def drain_document(row: DrainRow) -> dict[str, Any]:
-    report = DrainReport.of(row)
-    return report.document() | {"began": iso(report.began.timestamp()) if report.began else None}
 
 
 def entry_document(entry: Entry, void: bool) -> dict[str, Any]:
