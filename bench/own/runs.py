@@ -61,7 +61,7 @@ async def _measure(
 
 async def timed(app: Outlast, name: str, *, runs: int, steps: int) -> dict[str, float]:
     """From the first start to the last result. Submitting and settling the runs is part of it."""
-    writer = app._engine.writer
+    writer = app._open.writer
     verbs, batches = writer.commands, writer.batches
     cpu, wall = time.process_time(), time.perf_counter()
     results = await execute(app, name, runs=runs, steps=steps)

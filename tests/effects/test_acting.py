@@ -174,7 +174,7 @@ def test_run_is_released_when_intents_stay_too_slow(world):
         slow(app, "intent", [MARGIN])
         run = await app.start(paying(), id="run")
         await asyncio.sleep(5 * MARGIN + 1)
-        app._engine.services.store.enqueue = app._engine.writer.enqueue
+        app._open.services.store.enqueue = app._open.writer.enqueue
         return await run.result()
 
     assert world.do(main) == "receipt for rent"
@@ -184,12 +184,12 @@ def test_run_is_released_when_intents_stay_too_slow(world):
 
 def slow(app, kind: str, delays: list[float]) -> None:
     """Entries of this kind reach the store so much later: its writer is held up."""
-    store = app._engine.services.store
+    store = app._open.services.store
     put = store.enqueue
 
     def later(command, done, **options):
         if getattr(command, "kind", None) == kind:
-            app._engine.loop.call_later(
+            app._open.loop.call_later(
                 delays.pop(0) if len(delays) > 1 else delays[0], put, command, done
             )
         else:

@@ -37,7 +37,7 @@ def _fresh(world):
 
 def heard_late(app, kind: str, seconds: float) -> None:
     """The store has entries of this kind at once, and says so later."""
-    store, loop = app._engine.services.store, app._engine.loop
+    store, loop = app._open.services.store, app._open.loop
     put = store.enqueue
 
     def later(command, done, **options):
@@ -70,7 +70,7 @@ def test_closing_the_app_waits_for_the_thread_of_an_act(world):
 
     async def main(app):
         await app.start(paying_in_sync(), id="run")
-        app._engine.shutdown.close_began.add_done_callback(lambda _: bank.gate.set())
+        app._open.shutdown.close_began.add_done_callback(lambda _: bank.gate.set())
         while not bank.acts:
             await asyncio.sleep(0)
 
@@ -132,7 +132,7 @@ def test_outcome_of_a_lost_run_is_logged_as_an_error(world, caplog):
         await app.start(paying("rent", 5.0), id="run")
         await asyncio.sleep(1)
         steal(world, app)
-        app._engine.in_flight.executions["run"].stop(EndReason.lost("another worker has it"))
+        app._open.in_flight.executions["run"].stop(EndReason.lost("another worker has it"))
         await asyncio.sleep(10)
 
     with caplog.at_level(logging.ERROR):
@@ -162,7 +162,7 @@ def steal(world, app, id="run") -> None:
     other = world.open()
     other.acquire_liveness("thief")
     other.commit([RegisterWorker("thief", "elsewhere", 1, 1e6)])
-    other._db.execute("DELETE FROM workers WHERE id = ?", (app._engine.worker.id,))
+    other._db.execute("DELETE FROM workers WHERE id = ?", (app._open.worker.id,))
     assert other.commit([Sweep()])[0].runs == (id,)
     other.commit([Claim("thief", "t", ids=(id,))])
 

@@ -206,7 +206,7 @@ def test_effect_cancelled_while_its_intent_is_written_does_not_act(world):
 
 def hold_intents(app) -> None:
     """The store has an intent at once, and says so a moment later."""
-    store, loop = app._engine.services.store, app._engine.loop
+    store, loop = app._open.services.store, app._open.loop
     put = store.enqueue
 
     def later(command, done, **options):

@@ -170,7 +170,7 @@ def test_decision_on_an_unseen_act_is_refused(world):
     (seen,) = world.do(lambda app: app.effects("run"))
 
     async def main(app):
-        writer = app._engine.writer
+        writer = app._open.writer
         ask = writer.execute
 
         async def later(command):

@@ -212,7 +212,7 @@ def test_failing_compensation_is_retried_with_backoff(world):
 
 def test_failed_compensation_parks_the_run_with_instructions(world):
     told = []
-    world.app._hooks["parked"] = told.append
+    world.app._lifecycle.hooks["parked"] = told.append
     outside.broken.add("-b")
     reason = parked(world)
     assert reason.startswith("stuck: undo:put#1")

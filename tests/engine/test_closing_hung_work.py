@@ -133,7 +133,7 @@ def test_each_that_ends_while_the_app_closes_releases_its_worker(tmp_path):
             app.on_cleanup(end)
             await wait_until_async(begun.is_set)
         assert engine.in_flight.hung_ids() == set()
-        assert app._coordinator.app_phase is AppPhase.CLOSED
+        assert app._lifecycle._coordinator.app_phase is AppPhase.CLOSED
         async with Outlast(store, signals=0) as other:
             assert len(await other.workers()) == 1
 

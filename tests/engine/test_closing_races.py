@@ -190,13 +190,13 @@ def test_block_is_left_when_a_drain_begins_as_the_loop_ends(address):
     async def main() -> None:
         blocks.append(asyncio.create_task(block()))
         await wait_until_async(
-            lambda: app._engine is not None and app._shutdown.app_phase is AppPhase.OPEN
+            lambda: app._lifecycle.is_open and app._shutdown.app_phase is AppPhase.OPEN
         )
         app._shutdown.begin("test")  # it comes to the loop in the round in which this returns
 
     app, blocks = Outlast(address, signals=0), list[asyncio.Task[None]]()
     asyncio.run(main())
-    assert app._engine is None
+    assert not app._lifecycle.is_open
 
 
 @pytest.mark.parametrize("while_it", ["is closed", "is struck off"])

@@ -42,7 +42,7 @@ def steal(world, app, id="run") -> int:
     other = world.open()
     other.acquire_liveness("thief")
     other.commit([RegisterWorker("thief", "elsewhere", 1, 1e6)])
-    other._db.execute("DELETE FROM workers WHERE id = ?", (app._engine.worker.id,))
+    other._db.execute("DELETE FROM workers WHERE id = ?", (app._open.worker.id,))
     swept = other.commit([Sweep()])[0]
     assert swept.runs == (id,)
     row = other.commit([Claim("thief", "t", ids=(id,))])[0][0]

@@ -230,7 +230,7 @@ def test_ack_by_a_worker_that_was_taken_for_dead_is_refused(fleet):
         queue = app.queue("mail")
         await queue.put("x", id="x")
         item = await queue.claim()
-        app._engine.worker._lease.stop()  # as in a process that is paused
+        app._open.worker._lease.stop()  # as in a process that is paused
         await asyncio.to_thread(fleet.let_lease_run_out, 2.0)
         successor = fleet.start("one_step", **CONSUME, clock=True)
         await wait_until_async(lambda: fleet.lines("after", successor.pid), successor.describe)

@@ -244,7 +244,7 @@ def test_thread_that_outlived_its_timeout_publishes_nothing(address):
         async with Outlast(address, signals=0) as app:
             run = await app.start(flow(), id="r")
             assert await run.result() == "second"
-            store = app._engine.client.store
+            store = app._open.client.store
             return store.stream(store.run("r").pk, "answer").chunks
 
     (chunk,) = asyncio.run(main())

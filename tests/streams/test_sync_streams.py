@@ -186,7 +186,7 @@ def test_drain_stops_it_at_its_next_chunk(address, by):
             await app.start(flow(), id="run")
             await wait_until_async(lambda: len(screen.shown) >= 20)
             report = await app.drain("test")
-            stored = app._engine.store.progress(app._engine.store.run("run").pk)
+            stored = app._open.store.progress(app._open.store.run("run").pk)
             return report, stored
 
     report, stored = asyncio.run(main())

@@ -66,7 +66,7 @@ def _steps_in(journal: list[Any]) -> int:
 
 def _settings(app: Outlast, store: str) -> dict[str, str]:
     if store.startswith("sqlite:"):
-        db = app._engine.store._db
+        db = app._open.store._db
         return {name: str(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in SQLITE_SETTINGS}
     if store.startswith("postgres"):
         import psycopg

@@ -3,54 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from outlast.api import run_actions
+from outlast.api import queries, run_actions
 from outlast.api.app_config import AppConfig
 from outlast.api.checkpoint import Checkpoint
+from outlast.api.context import Place, place
 from outlast.api.each import Each
+from outlast.api.lifecycle import AppLifecycle
 from outlast.api.map import MapJob
 from outlast.api.queue import Queue
-from outlast.api.run import Run, conclude
-from outlast.api.run_actions import accepted, row_of
+from outlast.api.run import Run
 from outlast.api.session import Session
 from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
 from outlast.api.workflow import Call, Workflow
-from outlast.codec import plain_json
-from outlast.codec.identifiers import check_id, check_queue_name, new_ids
-from outlast.engine.decisions import NOT_SAID, decide, effect_log_of
+from outlast.codec.identifiers import check_queue_name
+from outlast.engine.decisions import NOT_SAID
 from outlast.engine.engine import Engine
-from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.hooks import Hook
 from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
-from outlast.engine.retry import retry
-from outlast.engine.submission import OnConflict, check_on_conflict
-from outlast.errors import NotInStep, OutlastError, SettingsError
+from outlast.engine.submission import OnConflict
+from outlast.errors import NotInStep, OutlastError
 from outlast.execution.refusal import refused
-from outlast.execution.run_loop import RunLoop
-from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.step_execution import BODY
-from outlast.execution.threads import THREAD, Executor
 from outlast.settings import Settings
 from outlast.settings.options import SettingsOptions
-from outlast.shutdown.cleanup import CleanupRunner
 from outlast.shutdown.cleanup import Hook as CleanupHook
-from outlast.shutdown.coordinator import AppCallbacks, ShutdownCoordinator
-from outlast.shutdown.phases import AppPhase
-from outlast.shutdown.process import ProcessRole, check_not_ending
+from outlast.shutdown.coordinator import ShutdownCoordinator
 from outlast.shutdown.report import DrainReport
-from outlast.store.protocol import Store, whole_journal
+from outlast.store.protocol import Store
 from outlast.store.rows import Entry, RunQuery
 
 if TYPE_CHECKING:
-    from outlast.http import Server
     from outlast.http.status import AppStatus
 
 R = TypeVar("R")
@@ -90,24 +79,10 @@ class Outlast:
     ) -> None:
         self._config = AppConfig(store, worker, queues, workflows, settings)
         self.settings: Settings = self._config.settings
-        self._lifespan = lifespan
-        self._cleanup = CleanupRunner()
-        self._role = ProcessRole.SHARED
-        self._leave_block: Callable[[], object] = self._leave_in_task
-        self._hooks = {
-            what: hook
-            for what, hook in (("parked", on_parked), ("dead", on_dead))
-            if hook is not None
-        }
-        self._engine: Engine | None = None
-        self._coordinator: ShutdownCoordinator | None = None
-        """Shuts down the current opening, or the last one."""
-        self._status: AppStatus | None = None
-        self._mode = ExecutionMode()
-        self._leaving = "the program closed Outlast"
-        """The reason that runs released at close are given."""
-        self._say_waiting: Callable[[str], None] | None = None
-        """Reports that a command waits for its store. None: the engine logs it."""
+        hooks = {"parked": on_parked, "dead": on_dead}
+        self._lifecycle = AppLifecycle(
+            self._config, lifespan, {what: hook for what, hook in hooks.items() if hook is not None}
+        )
 
     def configure(
         self,
@@ -122,122 +97,25 @@ class Outlast:
 
         Raise OutlastError if this Outlast is open.
         """
-        if self._engine is not None:
+        if self._lifecycle.is_open:
             raise OutlastError("this Outlast is open: it can be configured only before that.")
         self._config.update(store, worker, queues, workflows, settings)
         self.settings = self._config.settings
 
     async def __aenter__(self) -> Self:
-        if self._engine is not None:
-            raise OutlastError("this Outlast is open already; make another one.")
-        self._config.check_worker()
-        check_not_ending(self._role)
-        engine = self._build_engine()
-        server = self._http_server()
-        lifespan = AsyncExitStack()
-        callbacks = AppCallbacks(
-            leave_block=self._leave_block,
-            cleanup=self._cleanup,
-            exit_lifespan=lifespan.aclose,
-            stop_server=None if server is None else server.stopped,
-        )
-        coordinator = ShutdownCoordinator(engine, self._role, callbacks)
-        engine.subscribe(coordinator)
-        try:
-            await engine.open(self._say_waiting)
-        except BaseException:
-            coordinator.abandon_opening()
-            raise
-        self._engine = engine
-        self._coordinator = coordinator
-        try:
-            coordinator.start()
-            if server is not None:
-                server.start()
-            if self._role.is_owned:
-                engine.loop.set_default_executor(Executor())
-            if self._lifespan is not None:
-                await lifespan.enter_async_context(self._lifespan(self))
-        except BaseException:
-            await self.__aexit__()
-            raise
-        if self._config.worker:
-            engine.claim_from(self._config.queues, self.settings.concurrency)
-        coordinator.opened()
+        await self._lifecycle.open(self)
         return self
 
-    def _build_engine(self) -> Engine:
-        """Build the engine of one opening, with its store, its workflows and its queues."""
-        settings, loop, config = self.settings, asyncio.get_running_loop(), self._config
-        shutdown = ShutdownState(settings, loop, None if self._mode.threads else loop.time)
-        engine = Engine(
-            config.make_store(), settings, loop, shutdown, mode=self._mode, hooks=self._hooks
-        )
-        for workflow in config.workflows:
-            engine.workflows.register(workflow)
-        if config.worker:
-            engine.worker.queues = config.queues
-            engine.worker.workflows = tuple(engine.workflows)
-            engine.worker.concurrency = settings.concurrency
-        return engine
-
-    def _http_server(self) -> Server | None:
-        """Return the HTTP server of one opening, or None if the settings ask for none."""
-        if not self._mode.threads or not self.settings.http:
-            return None
-        from outlast.http import Server
-
-        return Server(self, self.settings.http)
-
     async def __aexit__(self, *exc: object) -> None:
-        await self._leave()
-
-    async def _leave(self, *, left_by: int | None = None) -> None:
-        """Close this Outlast. `left_by` is the thread that leaves it, in a sync program."""
-        shutdown = self._shutdown
-        try:
-            await shutdown.leave(self._leaving, left_by=left_by)
-        finally:
-            self._engine = None
-            self._status = None
-
-    def _leave_in_task(self) -> asyncio.Task[None]:
-        return asyncio.get_running_loop().create_task(self.__aexit__())
-
-    @property
-    def _exit_code(self) -> int:
-        """Return the exit code of an owned process after this Outlast was left."""
-        return 0 if self._coordinator is None else self._coordinator.process.exit_code
-
-    @property
-    def _is_hung(self) -> bool:
-        """Return whether something still executes although this Outlast was left."""
-        return self._coordinator is not None and self._coordinator.app_phase is AppPhase.HUNG
-
-    def _set_process(
-        self, role: ProcessRole, leave_block: Callable[[], object] | None = None
-    ) -> None:
-        """Set whose process this is, before opening. By default it is the user's program.
-
-        `leave_block` leaves the app's block on the event loop if a signal ends the program.
-        """
-        self._role = role
-        self._leave_block = leave_block or self._leave_block
-
-    def _checked_id(self, id: str) -> str:
-        return check_id(id, self.settings.id_length_max, "run id")
+        await self._lifecycle.close()
 
     @property
     def _open(self) -> Engine:
-        if self._engine is None:
-            raise OutlastError("this Outlast is not open: use `async with Outlast(...) as app:`.")
-        return self._engine
+        return self._lifecycle.engine
 
     @property
     def _shutdown(self) -> ShutdownCoordinator:
-        if self._engine is None or self._coordinator is None:
-            raise OutlastError("this Outlast is not open: use `async with Outlast(...) as app:`.")
-        return self._coordinator
+        return self._lifecycle.shutdown
 
     # -- shutdown
 
@@ -256,12 +134,7 @@ class Outlast:
         the drain is over. The process keeps running, and this Outlast still answers queries and
         accepts submissions. All calls share one drain.
         """
-        if grace is not None and not 0 < grace < math.inf:
-            raise SettingsError(f"grace={grace!r} must be a number of seconds greater than 0.")
-        shutdown = self._shutdown
-        shutdown.begin(reason, grace=grace)
-        await shutdown.write_report()
-        return shutdown.reporter.report
+        return await self._shutdown.drain(reason, grace=grace)
 
     async def wait_drain(self) -> str:
         """Wait until a drain begins and return its reason."""
@@ -283,9 +156,7 @@ class Outlast:
         seconds. A plain function is called in a thread. A failure is reported and does not stop the
         others.
         """
-        if not callable(fn):
-            raise TypeError(f"on_cleanup() takes a function, not {fn!r}.")
-        self._cleanup.add(fn, timeout)
+        self._lifecycle.cleanup.add(fn, timeout)
         return fn
 
     def unhealthy(self, reason: str | None) -> None:
@@ -297,17 +168,12 @@ class Outlast:
 
     async def drains(self, *, limit: int = 20) -> list[DrainReport]:
         """Return the latest drains of all workers, newest first."""
-        engine = self._open
-        return [DrainReport.of(row) for row in await engine.client.read(engine.store.drains, limit)]
+        return await queries.drains(self._open, limit)
 
     @property
     def status_provider(self) -> AppStatus:
         """Return the status that the HTTP routes show. Each opening has its own."""
-        if self._status is None:
-            from outlast.http.status import AppStatus
-
-            self._status = AppStatus(self._open, self._shutdown)
-        return self._status
+        return self._lifecycle.status
 
     # -- starting
 
@@ -322,11 +188,7 @@ class Outlast:
         its arguments, and keeps them. An id that belongs to another workflow always raises
         Conflict.
         """
-        engine = self._open
-        id = new_ids(1)[0] if id is None else self._checked_id(id)
-        check_on_conflict(on_conflict)
-        await engine.runs.start(call, id, on_conflict=on_conflict)
-        return Run(engine, id, call.workflow)
+        return await run_actions.start(self._open, call, id, on_conflict)
 
     async def submit(
         self,
@@ -369,7 +231,7 @@ class Outlast:
         on_conflict: OnConflict = "raise",
     ) -> list[Run[R]]:
         """Queue several runs in one commit, all or none. The options are those of `submit`."""
-        return await run_actions.submit_all(
+        return await run_actions.submit(
             self._open,
             list(calls),
             ids,
@@ -384,20 +246,14 @@ class Outlast:
 
     def get(self, workflow: Workflow[..., R], id: str) -> Run[R]:
         """Return the run with this id. The workflow gives its result a type."""
-        engine = self._open
-        engine.workflows.register(workflow)
-        return Run(engine, self._checked_id(id), workflow)
+        return run_actions.handle_of(self._open, workflow, id)
 
     async def result(self, id: str, timeout: float | None = None) -> Any:
         """Wait for a run to end and return its result as plain JSON, or raise how it ended.
 
         Raise UnknownRun if there is no such run, and TimeoutError after `timeout` seconds.
         """
-        engine = self._open
-        await row_of(engine, id)
-        async with asyncio.timeout(timeout):
-            end = await engine.runs.wait_until_ended(id)
-        return conclude(id, end, plain_json)
+        return await queries.result_of(self._open, id, timeout)
 
     async def runs(
         self,
@@ -423,8 +279,6 @@ class Outlast:
         `undoing=True` returns only runs that are being compensated. `before` is the id of a run:
         only older runs are returned, so the last id of one page begins the next one.
         """
-        engine = self._open
-        now = engine.store.now()
         query = RunQuery(
             statuses=(status,) if isinstance(status, str) else tuple(status),
             workflow=workflow,
@@ -434,18 +288,15 @@ class Outlast:
             waiting_for=waiting_for,
             items=items,
             undoing=undoing,
-            created_before=None if older_than is None else now - _seconds(older_than),
-            created_after=None if newer_than is None else now - _seconds(newer_than),
             limit=limit,
-            before_pk=None if before is None else (await row_of(engine, before)).pk,
         )
-        return [RunInfo.of(row) for row in await engine.client.read(engine.store.runs, query)]
+        return await queries.runs(
+            self._open, query, older_than=older_than, newer_than=newer_than, before=before
+        )
 
     async def journal(self, id: str) -> list[Entry]:
         """Return every journal entry of a run, in order."""
-        engine = self._open
-        row = await row_of(engine, id)
-        return await engine.client.read(whole_journal, engine.store, row.pk)
+        return await queries.journal_of(self._open, id)
 
     # -- acting on runs
 
@@ -474,9 +325,7 @@ class Outlast:
         for it, or to continue its compensation. Otherwise this raises WrongStatus, which names the
         run to retry. A repeat with the same `token` does nothing, even if the run has ended again.
         """
-        engine = self._open
-        token = run_actions.checked_token(engine, token)
-        accepted(id, await retry(engine, await row_of(engine, id), token), "be retried")
+        await run_actions.retry(self._open, id, token)
 
     async def resume(self, id: str, *, token: str | None = None) -> None:
         """Queue a parked run again.
@@ -511,25 +360,21 @@ class Outlast:
         several. A repeat with the same `token` does nothing, even if the run was parked again.
         Raise UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is written.
         """
-        engine = self._open
-        await decide(
-            engine,
-            await row_of(engine, id),
+        await run_actions.decide(
+            self._open,
+            id,
             effect,
             happened=happened,
             did_not=did_not,
             compensate=compensate,
             result=result,
             intent=intent,
-            token=run_actions.checked_token(engine, token),
+            token=token,
         )
 
     async def effects(self, id: str) -> list[EffectInfo]:
         """Return the effects that a run performed or intended to perform, oldest first."""
-        engine = self._open
-        row = await row_of(engine, id)
-        effect_log, _ = await engine.client.read(effect_log_of, engine, row)
-        return EffectInfo.of(effect_log)
+        return await queries.effects_of(self._open, id)
 
     async def prune(
         self, older_than: timedelta | float, *, batch: int = 500, dead: bool = False
@@ -541,7 +386,7 @@ class Outlast:
         only when they are cancelled. With `dead` they are deleted too and their effects stand,
         except for a run whose compensation has begun: it stays until it is compensated.
         """
-        return await run_actions.prune(self._open, _seconds(older_than), batch, dead=dead)
+        return await run_actions.prune(self._open, older_than, batch, dead=dead)
 
     # -- queues and workers
 
@@ -551,15 +396,11 @@ class Outlast:
 
     async def queues(self) -> list[QueueInfo]:
         """Return every queue with its contents and limits."""
-        engine = self._open
-        return [QueueInfo.of(row) for row in await engine.client.read(engine.store.queues)]
+        return await queries.queues(self._open)
 
     async def workers(self) -> list[WorkerInfo]:
         """Return every process that has the store open for work."""
-        engine = self._open
-        dead = set(await engine.client.read(engine.store.dead_workers))
-        rows = await engine.client.read(engine.store.workers)
-        return [WorkerInfo.of(row, seems_dead=row.id in dead) for row in rows]
+        return await queries.workers(self._open)
 
     # -- plain scripts
 
@@ -661,9 +502,8 @@ class Outlast:
         return Checkpoint(task_id, ttl, self.settings, lambda: self._open)
 
     def _outside(self, what: str, instead: str | None = None) -> Engine:
-        if isinstance(asyncio._get_running_loop(), RunLoop) or (
-            THREAD.get() is not None and BODY.get() is None
-        ):
+        """Return the engine. Raise NotInStep in a workflow's own code."""
+        if place() in (Place.WORKFLOW, Place.SYNC_WORKFLOW):
             raise refused(
                 NotInStep(
                     f"app.{what}() was called in a workflow's own code, where its answers would "
@@ -671,7 +511,3 @@ class Outlast:
                 )
             )
         return self._open
-
-
-def _seconds(age: timedelta | float) -> float:
-    return age.total_seconds() if isinstance(age, timedelta) else float(age)

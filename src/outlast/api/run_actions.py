@@ -1,4 +1,4 @@
-"""Submit runs, send them messages and prune them, through the engine of an open app.
+"""Start, submit, message, cancel, retry, decide and prune runs, through an open app's engine.
 
 A store refuses an action on a run by returning `Refused`. `accepted` turns that into an exception.
 """
@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from outlast.api.queries import row_of, seconds
 from outlast.api.run import Run
-from outlast.api.workflow import Call
+from outlast.api.workflow import Call, Workflow
 from outlast.codec.codecs import encode_message
 from outlast.codec.identifiers import check_id, check_name, check_queue_name, new_ids
+from outlast.engine import decisions
+from outlast.engine import retry as engine_retry
 from outlast.engine.engine import Engine
 from outlast.engine.sessions import prune_sessions
 from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, joins
 from outlast.errors import LimitExceeded, SettingsError, UnknownRun, WrongStatus
 from outlast.store.commands import DEPTH, UNKNOWN, Prune, Refused, Resume, Send, Submit, Submitted
-from outlast.store.rows import RunRow
 
 R = TypeVar("R")
 
@@ -45,16 +48,21 @@ def accepted(id: str, outcome: Any, action: str) -> Any:
     return outcome
 
 
-async def row_of(engine: Engine, id: str) -> RunRow:
-    """Return the row of a run. Raise UnknownRun if it does not exist."""
-    check_id(id, engine.settings.id_length_max, "run id")
-    row = await engine.client.read(engine.store.run, id)
-    if row is None:
-        raise UnknownRun(id)
-    return row
+async def start(engine: Engine, call: Call[R], id: str | None, on_conflict: OnConflict) -> Run[R]:
+    """Execute a run in this process, in the background. See `Outlast.start`."""
+    id = new_ids(1)[0] if id is None else _checked(engine, id)
+    check_on_conflict(on_conflict)
+    await engine.runs.start(call, id, on_conflict=on_conflict)
+    return Run(engine, id, call.workflow)
 
 
-async def submit_all(
+def handle_of(engine: Engine, workflow: Workflow[..., R], id: str) -> Run[R]:
+    """Return a handle on a run, whether it exists or not."""
+    engine.workflows.register(workflow)
+    return Run(engine, _checked(engine, id), workflow)
+
+
+async def submit(
     engine: Engine,
     calls: Sequence[Call[R]],
     ids: Iterable[str] | None,
@@ -92,7 +100,7 @@ async def submit_all(
 def _names(engine: Engine, count: int, ids: Iterable[str] | None) -> list[str]:
     if ids is None:
         return new_ids(count)
-    names = [check_id(id, engine.settings.id_length_max, "run id") for id in ids]
+    names = [_checked(engine, id) for id in ids]
     if len(names) != count:
         raise ValueError(f"{count} calls need as many ids, not {len(names)}.")
     return names
@@ -109,7 +117,7 @@ async def send(engine: Engine, id: str, name: str, value: Any, message_id: str |
     settings = engine.settings
     check_name(name, settings.name_length_max, "message name")
     message = check_id(message_id or uuid4().hex, settings.id_length_max, "message id")
-    check_id(id, settings.id_length_max, "run id")
+    _checked(engine, id)
     text = encode_message(value)
     limit = min("message_size_max", "value_size_max", key=lambda one: getattr(settings, one))
     size_max = getattr(settings, limit)
@@ -126,34 +134,54 @@ async def send(engine: Engine, id: str, name: str, value: Any, message_id: str |
 
 async def cancel(engine: Engine, id: str, why: str) -> str:
     """Ask a run to end and return its status afterwards."""
-    check_id(id, engine.settings.id_length_max, "run id")
+    _checked(engine, id)
     why = why.encode(errors="backslashreplace").decode()[: engine.settings.error_text_max]
     status: str = accepted(id, await engine.runs.cancel(id, why), "be cancelled")
     return status
 
 
-def checked_token(engine: Engine, token: str | None) -> str:
-    """Return the token of an action: the caller's, or a new one."""
-    if token is None:
-        return secrets.token_hex(8)
-    return check_id(token, engine.settings.id_length_max, "token")
+async def retry(engine: Engine, id: str, token: str | None) -> None:
+    """Queue a failed, cancelled or dead run again, from the step that ended it."""
+    token = _checked_token(engine, token)
+    row = await row_of(engine, id)
+    outcome = await engine_retry.retry(engine.client, row, token, engine.settings.id_length_max)
+    accepted(id, outcome, "be retried")
 
 
-async def resume(engine: Engine, id: str, token: str | None = None) -> None:
+async def resume(engine: Engine, id: str, token: str | None) -> None:
     """Queue a parked run again."""
-    check_id(id, engine.settings.id_length_max, "run id")
-    outcome = await engine.writer.execute(Resume(id, checked_token(engine, token)))
+    _checked(engine, id)
+    outcome = await engine.writer.execute(Resume(id, _checked_token(engine, token)))
     accepted(id, outcome, "be resumed")
 
 
-async def prune(engine: Engine, seconds: float, batch: int, *, dead: bool) -> int:
+async def decide(
+    engine: Engine, id: str, effect: str, *, token: str | None, **decision: Any
+) -> None:
+    """Decide an effect whose outcome is unknown. See `decisions.decide`."""
+    row, token = await row_of(engine, id), _checked_token(engine, token)
+    await decisions.decide(engine.client, engine.settings, row, effect, token=token, **decision)
+
+
+async def prune(engine: Engine, older_than: timedelta | float, batch: int, *, dead: bool) -> int:
     """Delete runs that ended longer ago than this, and expired sessions. Return the runs' count."""
     if batch < 1:
         raise SettingsError(f"batch={batch} must be at least 1.")
-    before = engine.store.now() - seconds
+    before = engine.store.now() - seconds(older_than)
     deleted = 0
     # A batch smaller than asked for may be all that there was time for. Only 0 means done.
     while count := await engine.writer.execute(Prune(before, batch, dead=dead)):
         deleted += count
     await prune_sessions(engine.store, engine.writer, batch)
     return deleted
+
+
+def _checked(engine: Engine, id: str) -> str:
+    return check_id(id, engine.settings.id_length_max, "run id")
+
+
+def _checked_token(engine: Engine, token: str | None) -> str:
+    """Return the token of an action: the caller's, or a new one."""
+    if token is None:
+        return secrets.token_hex(8)
+    return check_id(token, engine.settings.id_length_max, "token")

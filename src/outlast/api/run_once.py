@@ -52,7 +52,7 @@ def run(
 
     async def main() -> tuple[str, RunOutcome]:
         app = Outlast(store, **settings)
-        app._set_process(ProcessRole.COMMAND)
+        app._lifecycle.set_process(ProcessRole.COMMAND)
         async with app:
             return await or_exit(app, ended(app))
 

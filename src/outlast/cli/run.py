@@ -126,7 +126,7 @@ def _execute(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow
 
 async def _execution(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow:
     app = Outlast(store)
-    app._set_process(ProcessRole.COMMAND)
+    app._lifecycle.set_process(ProcessRole.COMMAND)
     async with app:
         return await or_exit(app, _until_ended(app, store, workflow, order))
 

@@ -142,7 +142,7 @@ def doing(
 
     async def main() -> T:
         app = Outlast(store, **given | {"http": ""})
-        app._say_waiting = say
+        app._lifecycle.report_waiting = say
         async with app:
             return await action(app, store)
 

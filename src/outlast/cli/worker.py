@@ -127,17 +127,17 @@ async def _drain_or_loss(app: Outlast) -> None:
 
 async def _work(app: Outlast, place: WorkerTarget) -> int:
     """Work until the app has drained, and return the exit code."""
-    app._set_process(ProcessRole.WORKER)
+    app._lifecycle.set_process(ProcessRole.WORKER)
     try:
         await _until_told(app, place)
     except StoreBroken as error:
         # The event loop would wait for tasks that refuse to end.
-        if error.gone and app._is_hung:
+        if error.gone and app._lifecycle.is_hung:
             tell(error)
             end_now(code_of(error))
         raise
     log.info("stopped", extra={"event": "stopped"})
-    return app._exit_code
+    return app._lifecycle.exit_code
 
 
 async def _until_told(app: Outlast, place: WorkerTarget) -> None:

@@ -41,7 +41,7 @@ def worker_target(targets: Sequence[str]) -> WorkerTarget:
     if app is not None:
         for workflow in app._config.workflows:
             _add(workflows, workflow)
-    if not workflows and (app is None or app._lifespan is None):
+    if not workflows and (app is None or app._lifecycle.lifespan is None):
         where = ", ".join(safe(target) for target in targets)
         raise refusal(
             f"there is nothing to work on in {where}: no workflow (decorate a function with "

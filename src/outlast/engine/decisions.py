@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from outlast.codec.codecs import encode_message
+from outlast.engine.store_client import StoreClient
 from outlast.errors import OutlastError, SettingsError, UnknownEffect, Unrecordable, WrongStatus
 from outlast.execution.effect_call import find
 from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
+from outlast.settings import Settings
 from outlast.settings.limits import check_size
 from outlast.store.commands import STATUS, VERSION, Decide, Refused, verdict
-from outlast.store.protocol import whole_journal
+from outlast.store.protocol import Store, whole_journal
 from outlast.store.rows import RunRow
 from outlast.store.tolerant_rows import legible
-
-if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
 
 NOT_SAID: Any = object()
 
 
-def effect_log_of(engine: Engine, row: RunRow) -> tuple[EffectLog, int]:
+def effect_log_of(store: Store, row: RunRow) -> tuple[EffectLog, int]:
     """Return a run's effect log and the number of its last entry.
 
     Read the whole journal. Raise StoreBroken if it cannot be read.
@@ -29,12 +28,13 @@ def effect_log_of(engine: Engine, row: RunRow) -> tuple[EffectLog, int]:
     from outlast.execution.journal import Journal
 
     with legible(f"the journal of run {row.id!r}"):
-        journal = Journal(whole_journal(engine.store, row.pk))
+        journal = Journal(whole_journal(store, row.pk))
     return journal.effect_log, journal.last_seq
 
 
 async def decide(
-    engine: Engine,
+    client: StoreClient,
+    settings: Settings,
     row: RunRow,
     effect: str,
     *,
@@ -54,17 +54,17 @@ async def decide(
     if (happened is not NOT_SAID) + bool(did_not) + bool(compensate) != 1:
         raise SettingsError("pass one of: happened=RESULT, did_not=True, compensate=True.")
     if row.status != "parked":
-        if await engine.client.read(_was_decided, engine, row, token):
+        if await client.read(_was_decided, client.store, row, token):
             return
         raise WrongStatus(
             f"run {row.id!r} is {row.status}: an effect can be decided only while its run is "
             "parked."
         )
-    effect_log, last = await engine.client.read(effect_log_of, engine, row)
+    effect_log, last = await client.read(effect_log_of, client.store, row)
     effect_record = choose(row.id, effect_log, effect)
     _check_seen(row.id, effect_record, intent)
     text = "null" if did_not else encode_message(result if compensate else happened)
-    check_size(engine.settings, text, f"the result of effect {effect}")
+    check_size(settings, text, f"the result of effect {effect}")
     # Without a result, the effect is compensated without one.
     if not did_not and not (compensate and result is None):
         _check_result(effect_record, text)
@@ -79,7 +79,7 @@ async def decide(
     }
     ends_as = _verdict(row, effect_record) if compensate else None
     command = Decide(row.id, effect_record.place, json.dumps(decision), last, token, ends_as)
-    outcome = await engine.writer.execute(command)
+    outcome = await client.writer.execute(command)
     if isinstance(outcome, Refused):
         changed = outcome.why in (VERSION, STATUS)
         raise WrongStatus(
@@ -89,12 +89,12 @@ async def decide(
         )
 
 
-def _was_decided(engine: Engine, row: RunRow, token: str) -> bool:
+def _was_decided(store: Store, row: RunRow, token: str) -> bool:
     """Return whether the journal has a decision with this token, so that this is a repeat."""
     with legible(f"the journal of run {row.id!r}"):
         return any(
             entry.kind == "decision" and json.loads(entry.value or "{}").get("token") == token
-            for entry in whole_journal(engine.store, row.pk)
+            for entry in whole_journal(store, row.pk)
         )
 
 

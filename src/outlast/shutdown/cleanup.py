@@ -43,6 +43,8 @@ class CleanupRunner:
 
     def add(self, hook: Hook, timeout: float | None = None) -> None:
         """Add a hook that may take at most `timeout` seconds."""
+        if not callable(hook):
+            raise TypeError(f"on_cleanup() takes a function, not {hook!r}.")
         name = getattr(hook, "__qualname__", None) or repr(hook)
         call = getattr(hook, "__call__", None)  # noqa: B004 - an object may have an async __call__
         in_thread = not (iscoroutinefunction(hook) or iscoroutinefunction(call))

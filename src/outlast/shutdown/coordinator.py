@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal as signals
 import threading
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.engine.active_scopes import ActiveScope
+from outlast.errors import SettingsError
 from outlast.execution.detached import Shield, spawn_detached
 from outlast.execution.execution_state import RunOutcome
 from outlast.settings.checks import EXIT_SECONDS
@@ -34,7 +36,7 @@ from outlast.shutdown.drain_steps import TICK_SECONDS, DrainSteps
 from outlast.shutdown.phases import AppPhase, DrainPhase
 from outlast.shutdown.process import ProcessRole, ProcessShutdown, end_now
 from outlast.shutdown.remaining_work import snapshot
-from outlast.shutdown.report import Remaining
+from outlast.shutdown.report import DrainReport, Remaining
 from outlast.shutdown.report_builder import ReportBuilder
 
 if TYPE_CHECKING:
@@ -198,6 +200,17 @@ class ShutdownCoordinator:
         if await steps.wait_coordinated(state.seconds_left):
             # A process that continues may not write another report for a long time.
             await reporter.store()
+
+    async def drain(self, reason: str, *, grace: float | None) -> DrainReport:
+        """Begin the drain unless it has begun, and return its report when it is over.
+
+        Raise SettingsError if `grace` is no number of seconds greater than 0.
+        """
+        if grace is not None and not 0 < grace < math.inf:
+            raise SettingsError(f"grace={grace!r} must be a number of seconds greater than 0.")
+        self.begin(reason, grace=grace)
+        await self.write_report()
+        return self.reporter.report
 
     async def write_report(self, *, leaving: bool = False) -> None:
         """Store and log the report once the drain is over."""

@@ -151,7 +151,7 @@ class Outlast:
             on_dead=on_dead,
             **settings,
         )
-        self._app._set_process(ProcessRole.PORTAL, leave_block=self._leave_in_thread)
+        self._app._lifecycle.set_process(ProcessRole.PORTAL, leave_block=self._leave_in_thread)
         self._portal: Portal | None = None
         self._process: ProcessShutdown | None = None
         self._leaving = threading.Lock()
@@ -220,7 +220,7 @@ class Outlast:
         if self._left:
             return False
         self._left = True
-        portal.call(self._app._leave, left_by=threading.get_ident())
+        portal.call(self._app._lifecycle.close, left_by=threading.get_ident())
         return True
 
     def __exit__(self, *exc: object) -> None:

@@ -66,7 +66,7 @@ class App(Outlast):
             settings.setdefault("lease", 1e7)
         self.store: Store = store
         super().__init__(_Kept(self.store), **settings)
-        self._mode = INLINE
+        self._lifecycle.mode = INLINE
         self._in_flight: type[InFlight] = InFlight
         """The registry of executions. A replay replaces it."""
         self._stubs: dict[StepBase[..., Any], Callable[..., Any]] = {}
@@ -120,7 +120,7 @@ class App(Outlast):
             self.stub(compensation, returns=None)
 
     async def __aenter__(self) -> Self:
-        self._mode = replace(
+        self._lifecycle.mode = replace(
             INLINE,
             in_flight=self._in_flight,
             step_overrides=self._stubs,
@@ -130,7 +130,7 @@ class App(Outlast):
             await super().__aenter__()
         finally:
             # It refers to this app, whose store is closed when nothing refers to it.
-            self._mode = INLINE
+            self._lifecycle.mode = INLINE
         engine = self._open
         self._known.append(engine.workflows)
         if "outlast_pytest" in sys.modules and not self._is_replay and self not in opened:

@@ -335,9 +335,8 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
     refuses their writes.
     """
     tasks = list(tasks_of(loop))
-    engine = app._engine
-    if engine is not None:
-        for execution in engine.in_flight.executions.values():
+    if app._lifecycle.is_open:
+        for execution in app._open.in_flight.executions.values():
             execution.stop(EndReason(EndKind.LOST, Crash()))
             tasks += execution.loop.tasks
     if isinstance(loop, VirtualLoop):

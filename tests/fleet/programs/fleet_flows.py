@@ -244,7 +244,7 @@ async def fork() -> str:
 
 def use_what_was_inherited() -> None:
     try:
-        APP._engine.store.workers()
+        APP._open.store.workers()
         word = "it read"
     except Exception as error:
         word = type(error).__name__
