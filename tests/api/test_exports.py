@@ -148,7 +148,7 @@ def test_the_sync_names_are_the_same_objects_but_for_what_waits():
 
 
 def test_the_sync_outlast_has_every_public_method_of_the_async_one():
-    for name in ("Checkpoint", "Item", "Outlast", "Queue", "Run", "Session"):
+    for name in ("Checkpoint", "Item", "Outlast", "Output", "Queue", "Run", "Session"):
         theirs, ours = getattr(outlast, name), getattr(outlast.sync, name)
         missing = {one for one in dir(theirs) if not one.startswith("_")} - set(dir(ours))
         assert not missing, f"outlast.sync.{name} lacks {missing}"
