@@ -11,6 +11,7 @@ from outlast.api.app_config import AppConfig
 from outlast.engine.engine import Engine
 from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.hooks import Hook
+from outlast.engine.registration import Offer
 from outlast.errors import OutlastError
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.threads import Executor
@@ -154,9 +155,8 @@ class AppLifecycle:
         for workflow in config.workflows:
             engine.workflows.register(workflow)
         if config.worker:
-            engine.worker.queues = config.queues
-            engine.worker.workflows = tuple(engine.workflows)
-            engine.worker.concurrency = settings.concurrency
+            offer = Offer(config.queues, tuple(engine.workflows), settings.concurrency)
+            engine.worker.announce(offer)
         return engine
 
     def _http_server(self, app: Outlast) -> Server | None:

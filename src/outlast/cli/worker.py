@@ -148,7 +148,7 @@ async def _until_told(app: Outlast, place: WorkerTarget) -> None:
             extra={
                 "event": "working",
                 "worker": app._open.worker.id,
-                "queues": app._open.worker.queues,
+                "queues": app._open.worker.offer.queues,
                 "workflows": names,
                 "concurrency": app.settings.concurrency,
                 "store": _place(app),

@@ -47,7 +47,7 @@ class Sweeper:
         if swept.workers:
             self._meters.died(len(swept.workers))
             # For a program that is not a worker, this is routine.
-            level = logging.WARNING if self._registration.concurrency else logging.INFO
+            level = logging.WARNING if self._registration.offer.concurrency else logging.INFO
             log.log(
                 level,
                 "dead workers: %d; runs taken from them: %d; dead letters: %d",

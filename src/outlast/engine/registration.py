@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from outlast.engine.lease import Lease
 from outlast.engine.store_retry import patiently
@@ -24,6 +25,15 @@ from outlast.store.protocol import Store
 from outlast.store.writer.group_commit import GroupCommitWriter
 
 log = logging.getLogger("outlast.worker")
+
+
+class Offer(NamedTuple):
+    """What a worker claims, as it is shown to operators. By default it claims nothing."""
+
+    queues: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
+    concurrency: int = 0
+    """How many runs it executes at once."""
 
 
 class WorkerRegistration:
@@ -42,13 +52,7 @@ class WorkerRegistration:
         self._lease: Lease | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self.id = ""
-        self.queues: tuple[str, ...] = ()
-        self.workflows: tuple[str, ...] = ()
-        self.concurrency = 0
-        """Number of slots, shown to operators along with queues and workflows.
-
-        0 if it claims nothing.
-        """
+        self.offer = Offer()
         self._on_lost: Callable[[str], None] = lambda _: None
         self._lost_reported = ""
         self._left = False
@@ -57,6 +61,10 @@ class WorkerRegistration:
     def on_lost(self, callback: Callable[[str], None]) -> None:
         """Call `callback` on the loop, once for each id that was declared dead."""
         self._on_lost = callback
+
+    def announce(self, offer: Offer) -> None:
+        """Set what this worker claims, before it registers."""
+        self.offer = offer
 
     def is_alive(self, id: str) -> bool:
         """Return whether this is the worker's id and it is not known to have been declared dead.
@@ -109,9 +117,7 @@ class WorkerRegistration:
 
     def _registration(self, worker: str) -> RegisterWorker:
         host, pid, lease = socket.gethostname(), os.getpid(), self._settings.lease
-        return RegisterWorker(
-            worker, host, pid, lease, self.queues, self.workflows, self.concurrency
-        )
+        return RegisterWorker(worker, host, pid, lease, *self.offer)
 
     def draining(self) -> Renew:
         """Return the command that marks this worker as draining and renews its lease."""

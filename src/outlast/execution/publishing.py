@@ -26,6 +26,7 @@ from outlast.execution.calls import make_awaitable
 from outlast.execution.recording import Enclosing
 from outlast.execution.session_changes import fingerprint
 from outlast.execution.step_execution import StepExecution
+from outlast.execution.text_comparison import Comparison, TextComparison
 from outlast.store.commands import Publish, Record
 from outlast.store.stream_rows import PartRow
 
@@ -45,23 +46,18 @@ class Publisher:
     Any thread may write. Everything else happens on the host loop.
     """
 
-    # 19 attributes: what to publish and where, the state of the writes, and the resumption.
     __slots__ = (
         "_after",
         "_attempt",
         "_body",
         "_closed",
+        "_comparison",
         "_ended",
         "_execution",
-        "_expected",
         "_in_flight",
-        "_loop",
-        "_part",
-        "_received",
         "_resumes",
         "_scheduled",
         "_size",
-        "_size_max",
         "_stream",
         "_values",
         "_written_at",
@@ -71,10 +67,8 @@ class Publisher:
     def __init__(self, body: StepExecution, stream: str) -> None:
         self._body = body
         self._execution = body.execution
-        self._loop = body.execution.host
         self._stream = stream
         self._attempt = body.execution.steps.published.next_attempt()
-        self._size_max = body.execution.services.settings.stream_size_max
         self._values: list[str] = []
         """Values that are not submitted yet, as JSON."""
         self._size = 0
@@ -86,13 +80,9 @@ class Publisher:
         self._ended: asyncio.Future[None] | None = None
         """Done when everything is durable. It exists once something waits for that."""
         self._resumes = False
-        self._part: int = 0
-        """How many values the earlier attempts have published, if this one resumes."""
-        self._expected: str | None = None
-        """What the earlier attempts have published and this one has not received yet. None if this
-        attempt does not compare."""
-        self._received: list[str] = []
-        """The text of this attempt while it compares."""
+        """Whether this attempt continues the part of the earlier ones."""
+        self._comparison: TextComparison | None = None
+        """Decides whether this attempt continues their part. None if that is decided."""
         self.before_flush: Callable[[], None] | None = None
         """Saves the text of a resumable stream before it is published."""
 
@@ -109,48 +99,27 @@ class Publisher:
             raise Evicted("this attempt of the step is over: it can publish nothing more")
         text = plain_json.encode(value)
         self._size += len(text)
-        if self._size > self._size_max:
+        size_max = self._execution.services.settings.stream_size_max
+        if self._size > size_max:
             what = f"what step {self._body.name} publishes to {self._stream}"
-            raise LimitExceeded("stream_size_max", self._size_max, self._size, what)
-        if self._expected is not None and not self._still_expects(value):
-            return
-        self._values.append(text)
+            raise LimitExceeded("stream_size_max", size_max, self._size, what)
+        if self._comparison is None:
+            self._values.append(text)
+        else:
+            ended = self._comparison.receive(value)
+            if ended is None:
+                return
+            self._decide(self._comparison.count, ended)
         if not self._scheduled:
             self._scheduled = True
             self._on_loop(self._schedule)
 
-    def _still_expects(self, value: Any) -> bool:
-        """Compare a value with what the earlier attempts have published.
-
-        Return whether to publish the value as it is. The comparison ends with the first difference,
-        or when this attempt has more text than the earlier ones.
-        """
-        expected = self._expected
-        assert expected is not None
-        if not isinstance(value, str):
-            self._end_comparison(keeps=not expected)
-            return True
-        self._received.append(value)
-        if len(value) <= len(expected) and expected.startswith(value):
-            self._expected = expected[len(value) :]
-            return False
-        if value.startswith(expected):
-            rest = value[len(expected) :]
-            self._end_comparison(keeps=True)
-            self._values.append(plain_json.encode(rest))
-        else:
-            self._end_comparison(keeps=False)
-        self._on_loop(self._schedule)
-        return False
-
-    def _end_comparison(self, *, keeps: bool) -> None:
-        """Continue the part if this attempt `keeps` it. Otherwise replace it."""
-        self._expected = None
-        if keeps:
-            self._resumes, self._after = True, self._part
-        else:
-            self._values[:0] = [plain_json.encode("".join(self._received))]
-        self._received.clear()
+    def _decide(self, earlier: int, ended: Comparison) -> None:
+        """Continue or replace the part with the `earlier` values."""
+        self._comparison = None
+        if ended.continues:
+            self._resumes, self._after = True, earlier
+        self._values += map(plain_json.encode, ended.values)
 
     def resume(self, part: PartRow | None) -> None:
         """Continue what earlier attempts have published, as long as this one has the same text.
@@ -159,18 +128,18 @@ class Publisher:
         """
         values = [] if part is None else json.loads(part.values)
         if values and all(isinstance(value, str) for value in values):
-            self._part, self._expected = len(values), "".join(values)
+            self._comparison = TextComparison(values)
 
     @property
     def has_begun(self) -> bool:
         """Return whether anything was written, or is compared."""
-        return bool(self._values or self._after or self._size or self._expected is not None)
+        return bool(self._values or self._after or self._size or self._comparison is not None)
 
     def _on_loop(self, action: Callable[[], None]) -> None:
         if threading.get_ident() == self._execution.services.host_thread:
             action()
         else:
-            self._loop.call_soon_threadsafe(action)
+            self._execution.host.call_soon_threadsafe(action)
 
     # -- on the host loop
 
@@ -184,11 +153,11 @@ class Publisher:
     def _schedule(self) -> None:
         """Flush now, or once the interval has passed since the last write."""
         self._scheduled = True
-        pause = self._written_at + self._interval - self._loop.time()
+        pause = self._written_at + self._interval - self._execution.host.time()
         if pause <= 0:
             self.flush()
         else:
-            self._loop.call_later(pause, self.flush)
+            self._execution.host.call_later(pause, self.flush)
 
     def flush(self) -> None:
         """Submit what was written. If a write is in flight, this happens after it."""
@@ -222,7 +191,7 @@ class Publisher:
         )
         self._after += count
         self._in_flight += 1
-        self._written_at = self._loop.time()
+        self._written_at = self._execution.host.time()
         recording.publish(self._execution, command, self._answered)
 
     def _answered(self, outcome: Any) -> None:
@@ -249,9 +218,8 @@ class Publisher:
         Raise Evicted if this execution stops first.
         """
         self._closed = True
-        if self._expected is not None:
-            # An earlier attempt has published more than this one if something is left.
-            self._end_comparison(keeps=not self._expected)
+        if self._comparison is not None:
+            self._decide(self._comparison.count, self._comparison.end())
         self._submit(last=True)
         self._execution.check_active()
         await self.until_durable()
@@ -262,7 +230,7 @@ class Publisher:
         If a write fails, the execution stops, which cancels the caller.
         """
         if self._in_flight:
-            self._ended = self._loop.create_future()
+            self._ended = self._execution.host.create_future()
             await self._ended
 
 

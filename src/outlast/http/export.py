@@ -30,7 +30,7 @@ def samples(
     yield gauge(names.DRAINING, float(engine.shutdown.begun))
     yield gauge(names.IN_HAND, len(engine.in_flight.held()))
     yield gauge(names.RUNS_IN_HAND, len(engine.in_flight.executions))
-    yield gauge(names.SLOTS, 0 if engine.claimers.own is None else engine.worker.concurrency)
+    yield gauge(names.SLOTS, 0 if engine.claimers.own is None else engine.worker.offer.concurrency)
     for counter in engine.services.metrics.counters:
         yield from _counts(counter.metric, list(counter.counts.items()))
     for histogram in engine.services.metrics.histograms:

@@ -177,7 +177,7 @@ class StoreStatsPoller:
             for consumer in list(engine.claimers.consumers)
             for queue in consumer.claimer.queues
         ]
-        return list(dict.fromkeys([*engine.worker.queues, *consumed]))
+        return list(dict.fromkeys([*engine.worker.offer.queues, *consumed]))
 
     def _poll_whole(self) -> Whole:
         store, began = self._engine.store, time.monotonic()
