@@ -83,7 +83,7 @@ def test_where_a_living_worker_knows_the_run_nothing_is_left_to_do(outlast):
     outlast.registered()
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "the program closed Outlast"))
-    taken = "A live worker knows it and claims it when it is due."
+    taken = "A live worker has this workflow and claims the run when it is due."
     assert taken in outlast("show", "r1").out
     assert taken in outlast("cancel", "r1").err
 
@@ -110,5 +110,7 @@ def test_show_says_that_a_run_sleeps(outlast):
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "asleep", waiting=True, due=row.created + 3600.0))
     out = outlast("show", "r1").out
-    assert re.search(r"Waiting\. No worker holds it\. Its next timer fires in (1 h|59 min)", out)
+    assert re.search(
+        r"Waiting\. No worker holds the run\. Its next timer fires in (1 h|59 min)", out
+    )
     assert re.search(r"due in (1 h|59 min)", outlast("runs").out)

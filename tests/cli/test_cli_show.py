@@ -52,7 +52,7 @@ def test_show_lists_the_events_of_a_run_in_order(outlast):
     assert "workflow report" in lines
     assert 'args {"topic": "tides"}' in lines
     assert "worker living (process 4242 on some-host)" in lines
-    assert "fence 1 (writes with a lower one are rejected)" in lines
+    assert "fence 1 (writes with a lower fence are rejected)" in lines
     story = [line for line in lines if line.startswith("+")]
     assert story == [
         "+1.0 s 1 attempt research#1 attempt 1 failed after 500 ms: ValueError: no luck; retry at +1.5 s",
@@ -121,7 +121,7 @@ def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
         SetWaiting(row.pk, row.fence, ("approval",)), Send("r1", "approval", "m1", "true")
     )
     out = outlast("show", "r1").out
-    assert "The message that it waits for has arrived: approval." in out
+    assert "The message that the run waits for has arrived: approval." in out
     assert "outlast send" not in out
 
 
@@ -138,10 +138,10 @@ def test_show_says_that_a_run_was_released_or_never_started(outlast):
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "the program closed Outlast"))
     out = outlast("show", "r1").out
-    assert "No worker executes it now (the program closed Outlast)." in out
+    assert "No worker executes the run now (the program closed Outlast)." in out
     assert "interruption" in out
     outlast.submitted("r2", delay=3600.0)
-    assert "Not started yet. It is due in " in outlast("show", "r2").out
+    assert "Not started yet. The run is due in " in outlast("show", "r2").out
 
 
 def test_show_lists_a_resumption(outlast):

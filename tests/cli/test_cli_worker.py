@@ -333,7 +333,7 @@ def test_a_program_that_has_set_up_logging_keeps_its_own(folder):
         "import logging\nfrom agent import report\nlogging.basicConfig(format='mine %(message)s', level='INFO')\n"
     )
     with Worker(folder, "logged.py") as worker:
-        assert worker.first == "mine working"
+        assert worker.first == "mine worker is ready"
     with Worker(folder, "logged.py", "--log", "json") as worker:
         assert json.loads(worker.first)["event"] == "working"
 

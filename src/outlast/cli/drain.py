@@ -113,7 +113,7 @@ def drain(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Drain a worker of this host. It releases its runs and exits.
+    """Drain a worker on this host. It releases its runs and exits.
 
     Its running steps may finish first, and it exits with 0. A worker that is already draining is
     not asked again, but --wait waits for it.

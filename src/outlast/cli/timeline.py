@@ -10,7 +10,7 @@ from rich.text import Text
 from outlast.cli.effect_view import effect_lines, standing, still_open, to_decide
 from outlast.cli.entry_words import entry_words
 from outlast.cli.grid import GAP
-from outlast.cli.hints import command, short_reason, taken_up, waits_for_a_person
+from outlast.cli.hints import command, noun, short_reason, taken_up, waits_for_a_person
 from outlast.cli.output import where_explained
 from outlast.cli.screen import Screen
 from outlast.cli.table import STYLES, status_shown
@@ -95,7 +95,7 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
     if row.worker is not None:
         holder = next((worker for worker in fleet.workers if worker.id == row.worker), None)
         yield "worker", _worker(row.worker, holder, row.worker in fleet.dead)
-        yield "fence", f"{abs(row.fence)} (writes with a lower one are rejected)"
+        yield "fence", f"{abs(row.fence)} (writes with a lower fence are rejected)"
     if row.deaths or row.interruptions or row.failures:
         yield "incidents", _incidents(row)
 
@@ -172,9 +172,10 @@ def _waits(history: History, store: str | None) -> Iterator[str]:
     sent = {message.name for message in history.unread}
     for name in waits_of(row):
         if name in sent:
-            yield f"The message that it waits for has arrived: {safe(name)}."
+            yield f"The message that the run waits for has arrived: {safe(name)}."
         else:
-            yield f"It waits for a message: {command('send', row.id, name, 'JSON', store=store)}."
+            send = command("send", row.id, name, "JSON", store=store)
+            yield f"The run waits for a message: {send}."
     if history.unread:
         names = sorted({safe(message.name) for message in history.unread})
         yield f"{_count(len(history.unread), 'message')} not received yet: {', '.join(names)}."
@@ -227,16 +228,17 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
 
 def _state(row: RunRow, reason: str) -> str:
     if row.status == "waiting":
-        return "Waiting. No worker holds it"
+        return f"Waiting. No worker holds the {noun(row)}"
     if row.started is None:
         return "Not started yet"
-    return f"No worker executes it now ({reason})" if reason else "No worker executes it now"
+    now = f"No worker executes the {noun(row)} now"
+    return f"{now} ({reason})" if reason else now
 
 
 def _due(row: RunRow, now: float) -> str:
     if not now < row.due < NEVER:
         return ""
-    what = "Its next timer fires" if row.status == "waiting" else "It is due"
+    what = "Its next timer fires" if row.status == "waiting" else f"The {noun(row)} is due"
     return f" {what} in {span(row.due - now)}."
 
 

@@ -136,7 +136,7 @@ async def _work(app: Outlast, place: WorkerTarget) -> int:
             tell(error)
             end_now(code_of(error))
         raise
-    log.info("stopped", extra={"event": "stopped"})
+    log.info("worker has stopped", extra={"event": "stopped"})
     return app._lifecycle.exit_code
 
 
@@ -144,7 +144,7 @@ async def _until_told(app: Outlast, place: WorkerTarget) -> None:
     async with app:
         names = sorted(workflow.name for workflow in place.workflows)
         log.info(
-            "working",
+            "worker is ready",
             extra={
                 "event": "working",
                 "worker": app._open.worker.id,

@@ -50,9 +50,9 @@ class Sweeper:
             level = logging.WARNING if self._registration.offer.concurrency else logging.INFO
             log.log(
                 level,
-                "dead workers: %d; runs taken from them: %d; dead letters: %d",
+                "found %d dead workers: %d runs are queued again, %d became dead letters",
                 len(swept.workers),
-                len(swept.runs),
+                len(swept.runs) - len(swept.dead),
                 len(swept.dead),
                 extra={"workers": list(swept.workers)},
             )

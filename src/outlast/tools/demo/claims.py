@@ -158,7 +158,7 @@ def _repeated(facts: Facts) -> Claim:
         for (path, topic, what), times in facts.traffic.repeated.items()
         if (path, topic, times) != ("answer", KILLED, 2)
     ]
-    evidence = f"{facts.steps - 1} steps ran once, which saved {facts.saved} tokens"
+    evidence = f"{facts.steps - 1} steps ran once, and {facts.saved} tokens were saved"
     return Claim("No other step ran twice", evidence, problems)
 
 
