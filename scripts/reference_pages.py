@@ -51,16 +51,17 @@ PAGES = {
                 "Returned objects",
                 "Current Workflow Step SyncStep Effect SyncEffect Resource SyncResource RunInfo "
                 "EffectInfo QueueInfo WorkerInfo SessionChange SessionInfo DrainReport "
+                "Watch DataEvent ResetEvent EndEvent "
                 "outlast.streams.ResumableStream outlast.store.rows.Entry",
             ),
             _section(
                 "Errors",
-                "OutlastError NotInRun NotInStep BadName LimitExceeded Unrecordable SettingsError "
-                "UnknownRun UnknownEffect DuplicateName Backpressure Draining LeaseLost Conflict "
-                "VersionConflict NotOwner WrongStatus StaleFence StepFailed StepTimeout "
-                "StreamStalled CannotResume RunError RunFailed RunTimeout Abandoned RunCancelled "
-                "RunParked RunDead StoreError StoreUnavailable StoreBroken StoreTooNew Evicted "
-                "Diverged",
+                "OutlastError NotInRun NotInStep BadName BadCursor LimitExceeded Unrecordable "
+                "SettingsError UnknownRun UnknownEffect DuplicateName Backpressure Draining "
+                "LeaseLost Conflict VersionConflict NotOwner WrongStatus StaleFence StepFailed "
+                "StepTimeout StreamStalled CannotResume RunError RunFailed RunTimeout Abandoned "
+                "RunCancelled RunParked RunDead StoreError StoreUnavailable StoreBroken "
+                "StoreTooNew Evicted Diverged",
                 _CAUSES,
             ),
             _section("Version", "__version__"),
@@ -71,7 +72,7 @@ PAGES = {
         "These names block where those of [outlast](reference-outlast.md) are awaited. Every other "
         "name of `outlast` is also in `outlast.sync`, and is the same object.",
         [
-            _section("Execute", "run Outlast Run Queue Item"),
+            _section("Execute", "run Outlast Run Queue Item Watch"),
             _section(
                 "In a workflow or a step",
                 "sleep receive each map compensate_with session update_sessions checkpoint "

@@ -41,13 +41,16 @@ from outlast.api.session_in_workflow import checkpoint, session
 from outlast.api.session_info import SessionInfo
 from outlast.api.step import Step, SyncStep, step
 from outlast.api.unit import unit
+from outlast.api.watch import Watch
 from outlast.api.workflow import Call, Workflow, workflow
 from outlast.codec.error_codec import ErrorCodec
 from outlast.codec.signature import Unchecked, Unrecorded
 from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent
 from outlast.errors import (
     Abandoned,
     Backpressure,
+    BadCursor,
     BadName,
     CannotResume,
     Conflict,
@@ -88,15 +91,16 @@ from outlast.streams import resume_stream
 from outlast.version import __version__
 
 __all__ = [
-    "KEY", "Abandoned", "Backpressure", "BadName", "Call", "CannotResume", "Checkpoint", "Conflict",
-    "Current", "Diverged", "DrainReport", "Draining", "DuplicateName", "Effect", "EffectInfo",
-    "ErrorCodec", "Evicted", "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun",
-    "NotInStep", "NotOwner", "Outlast", "OutlastError", "Output", "Progress", "Queue", "QueueInfo",
-    "Resource", "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked",
-    "RunTimeout", "Session", "SessionChange", "SessionInfo", "SettingsError", "StaleFence", "Step",
-    "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable",
-    "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect",
-    "UnknownRun", "Unrecordable", "Unrecorded", "VersionConflict", "WorkerInfo", "Workflow",
+    "KEY", "Abandoned", "Backpressure", "BadCursor", "BadName", "Call", "CannotResume",
+    "Checkpoint", "Conflict", "Current", "DataEvent", "Diverged", "DrainReport", "Draining",
+    "DuplicateName", "Effect", "EffectInfo", "EndEvent", "ErrorCodec", "Evicted", "Happened",
+    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "NotOwner", "Outlast",
+    "OutlastError", "Output", "Progress", "Queue", "QueueInfo", "ResetEvent", "Resource", "Run",
+    "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
+    "Session", "SessionChange", "SessionInfo", "SettingsError", "StaleFence", "Step", "StepFailed",
+    "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled",
+    "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect", "UnknownRun",
+    "Unrecordable", "Unrecorded", "VersionConflict", "Watch", "WorkerInfo", "Workflow",
     "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect",
     "map", "now", "progress", "publish", "random", "receive", "resource", "resume_stream", "run",
     "scope", "session", "sleep", "started_before", "step", "unit", "update_sessions", "uuid",

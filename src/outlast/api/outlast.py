@@ -22,6 +22,7 @@ from outlast.api.session import Session
 from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
+from outlast.api.watch import Watch, watch_stream
 from outlast.api.workflow import Call, Workflow
 from outlast.codec.identifiers import check_queue_name
 from outlast.engine.decisions import NOT_SAID
@@ -293,6 +294,21 @@ class Outlast:
         return await queries.runs(
             self._open, query, older_than=older_than, newer_than=newer_than, before=before
         )
+
+    def watch(self, id: str, stream: str, *, after: str | None = None) -> Watch:
+        """Return the events of a stream of a run, from any process, until the run ends.
+
+            async for event in app.watch("report-1", "answer"):
+                match event:
+                    case DataEvent(value=token): show(token)
+                    case ResetEvent(): clear()
+
+        A `DataEvent` has a value, a `ResetEvent` says that what was received so far no longer
+        holds, and an `EndEvent` says how the run ended. Pass the `cursor` of an event as `after` to
+        receive what follows it, from any process. Raise BadCursor if it belongs to another run or
+        stream.
+        """
+        return watch_stream(self._outside("watch", "a step"), id, stream, after)
 
     async def journal(self, id: str) -> list[Entry]:
         """Return every journal entry of a run, in order."""

@@ -35,6 +35,7 @@ from outlast.engine.stalls import Stalls
 from outlast.engine.startup import Startup
 from outlast.engine.takeover import FleetRule, Takeover
 from outlast.engine.waiting_run_releaser import WaitingRunReleaser
+from outlast.engine.watching.followers import Followers
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.run_execution import RunExecution
 from outlast.execution.services import StepBodies
@@ -197,6 +198,9 @@ class Engine(SharedComponents):
         )
         waiter = RunWaiter(client, in_flight, self.notifier, shutdown, settings.poll)
         self.runs = Runs(run_starter, waiter, takeover, requests)
+        self.followers = Followers(
+            client, self.notifier, background=background, shutdown=shutdown, settings=settings
+        )
         self.services = EngineServices(
             store=StoreAccess(
                 client.store,

@@ -19,6 +19,7 @@ class ChangeNotifier:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._subscribers: list[Callable[[], None]] = []
+        self._observers: list[Callable[[], object]] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._on_its_way = self._pausing = self._again = False
         self._looking: asyncio.TimerHandle | None = None
@@ -28,6 +29,10 @@ class ChangeNotifier:
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback` on the loop after every change that the store reports."""
         self._subscribers.append(callback)
+
+    def observe(self, callback: Callable[[], object]) -> None:
+        """Call `callback` on the loop after every change, also after those made here."""
+        self._observers.append(callback)
 
     async def wait(self, timeout: float, since: int) -> None:
         """Wait until something changes, for `timeout` seconds at most.
@@ -56,6 +61,8 @@ class ChangeNotifier:
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
+        for callback in self._observers:
+            callback()
 
     def notify_threadsafe(self) -> None:
         """Notify waiting callers that something changed in the store.

@@ -5,6 +5,7 @@
         ├── NotInRun            called outside a run, or where a run's calls cannot be made
         │   └── NotInStep       I/O on the run's own loop: it belongs in a step
         ├── BadName             an id or a name that cannot be stored or shown
+        ├── BadCursor           a cursor that does not belong to this stream of this run
         ├── LimitExceeded       a limit of the settings; nothing was written
         ├── Unrecordable        a value that JSON and its annotation cannot carry
         ├── SettingsError       an unknown or impossible setting, or a bad store address
@@ -76,6 +77,10 @@ class NotInStep(NotInRun):
 
 class BadName(OutlastError, ValueError):
     """An id or a name that cannot be stored or shown. Nothing was written."""
+
+
+class BadCursor(OutlastError, ValueError):
+    """A cursor that is damaged, or that belongs to another run or stream. Nothing was read."""
 
 
 class LimitExceeded(OutlastError):
@@ -162,8 +167,12 @@ class Backpressure(OutlastError):
 class Draining(OutlastError):
     """This process is shutting down and accepts nothing new.
 
-    Nothing was written. Submit the work from another process.
+    Nothing was written. Submit the work from another process. A viewer of a run watches it from
+    another process, after `cursor`.
     """
+
+    cursor: str | None = None
+    """The cursor of the last event of a watch that this ended, if it had one."""
 
 
 class LeaseLost(OutlastError):

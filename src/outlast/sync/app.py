@@ -32,8 +32,9 @@ from outlast.shutdown.process import ProcessRole, ProcessShutdown
 from outlast.store.protocol import Store
 from outlast.sync.batch import Each, map_in
 from outlast.sync.items import Queue
-from outlast.sync.portal import Portal
+from outlast.sync.portal import Portal, check_may_block
 from outlast.sync.sessions import Checkpoint, Session
+from outlast.sync.watch import Watch
 
 if TYPE_CHECKING:
     from outlast.http.status import AppStatus
@@ -343,6 +344,23 @@ class Outlast:
         Use it as `with app.unit("order"):`.
         """
         return self._app.unit(name)
+
+    def watch(self, id: str, stream: str, *, after: str | None = None) -> Watch:
+        """Return the events of a stream of a run, from any process, until the run ends.
+
+            for event in app.watch("report-1", "answer"):
+                match event:
+                    case DataEvent(value=token): show(token)
+                    case ResetEvent(): clear()
+
+        A `DataEvent` has a value, a `ResetEvent` says that what was received so far no longer
+        holds, and an `EndEvent` says how the run ended. Pass the `cursor` of an event as `after` to
+        receive what follows it, from any process. Raise BadCursor if it belongs to another run or
+        stream.
+        """
+        portal = self._open
+        check_may_block()
+        return Watch(portal, self._app.watch(id, stream, after=after))
 
     def queue(self, name: str) -> Queue:
         """Return the queue of plain work items with this name."""

@@ -1,0 +1,1 @@
+"""Follow what runs publish, for viewers in this process."""
