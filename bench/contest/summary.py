@@ -23,7 +23,7 @@ ROWS = {
     "long": "SIGTERM; jobs do not fit, but each step does",
     "single": "SIGTERM; one step does not fit",
     "killed": "`kill -9`, OOM kill",
-    "silent": "frozen, then resumed",
+    "silent": "frozen, continues later",
 }
 
 
