@@ -10,7 +10,7 @@ from outlast.api.definition_checks import NAME_LENGTH_MAX
 from outlast.codec.identifiers import check_name, escape_name
 from outlast.errors import OutlastError
 from outlast.execution.run_execution import RunExecution
-from outlast.execution.run_loop import EXPLICIT_SCOPE, ExplicitScope
+from outlast.execution.scopes import EXPLICIT_SCOPE, ExplicitScope
 
 
 class scope:  # noqa: N801 - used like a function

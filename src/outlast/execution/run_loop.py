@@ -14,7 +14,7 @@ import operator
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextvars import Context, ContextVar
+from contextvars import Context
 from threading import Thread
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,6 +22,7 @@ from weakref import ref
 from zlib import crc32
 
 from outlast.errors import NotInRun, NotInStep
+from outlast.execution.scopes import EXPLICIT_SCOPE, ExplicitScope, Scope, creating_function
 from outlast.execution.source_lines import Line, creating_line
 
 if TYPE_CHECKING:
@@ -42,40 +43,6 @@ An example is a task that catches each cancellation and waits again.
 
 Journals may depend on both numbers, so they must not change.
 """
-
-
-class Scope:
-    """Number the calls that one task makes, or all calls inside an explicit `scope(...)`."""
-
-    __slots__ = ("_counts", "path")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._counts: dict[str, int] = {}
-
-    def key(self, name: str) -> str:
-        """Return the next key for this name: the path, the name and a running number."""
-        count = self._counts[name] = self._counts.get(name, 0) + 1
-        return f"{self.path}{name}#{count}"
-
-
-class ExplicitScope(Scope):
-    """The scope of a `with scope(...)` block.
-
-    It numbers the calls of every task that was created in the block.
-    """
-
-    __slots__ = ("inline", "loop")
-
-    def __init__(self, path: str, loop: RunLoop, *, inline: bool) -> None:
-        super().__init__(path)
-        self.loop = loop
-        self.inline = inline
-        """Whether functions for an executor are executed on the run loop."""
-
-
-EXPLICIT_SCOPE: ContextVar[ExplicitScope | None] = ContextVar("outlast_scope", default=None)
-"""The innermost `scope(...)` around the current code. A step's body inherits its workflow's."""
 
 
 class RunTask(asyncio.Task[Any]):
@@ -142,6 +109,8 @@ class RunTask(asyncio.Task[Any]):
 
 
 class RunLoop(asyncio.AbstractEventLoop):
+    """The event loop of one execution. What it does not define raises NotInStep."""
+
     def __init__(self, execution: RunExecution) -> None:
         self.execution = execution
         self.root = Scope("")
@@ -309,7 +278,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             # A step or child: the coroutine is named after its call site.
             return Scope(f"{place}/")
         parent = self.scope()
-        maker = _made_by()
+        maker = creating_function()
         if maker == "anyio" or (maker == "" and isinstance(parent, ExplicitScope)):
             # anyio's wrappers differ between versions. All share one numbering. In an explicit
             # scope the path only orders the task: its calls are numbered in the scope.
@@ -377,30 +346,6 @@ class RunLoop(asyncio.AbstractEventLoop):
             )
 
     default_exception_handler = call_exception_handler
-
-
-def _made_by() -> str:
-    """Return which function creates the current task: "anyio", "as_completed", "wait_for" or "".
-
-    It decides how the task is numbered.
-    """
-    frame = sys._getframe(3)
-    in_create_task = False
-    for _ in range(4):
-        code = frame.f_code
-        if frame.f_globals.get("__name__", "").startswith("anyio."):
-            return "anyio"
-        if not code.co_filename.endswith("tasks.py") or in_create_task:
-            return ""
-        in_create_task = code.co_name == "create_task"
-        if code.co_qualname.startswith(("as_completed", "_AsCompletedIterator")):
-            return "as_completed"
-        if code.co_name == "wait_for":
-            return "wait_for"
-        if frame.f_back is None:
-            return ""
-        frame = frame.f_back
-    return ""
 
 
 def _repeats(new: asyncio.Handle, old: asyncio.Handle) -> bool:

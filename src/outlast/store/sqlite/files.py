@@ -187,6 +187,25 @@ class OpenFiles:
     def close(self) -> None:
         os.close(self._log)
 
+    def close_with(
+        self, writer: sqlite3.Connection, reader: sqlite3.Connection, *, lost: bool
+    ) -> None:
+        """Close both connections. SQLite then copies the log into the database and removes it.
+
+        Only a connection that may write does so, and only if it is the last one of all processes.
+        Where the copy would do harm, the read-only connection closes last. A process that opens
+        the database from now on shares the files with these connections, or creates new ones after
+        the last connection has removed them. If the files were `lost`, no process opens the
+        database until both are closed.
+        """
+        first, last = (reader, writer) if self.may_checkpoint() else (writer, reader)
+        if not lost:
+            self.shared.close()
+        self.close()
+        first.close()
+        last.close()
+        self.shared.close()
+
     def check(self) -> int:
         """Return the size of the log. Raise StoreBroken if a file was removed or replaced."""
         size = 0

@@ -6,29 +6,33 @@ one process.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from outlast.errors import SettingsError, StoreBroken, StoreError, StoreUnavailable
+from outlast.errors import StoreBroken, StoreError, StoreUnavailable
 from outlast.store import file_trust, fork_guard
 from outlast.store.commands import Command, Drain
 from outlast.store.deadline import CALL_SECONDS
-from outlast.store.paths import making
-from outlast.store.protocol import left_as_it_is
 from outlast.store.sqlite import connection, dispatch, migrate
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.connection import retry_busy
 from outlast.store.sqlite.failures import translate
 from outlast.store.sqlite.fair_lock import FairWriteLock, NoWriteLock
-from outlast.store.sqlite.files import OpenFiles, SharedFiles, check_log_is_there, log_kept
+from outlast.store.sqlite.files import OpenFiles, SharedFiles, log_kept
 from outlast.store.sqlite.liveness import Liveness, LocalLiveness
 from outlast.store.sqlite.notifier import LocalNotifier, Notifier
+from outlast.store.sqlite.opening import (
+    check_library,
+    folder_of,
+    open_read_only,
+    prepare_file,
+    version_of,
+)
 from outlast.store.sqlite.pruning import PruneCursor
 from outlast.store.sqlite.read_only import ReadOnlyDatabase, may_write
 from outlast.store.sqlite.reads import Reads
@@ -37,8 +41,6 @@ from outlast.store.sqlite.workers import Holder, death
 from outlast.store.topics import Topic, news_of
 
 T = TypeVar("T")
-SQLITE_VERSION_MIN = (3, 37)
-"""The first version with STRICT tables."""
 
 
 class SQLiteStore(Reads):
@@ -79,33 +81,12 @@ class SQLiteStore(Reads):
     # -- opening and closing
 
     def versions(self) -> tuple[int, int]:
-        known = migrate.version()
-        try:
-            if self.path is None or not self.path.stat().st_size:
-                return 0, known
-            if not may_write(self.path):
-                check_log_is_there(self.path, self.place)
-                database = ReadOnlyDatabase(self.path, self.place)
-                return database.query(lambda db: migrate.version_of(db, self.place)), known
-            with (
-                log_kept(self.path, self.place),
-                closing(connection.connect(self.path, "mode=ro")) as db,
-            ):
-                return migrate.version_of(db, self.place), known
-        except (FileNotFoundError, NotADirectoryError):
-            return 0, known
-        except (sqlite3.Error, OSError) as error:
-            raise translate(error, self.place, committing=False) from error
+        return 0 if self.path is None else version_of(self.path, self.place), migrate.version()
 
     def open(self) -> None:
         if self._opened:
             return
-        if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
-            raise SettingsError(
-                f"{self.place}: Python's SQLite library is version {sqlite3.sqlite_version}, and "
-                "Outlast needs 3.37 or later. Use a newer Python or operating system, or another "
-                "store."
-            )
+        check_library(self.place)
         self._lost = None
         self._read_only = None
         try:
@@ -137,28 +118,7 @@ class SQLiteStore(Reads):
         if not self.migrates and path.exists() and not may_write(path):
             self._open_read_only(path)
             return
-        # Opening reports this too, or gets past it.
-        with suppress(StoreUnavailable):
-            # Raise for a file that is not Outlast's before anything is created beside it.
-            self.versions()
-        folder = path.with_name(path.name + ".d")
-        file_trust.check_names(path, folder)
-        with making(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)
-        # Create the file here, so that it is private from the start; -wal and -shm take its mode.
-        # An existing file is not opened: closing any descriptor of it would drop the locks that
-        # SQLite holds on it elsewhere in this process.
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        file_trust.check_beside(path, folder)
-        owners = file_trust.owners_of(path)
-        file_trust.give_folder(owners, folder)
-        if path.stat().st_ino in connection.lost_inodes:
-            raise StoreUnavailable(
-                f"{self.place}: this process was forked in the middle of a write to it. "
-                "Start it with spawn instead of fork."
-            )
+        folder, owners = prepare_file(path, self.place)
         self._write_lock = FairWriteLock(folder, owners)
         # Release the worker's lock last. Until then no other process creates a new -wal or -shm.
         self._liveness = Liveness(folder, self._heartbeat, owners)
@@ -191,40 +151,16 @@ class SQLiteStore(Reads):
 
     def _open_read_only(self, path: Path) -> None:
         """Open a database that this process may not write. A commit raises StoreUnavailable."""
-        folder = path.with_name(path.name + ".d")
-        file_trust.check_names(path, folder)
-        check_log_is_there(path, self.place)
-        database = ReadOnlyDatabase(path, self.place)
-        version = database.query(lambda db: migrate.check(db, self.place))
-        if version < migrate.version():
-            raise left_as_it_is(self.place, version, migrate.version())
-        self._read_only = database
-        self._liveness = Liveness(folder, self._heartbeat)
+        self._read_only = open_read_only(path, self.place)
+        self._liveness = Liveness(folder_of(path), self._heartbeat)
         self._notifier = LocalNotifier()
         self._write_lock = NoWriteLock()
         self._closing = [self._liveness.close]
 
     def _close_connections(self) -> None:
-        """Close both connections. SQLite then copies the log into the database and removes it.
-
-        Only a connection that may write does so, and only if it is the last one of all processes.
-        Where the copy would do harm, the read-only connection closes last. A process that opens
-        the database from now on shares the files with these connections, or creates new ones after
-        the last connection has removed them.
-        """
-        files = self._files
-        self._files = None
-        if files is None:
-            return
-        last, first = self._reader, self._db
-        if files.may_checkpoint():
-            last, first = self._db, self._reader
-        if self._lost is None:
-            files.shared.close()
-        files.close()
-        first.close()
-        last.close()
-        files.shared.close()
+        files, self._files = self._files, None
+        if files is not None:
+            files.close_with(self._db, self._reader, lost=self._lost is not None)
 
     def _give_up(self, error: StoreBroken) -> None:
         """Close the connections at once after a file was lost. The caller holds `_writing`.
