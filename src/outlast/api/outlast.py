@@ -22,7 +22,7 @@ from outlast.api.session import Session
 from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
-from outlast.api.watch import Watch, watch_stream
+from outlast.api.watch import Watch, watch
 from outlast.api.workflow import Call, Workflow
 from outlast.codec.identifiers import check_queue_name
 from outlast.engine.decisions import NOT_SAID
@@ -295,7 +295,7 @@ class Outlast:
             self._open, query, older_than=older_than, newer_than=newer_than, before=before
         )
 
-    def watch(self, id: str, stream: str, *, after: str | None = None) -> Watch:
+    def watch(self, id: str, stream: str | None = None, *, after: str | None = None) -> Watch:
         """Return the events of a stream of a run, from any process, until the run ends.
 
             async for event in app.watch("report-1", "answer"):
@@ -306,9 +306,10 @@ class Outlast:
         A `DataEvent` has a value, a `ResetEvent` says that what was received so far no longer
         holds, and an `EndEvent` says how the run ended. Pass the `cursor` of an event as `after` to
         receive what follows it, from any process. Raise BadCursor if it belongs to another run or
-        stream.
+        stream. Without a stream, the values are documents of the run itself: its status, the
+        entries of its journal, and its executions.
         """
-        return watch_stream(self._outside("watch", "a step"), id, stream, after)
+        return watch(self._outside("watch", "a step"), id, stream, after)
 
     async def journal(self, id: str) -> list[Entry]:
         """Return every journal entry of a run, in order."""

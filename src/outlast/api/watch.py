@@ -6,14 +6,16 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from outlast.codec.identifiers import check_id, check_name
 from outlast.engine.engine import Engine
-from outlast.engine.watching.cursor import StreamCursor, origin_of
+from outlast.engine.watching.cursor import RunCursor, StreamCursor, origin_of
 from outlast.engine.watching.events import EndEvent, ResetEvent, WatchEvent
-from outlast.engine.watching.followers import Followers
-from outlast.engine.watching.stream_follower import Found, StreamFollower
+from outlast.engine.watching.follower import Found
+from outlast.engine.watching.followers import AnyFollower, Followers
+from outlast.engine.watching.run_follower import RunFollower
+from outlast.engine.watching.stream_follower import StreamFollower
 from outlast.errors import Draining, StoreUnavailable
 
 EVENTS_MAX = 256
@@ -21,22 +23,25 @@ EVENTS_MAX = 256
 
 
 class Watch:
-    """The events of a stream. Iterate over it with `async for`.
+    """The events of a stream or of a run. Iterate over it with `async for`.
 
     It holds a cursor and nothing else, so a viewer may be as slow as it likes. Read it in one task
     at a time.
     """
 
-    def __init__(self, followers: Followers, id: str, stream: str, after: str | None) -> None:
+    def __init__(
+        self, followers: Followers, id: str, stream: str | None, after: str | None
+    ) -> None:
         self.cursor = after
         """The cursor of the last event, or the one that the watch began with."""
         self.ended = False
         """Whether the run has ended and all events were handed out, or the watch was closed."""
         self._followers = followers
         self._id, self._stream = id, stream
-        origin = origin_of(id, stream)
-        self._place = StreamCursor() if after is None else StreamCursor.parse(after, origin)
-        self._follower: StreamFollower | None = None
+        self._origin = origin_of(id, stream)
+        form = RunCursor if stream is None else StreamCursor
+        self._place: Any = form() if after is None else form.parse(after, self._origin)
+        self._follower: AnyFollower | None = None
         self._round = 0
         """The watch needs a round of reads after this one."""
         self._buffer: deque[WatchEvent] = deque()
@@ -100,18 +105,24 @@ class Watch:
         self.ended = isinstance(event, EndEvent)
         return event
 
-    async def _opened(self) -> StreamFollower:
+    async def _opened(self) -> AnyFollower:
         """Return the follower, after a read that is new enough for this watch."""
         if self._follower is None:
             self._check_open()
             self._round = self._followers.rounds_begun
-            self._follower = self._followers.follow(self._id, self._stream, self._place)
+            self._follower = self._followers.follow(self._origin, self._made)
         follower = self._follower
         self._check(follower)
         while follower.round <= self._round:
             await self._followers.wait(follower, opening=True)
             self._check(follower)
         return follower
+
+    def _made(self) -> AnyFollower:
+        poll = self._followers.poll
+        if self._stream is None:
+            return RunFollower(self._id, self._place, poll=poll)
+        return StreamFollower(self._id, self._stream, self._place, poll=poll)
 
     async def _next(self, timeout: float | None) -> Sequence[WatchEvent]:
         if self.ended:
@@ -139,7 +150,7 @@ class Watch:
             else:
                 await self._followers.wait(follower)
 
-    def _check(self, follower: StreamFollower) -> None:
+    def _check(self, follower: AnyFollower) -> None:
         self._check_open()
         if follower.failure is not None:
             raise follower.failure.with_traceback(None)
@@ -160,8 +171,9 @@ class Watch:
             )
 
 
-def watch_stream(engine: Engine, id: str, stream: str, after: str | None) -> Watch:
-    """Return a watch of a stream. Raise BadName, LimitExceeded or BadCursor."""
+def watch(engine: Engine, id: str, stream: str | None, after: str | None) -> Watch:
+    """Return a watch of a stream or a run. Raise BadName, LimitExceeded or BadCursor."""
     check_id(id, engine.settings.id_length_max, "run id")
-    check_name(stream, engine.settings.name_length_max, "stream")
+    if stream is not None:
+        check_name(stream, engine.settings.name_length_max, "stream")
     return Watch(engine.followers, id, stream, after)

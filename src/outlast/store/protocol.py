@@ -221,6 +221,10 @@ class Store(Protocol):
         """
         ...
 
+    def server(self) -> str:
+        """Return which server answers. See `StreamRow.server`."""
+        ...
+
     def streams(self, run: int) -> list[StreamInfo]:
         """Return the streams of a run, ordered by name."""
         ...

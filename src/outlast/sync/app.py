@@ -345,7 +345,7 @@ class Outlast:
         """
         return self._app.unit(name)
 
-    def watch(self, id: str, stream: str, *, after: str | None = None) -> Watch:
+    def watch(self, id: str, stream: str | None = None, *, after: str | None = None) -> Watch:
         """Return the events of a stream of a run, from any process, until the run ends.
 
             for event in app.watch("report-1", "answer"):
@@ -356,7 +356,8 @@ class Outlast:
         A `DataEvent` has a value, a `ResetEvent` says that what was received so far no longer
         holds, and an `EndEvent` says how the run ended. Pass the `cursor` of an event as `after` to
         receive what follows it, from any process. Raise BadCursor if it belongs to another run or
-        stream.
+        stream. Without a stream, the values are documents of the run itself: its status, the
+        entries of its journal, and its executions.
         """
         portal = self._open
         check_may_block()

@@ -12,7 +12,7 @@ from outlast.sync.portal import Portal
 
 
 class Watch:
-    """The events of a stream. Iterate over it with `for`.
+    """The events of a stream or of a run. Iterate over it with `for`.
 
     It holds a cursor and nothing else, so a viewer may be as slow as it likes. Read it in one
     thread at a time.

@@ -9,9 +9,15 @@ from typing import NamedTuple
 from outlast.errors import BadCursor
 from outlast.store.rows import RunRow
 
-_CURSOR = re.compile(
+_STREAM_CURSOR = re.compile(
     r"(?P<origin>[0-9a-f]{8})\.(?P<run>\d{1,18})\.(?P<server>[0-9a-f]{0,12})"
     r"\.(?P<position>\d{1,18})(\.(?P<end>[0-9a-f]{12}))?",
+    re.ASCII,
+)
+_RUN_CURSOR = re.compile(
+    r"(?P<origin>[0-9a-f]{8})\.(?P<run>\d{1,18})\.(?P<server>[0-9a-f]{0,12})"
+    r"\.(?P<position>\d{1,18})\.e(?P<execution>\d{1,18})\.s(?P<state>[0-9a-f]{0,12})"
+    r"(\.(?P<end>[0-9a-f]{12}))?",
     re.ASCII,
 )
 
@@ -30,9 +36,24 @@ def end_mark(row: RunRow) -> str:
     return digest(f"{abs(row.fence)} {row.status} {row.ended!r}")
 
 
-def origin_of(id: str, stream: str) -> str:
-    """Return what tells the cursors of this stream from those of other runs and streams."""
-    return digest(f"{len(id)} {id} {stream}", 4)
+def origin_of(id: str, stream: str | None) -> str:
+    """Return what tells these cursors from those of other runs and streams."""
+    return digest(f"{len(id)} {id}" + ("" if stream is None else f" {stream}"), 4)
+
+
+def _parsed(form: re.Pattern[str], text: str, origin: str) -> re.Match[str]:
+    found = form.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise BadCursor(
+            f"{text!r:.100} is not a cursor. Pass the cursor of an event, unchanged, or none "
+            "to begin at the beginning."
+        )
+    if found["origin"] != origin:
+        raise BadCursor(
+            f"the cursor {text!r} belongs to another run or another stream. Pass it to the "
+            "watch that returned it, or none to begin at the beginning."
+        )
+    return found
 
 
 class StreamCursor(NamedTuple):
@@ -59,16 +80,44 @@ class StreamCursor(NamedTuple):
     @classmethod
     def parse(cls, text: str, origin: str) -> StreamCursor:
         """Return the cursor of this text. Raise BadCursor if it is not one of this stream."""
-        found = _CURSOR.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
-            raise BadCursor(
-                f"{text!r:.100} is not a cursor. Pass the cursor of an event, unchanged, or none "
-                "to begin at the beginning."
-            )
-        if found["origin"] != origin:
-            raise BadCursor(
-                f"the cursor {text!r} belongs to another run or another stream. Pass it to the "
-                "watch that returned it, or none to begin at the beginning."
-            )
+        found = _parsed(_STREAM_CURSOR, text, origin)
         position, run = int(found["position"]), int(found["run"])
         return cls(run, found["server"], position, found["end"] or "")
+
+
+class RunCursor(NamedTuple):
+    """What a viewer has seen of a run followed as a whole."""
+
+    run: int = 0
+    server: str = ""
+    position: int = 0
+    """The number of the last journal entry."""
+    execution: int = 0
+    """The fence of the last execution, doubled, plus 1 if its end was seen."""
+    state: str = ""
+    """The mark of the run's state."""
+    end: str = ""
+
+    @property
+    def has_seen(self) -> bool:
+        """Return whether the viewer has received anything that may no longer hold."""
+        return bool(self.position or self.execution or self.state or self.end)
+
+    def text(self, origin: str) -> str:
+        """Return the cursor as users see it."""
+        run, server, position, execution, state, end = self
+        end = f".{end}" if end else ""
+        return f"{origin}.{run}.{server}.{position}.e{execution}.s{state}{end}"
+
+    @classmethod
+    def parse(cls, text: str, origin: str) -> RunCursor:
+        """Return the cursor of this text. Raise BadCursor if it is not one of this run."""
+        found = _parsed(_RUN_CURSOR, text, origin)
+        return cls(
+            int(found["run"]),
+            found["server"],
+            int(found["position"]),
+            int(found["execution"]),
+            found["state"],
+            found["end"] or "",
+        )

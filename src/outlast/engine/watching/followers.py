@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from outlast.engine.background import Background
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
-from outlast.engine.watching.cursor import StreamCursor
+from outlast.engine.watching.follower import Cursor, Follower
 from outlast.engine.watching.page_cache import PageCache
-from outlast.engine.watching.stream_follower import StreamFollower
-from outlast.engine.watching.stream_reader import StreamReading, read_page
 from outlast.errors import StoreBroken, StoreError, StoreUnavailable
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
@@ -30,6 +28,8 @@ PAGES_AT_ONCE = 2
 """How many viewers behind their window read from the store at once."""
 
 T = TypeVar("T")
+AnyFollower = Follower[Any, Any]
+F = TypeVar("F", bound=AnyFollower)
 
 
 class Followers:
@@ -54,24 +54,24 @@ class Followers:
         self._client = client
         self._changes = changes
         self._background = background
-        self._poll, self._patience = settings.poll, settings.store_patience
+        self.poll, self._patience = settings.poll, settings.store_patience
         tick = settings.publish_interval * TICK_SHARE
         self._tick = min(max(tick, TICK_SECONDS_MIN), TICK_SECONDS_MAX)
-        self._by_key: WeakValueDictionary[tuple[str, str], StreamFollower] = WeakValueDictionary()
+        self._by_origin: WeakValueDictionary[str, AnyFollower] = WeakValueDictionary()
         self._publications = ChangeNotifier(background.loop)
         self._news = asyncio.Event()
         self._reading_pages = asyncio.Semaphore(PAGES_AT_ONCE)
         self._listens = self._observes = False
         self._task: asyncio.Task[None] | None = None
 
-    def follow(self, id: str, stream: str, cursor: StreamCursor) -> StreamFollower:
-        """Return the follower of a stream, and read the store soon."""
-        follower = self._by_key.get((id, stream))
+    def follow(self, origin: str, make: Callable[[], F]) -> F:
+        """Return the follower with this origin, or make it."""
+        follower = self._by_origin.get(origin)
         if follower is None or follower.failure is not None:
-            follower = self._by_key[id, stream] = StreamFollower(id, stream, cursor)
-        return follower
+            follower = self._by_origin[origin] = make()
+        return cast("F", follower)
 
-    async def wait(self, follower: StreamFollower, *, opening: bool = False) -> None:
+    async def wait(self, follower: AnyFollower, *, opening: bool = False) -> None:
         """Wait until there is something new, or with `opening` until the store was read."""
         if opening:
             self._news.set()
@@ -80,7 +80,7 @@ class Followers:
             self._task = self._background.spawn(self._follow())
         await follower.wait(opening=opening)
 
-    async def read_page(self, follower: StreamFollower, cursor: StreamCursor) -> bool:
+    async def read_page(self, follower: AnyFollower, cursor: Cursor) -> bool:
         """Read the page after a cursor that is older than the window of its follower.
 
         Return False if the page is of another generation than the follower knows.
@@ -89,17 +89,16 @@ class Followers:
         reading = self._background.spawn(self._read_page(follower, cursor), quiet=True)
         return await asyncio.shield(reading)
 
-    async def _read_page(self, follower: StreamFollower, cursor: StreamCursor) -> bool:
+    async def _read_page(self, follower: AnyFollower, cursor: Cursor) -> bool:
         async with self._reading_pages:
-            generation = follower.generation
-            if self.pages.find(follower.stream, generation, cursor.position) is not None:
+            generation = follower.known.generation
+            if self.pages.find(follower.origin, generation, cursor.position) is not None:
                 # Another viewer has read it meanwhile.
                 return True
-            query = follower.older(cursor)
-            page = await self._patiently(read_page, self._client.store, query)
+            page = await self._patiently(follower.read_page, self._client.store, cursor)
         if page is None or page[0] != generation:
             return False
-        self.pages.add(follower.stream, generation, page[1])
+        self.pages.add(follower.origin, generation, page[1])
         return True
 
     # -- the task
@@ -114,7 +113,7 @@ class Followers:
             moment.add_done_callback(lambda _: self._wake_viewers())
 
     def _wake_viewers(self) -> None:
-        for follower in self._by_key.values():
+        for follower in self._by_origin.values():
             follower.wake()
 
     async def _follow(self) -> None:
@@ -122,18 +121,15 @@ class Followers:
         try:
             # Let the viewer that started this begin to wait.
             await asyncio.sleep(0)
-            while followers := self._waited_for():
+            while self._waited_for():
                 self._news.clear()
                 began = loop.time()
-                await self._round(followers)
-                has_more = any(follower.is_behind for follower in followers)
-                # A follower ends with its last viewer.
-                del followers
-                if not has_more:
-                    await asyncio.sleep(max(0.0, began + self._tick - loop.time()))
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(self._poll):
-                            await self._news.wait()
+                if await self._round(began):
+                    continue
+                await asyncio.sleep(max(0.0, began + self._tick - loop.time()))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._next_poll()):
+                        await self._news.wait()
         except Exception as error:
             for follower in self._waited_for():
                 follower.fail(error)
@@ -141,19 +137,30 @@ class Followers:
         finally:
             self._task = None
 
-    def _waited_for(self) -> list[StreamFollower]:
+    def _waited_for(self) -> list[AnyFollower]:
         return [
             follower
-            for follower in self._by_key.values()
+            for follower in self._by_origin.values()
             if follower.waiting and follower.failure is None
         ]
 
-    async def _round(self, followers: Sequence[StreamFollower]) -> None:
-        """Read what has changed for each follower."""
+    def _next_poll(self) -> float:
+        followers = self._waited_for()
+        return min((one.read_at + one.poll for one in followers), default=0.0)
+
+    async def _round(self, now: float) -> bool:
+        """Read for each follower that is due. Return whether one of them has more to read."""
         if not self._listens:
             await self._listen()
+        followers = [
+            one for one in self._waited_for() if one.opening or now >= one.read_at + one.pause
+        ]
+        if not followers:
+            return False
         self.rounds_begun += 1
         round = self.rounds_begun
+        for follower in followers:
+            follower.read_at = now
         try:
             readings = await self._patiently(_read_all, self._client.store, followers)
         except StoreUnavailable as error:
@@ -163,6 +170,7 @@ class Followers:
                 follower.fail(reading)
             else:
                 follower.apply(reading, round)
+        return any(follower.is_behind and follower.waiting for follower in followers)
 
     async def _listen(self) -> None:
         """Listen for publications. If the store is unavailable, the next round tries again."""
@@ -185,11 +193,12 @@ class Followers:
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-def _read_all(
-    store: Store, followers: Sequence[StreamFollower]
-) -> list[StreamReading | StoreError | None]:
-    """Read for each follower. What is damaged fails only its own follower."""
-    found: list[StreamReading | StoreError | None] = []
+def _read_all(store: Store, followers: Sequence[AnyFollower]) -> list[Any]:
+    """Read for each follower, and return a reading, None or an error for each.
+
+    What is damaged fails only its own follower.
+    """
+    found: list[Any] = []
     for follower in followers:
         try:
             found.append(follower.read(store))

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from outlast.engine.watching.stream_reader import ReadChunk
+from outlast.engine.watching.follower import Chunk, Generation
 
 CHUNKS_MAX = 64
 """The most chunks that are kept. Joined chunks have up to 64,000 characters."""
 
-Generation = tuple[int, str, int]
-
 
 class _Cached(NamedTuple):
-    stream: str
+    origin: str
     generation: Generation
-    chunk: ReadChunk
+    chunk: Chunk
 
 
 class PageCache:
@@ -25,18 +23,18 @@ class PageCache:
     def __init__(self) -> None:
         self._chunks: deque[_Cached] = deque(maxlen=CHUNKS_MAX)
 
-    def add(self, stream: str, generation: Generation, chunks: list[ReadChunk]) -> None:
+    def add(self, origin: str, generation: Generation, chunks: list[Chunk]) -> None:
         # The first chunks of a page are used first: drop them last.
-        self._chunks.extend(_Cached(stream, generation, chunk) for chunk in reversed(chunks))
+        self._chunks.extend(_Cached(origin, generation, chunk) for chunk in reversed(chunks))
 
-    def find(self, stream: str, generation: Generation, position: int) -> ReadChunk | None:
+    def find(self, origin: str, generation: Generation, position: int) -> Chunk | None:
         """Return the chunk with the value at this position, if it is there."""
         for cached in reversed(self._chunks):
-            chunk: ReadChunk = cached.chunk
+            chunk: Chunk = cached.chunk
             if (
-                chunk.first <= position < chunk.first + len(chunk.values)
+                chunk.first <= position < chunk.stop
                 and cached.generation == generation
-                and cached.stream == stream
+                and cached.origin == origin
             ):
                 return chunk
         return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from outlast.codec.documents import error_document, value_of
 from outlast.engine.watching.cursor import StreamCursor, end_mark, server_mark
 from outlast.engine.watching.events import DataEvent, EndEvent
+from outlast.engine.watching.follower import Chunk, Generation
 from outlast.errors import StoreBroken
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunRow
@@ -32,15 +33,6 @@ class StreamQuery(NamedTuple):
     """The most chunks to return."""
 
 
-class ReadChunk(NamedTuple):
-    """Values that follow one another, as they were read."""
-
-    first: int
-    values: list[Any]
-    size: int
-    """The characters of their JSON."""
-
-
 class StreamReading(NamedTuple):
     """A stream and the state of its run, as of one moment."""
 
@@ -48,14 +40,13 @@ class StreamReading(NamedTuple):
     server: str
     start: int
     stop: int
-    chunks: list[ReadChunk]
+    chunks: list[Chunk]
     end: EndEvent | None
     """The run's end, if the run has ended and nothing follows these chunks."""
     end_mark: str
 
     @property
-    def generation(self) -> tuple[int, str, int]:
-        """Return what all values have in common that can be shown one after the other."""
+    def generation(self) -> Generation:
         return self.run, self.server, self.start
 
 
@@ -77,7 +68,8 @@ def read_stream(store: Store, query: StreamQuery) -> StreamReading | None:
             again = store.run(query.id)
             if again is None or again.pk != row.pk or end_mark(again) != mark:
                 continue
-            end = _end_event(query, row, stream, mark)
+            cursor = StreamCursor(row.pk, server_mark(stream.server), stream.stop, mark)
+            end = end_event(row, cursor.text(query.origin))
         server = server_mark(stream.server)
         return StreamReading(row.pk, server, stream.start, stream.stop, chunks, end, mark)
 
@@ -91,14 +83,12 @@ def _stream(store: Store, query: StreamQuery, run: int) -> StreamRow:
     return stream
 
 
-def _reaches_stop(chunks: list[ReadChunk], stream: StreamRow) -> bool:
+def _reaches_stop(chunks: list[Chunk], stream: StreamRow) -> bool:
     """Return whether nothing follows these chunks. Without any, nothing follows what is known."""
-    return not chunks or chunks[-1].first + len(chunks[-1].values) == stream.stop
+    return not chunks or chunks[-1].stop == stream.stop
 
 
-def read_page(
-    store: Store, query: StreamQuery
-) -> tuple[tuple[int, str, int], list[ReadChunk]] | None:
+def read_page(store: Store, query: StreamQuery) -> tuple[Generation, list[Chunk]] | None:
     """Return values from `query.after` on, and the generation that they belong to."""
     stream = store.stream(query.run, query.stream, query.after, query.limit)
     if stream is None:
@@ -107,25 +97,18 @@ def read_page(
     return (query.run, server_mark(stream.server), stream.start), chunks
 
 
-def _decoded(chunk: StreamChunk, place: str) -> ReadChunk:
+def _decoded(chunk: StreamChunk, place: str) -> Chunk:
     try:
-        return ReadChunk(chunk.first, json.loads(chunk.values), len(chunk.values))
+        return Chunk(chunk.first, json.loads(chunk.values), len(chunk.values))
     except ValueError as error:
         raise StoreBroken(f"{place}: values of a stream are damaged: {error}") from error
 
 
-def _end_event(query: StreamQuery, row: RunRow, stream: StreamRow, mark: str) -> EndEvent:
-    cursor = StreamCursor(row.pk, server_mark(stream.server), stream.stop, mark)
-    return EndEvent(
-        cursor.text(query.origin),
-        row.status,
-        value_of(row.value),
-        error_document(row.error),
-        row.reason,
-    )
+def end_event(row: RunRow, cursor: str) -> EndEvent:
+    return EndEvent(cursor, row.status, value_of(row.value), error_document(row.error), row.reason)
 
 
-def events_of(chunk: ReadChunk, head: str, after: int, limit: int | None = None) -> list[DataEvent]:
+def events_of(chunk: Chunk, head: str, after: int, limit: int | None = None) -> list[DataEvent]:
     """Return the events of a chunk's values from position `after` on, `limit` at most.
 
     `head` is what all cursors of this stream begin with.

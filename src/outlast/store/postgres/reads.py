@@ -92,6 +92,9 @@ class Reads(SessionReads):
         rows = self._read(sql.STREAM, where)
         return stream_of([row[:-1] for row in rows], rows[0][-1]) if rows else None
 
+    def server(self) -> str:
+        return str(self._read(sql.SERVER)[0][0])
+
     def streams(self, run: int) -> list[StreamInfo]:
         return [StreamInfo(*row) for row in self._read(sql.STREAMS, (run,))]
 

@@ -121,9 +121,10 @@ SELECT number, name, id, value, at FROM {s}.messages WHERE run = %s AND number >
 """
 PROGRESS = "SELECT key, value FROM {s}.progress WHERE run = %s"
 
-STREAM = """
-SELECT s.start, s.stop, c.first, c.value,
-    (SELECT CASE WHEN timeline IS NULL THEN '' ELSE {s}.timeline_{v}() END FROM {s}.meta)
+SERVER = "SELECT CASE WHEN timeline IS NULL THEN '' ELSE {s}.timeline_{v}() END FROM {s}.meta"
+STREAM = f"""
+SELECT s.start, s.stop, c.first, c.value, ({SERVER})"""
+STREAM += """
 FROM {s}.streams s LEFT JOIN LATERAL (
     SELECT first, value FROM {s}.stream_chunks
     WHERE run = s.run AND stream = s.name AND first + count > %(after)s AND first >= coalesce(

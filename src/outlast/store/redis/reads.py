@@ -219,6 +219,9 @@ class Reads(SessionReads):
         ]
         return StreamRow(int(start), int(stop), server, chunks)
 
+    def server(self) -> str:
+        return str(self._read("server"))
+
     def streams(self, run: int) -> list[StreamInfo]:
         found = self._read("streams", *integers(run))
         return sorted(StreamInfo(name, int(start), int(stop)) for name, start, stop in found)

@@ -90,6 +90,9 @@ class Reads(SessionReads):
         where = {"run": run, "stream": stream, "after": after, "limit": limit}
         return stream_of(self._read(sql.STREAM, where))
 
+    def server(self) -> str:
+        return ""
+
     def streams(self, run: int) -> list[StreamInfo]:
         return [StreamInfo(*row) for row in self._read(sql.STREAMS, (run,))]
 

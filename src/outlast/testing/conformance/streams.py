@@ -26,6 +26,11 @@ from outlast.testing.conformance.stream_driver import (
 
 
 class StreamContract(Contract):
+    def test_a_stream_names_the_server_that_answers(self, driver: StoreDriver) -> None:
+        row = driver.held()
+        driver.commit(publish(row, "a"))
+        assert found(driver, row).server == driver.store.server()
+
     # -- rule 1: the fence
 
     @pytest.mark.parametrize("lose", LOSSES)

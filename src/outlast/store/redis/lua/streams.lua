@@ -181,7 +181,7 @@ end
 -- -- reads
 
 -- The run id of the server, which is another one after each start; empty if the server does not say.
-local function server()
+function S.read_server()
     local told = redis.pcall('INFO', 'server')
     return type(told) == 'string' and told:match('run_id:(%w+)') or ''
 end
@@ -210,7 +210,7 @@ function S.read_stream(pk, stream, after, limit)
         local chunk = parsed(member)
         rows[#rows + 1], rows[#rows + 2] = S.text(chunk.first), chunk.value
     end
-    return {S.text(start), S.text(stop), server(), rows}
+    return {S.text(start), S.text(stop), S.read_server(), rows}
 end
 
 function S.read_streams(pk)
