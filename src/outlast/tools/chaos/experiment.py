@@ -41,6 +41,8 @@ from outlast.tools.chaos.work import Work
 TICK = 0.02
 UP_SECONDS = 60.0
 """How long the first workers may take to come up."""
+END_SECONDS = 10.0
+"""How long the load generator may take to stop after an interruption or a failure."""
 VISIT_SECONDS = 10.0
 """How long a single-process store may stay locked after its process is gone."""
 UNDER_WAY = 3
@@ -150,7 +152,8 @@ class Experiment:
             load.stop()
         finally:
             fleet.end_all()
-            load.stop(0.0)
+            # A thread that still submits while the interpreter ends can print errors or crash it.
+            load.stop(END_SECONDS)
         summary = None if self._ledger is None else self._ledger.summary()
         claims = Claims(
             fleet.members,
