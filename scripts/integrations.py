@@ -39,13 +39,17 @@ class Framework(NamedTuple):
 FRAMEWORKS = (
     Framework("claude_agent", "claude-agent-sdk", ("0.2.184", "0.2.170"), "support_claude.py"),
     Framework("openai_agents", "openai-agents", ("0.24.0", "0.23.1"), "support_agent.py"),
-    Framework("pydantic_ai", "pydantic-ai-slim", ("2.66.0", "2.63.0"), "durable_agent.py"),
+    Framework("pydantic_ai", "pydantic-ai-slim", ("2.66.0", "2.64.0"), "durable_agent.py"),
     Framework(
         "langgraph",
         "langgraph",
         ("1.2.22", "1.1.10"),
         "support_graph.py",
-        ("langgraph-checkpoint-conformance>=0.0.2",),
+        (
+            "langgraph-checkpoint-conformance>=0.0.2",
+            "langgraph-checkpoint-sqlite",  # for bench.savers
+            "langgraph-checkpoint-postgres",
+        ),
     ),
 )
 

@@ -133,7 +133,12 @@ PAGES = {
         "outlast.integrations.langgraph",
         "The adapter for LangGraph. "
         "[Make your LangGraph graph durable](langgraph.md) shows it in use.",
-        [_section("Names", "durable_graph DurableGraph GraphEvent effect_tool workflow_tool")],
+        [
+            _section(
+                "Names",
+                "durable_graph DurableGraph GraphEvent effect_tool workflow_tool OutlastSaver",
+            )
+        ],
     ),
     "openai-agents": Page(
         "outlast.integrations.openai_agents",

@@ -5,7 +5,13 @@ import asyncio
 import pytest
 from session_tools import within
 
-from outlast import LimitExceeded, Outlast, VersionConflict, update_sessions
+from outlast import (
+    LimitExceeded,
+    Outlast,
+    SettingsError,
+    VersionConflict,
+    update_sessions,
+)
 from outlast.store.commands import UpdateSession
 
 # -- set if absent
@@ -346,3 +352,50 @@ def test_growing_write_reads_no_values(world):
 
     within(world, main)
     assert reads == []
+
+
+def test_fields_are_read_by_name(world):
+    async def main(s):
+        await s.update({"b": 1, "a": 2, "c": 3})
+        await s.append("l", 1)
+        found = await s.fields(names=["c", "a", "a", "l", "none"])
+        for wrong in ({"prefix": "a"}, {"limit": 1}, {"after": "a"}, {"reverse": True}):
+            with pytest.raises(ValueError, match="takes no prefix"):
+                await s.fields(names=["a"], **wrong)
+        with pytest.raises(TypeError, match="list of field names"):
+            await s.fields(names="abc")
+        return [found, list(found), await s.fields(names=[])]
+
+    assert within(world, main) == [{"a": 2, "c": 3}, ["a", "c"], {}]
+
+
+def test_only_the_named_fields_are_set_if_absent(world):
+    async def main(s):
+        await s.update(a=1, b=1)
+        await s.update({"a": 2, "b": 2, "c": 2}, if_absent=["a", "c"])
+        with pytest.raises(ValueError, match="'d', which is not a field to set"):
+            await s.update({"a": 3}, if_absent=["d"])
+        with pytest.raises(TypeError, match="list of field names"):
+            await s.update({"a": 3}, if_absent="a")
+        return await s.all()
+
+    assert within(world, main) == {"a": 1, "b": 2, "c": 2}
+
+
+def test_a_handle_may_have_a_limit_of_its_own(world):
+    world.restart(session_fields_max=2)
+
+    async def main(app):
+        wide = app.session("s", fields_max=4)
+        await wide.update(a=1, b=2, c=3)
+        with pytest.raises(LimitExceeded, match="fields_max=2"):
+            await app.session("s").set("d", 4)
+        await wide.set("d", 4)
+        with pytest.raises(LimitExceeded):
+            await wide.set("e", 5)
+        for wrong in (0, True, 1.5):
+            with pytest.raises(SettingsError, match="whole number from 1"):
+                app.session("s", fields_max=wrong)
+        return sorted(await wide.all())
+
+    assert world.do(main) == ["a", "b", "c", "d"]

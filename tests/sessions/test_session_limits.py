@@ -58,7 +58,7 @@ def test_delete_after_a_clear_does_not_create_a_session(world):
         await session.set("f", 1)
         ask = store.execute
 
-        async def late(command):
+        async def late(command, **how):
             app._open.store.commit([DeleteSession("s", "other")])
             return await ask(command)
 

@@ -134,3 +134,17 @@ def test_refusal_of_an_old_owner_replays(world):
     world.store.commit([UpdateSession("s", "x", {}, clear=True)])
     assert world.replays(is_overtaken()) == result
     assert world.store.items("s", "l") == []
+
+
+def test_a_number_is_enough_to_write_as_the_owner(world):
+    async def main(app):
+        number = (await app.session("s").take()).owner
+        await app.session("s").owned_by(number).set("a", 1)
+        new = await app.session("s").take()
+        with pytest.raises(NotOwner):
+            await app.session("s").owned_by(number).set("a", 2)
+        with pytest.raises(TypeError, match="number of an owner"):
+            app.session("s").owned_by("1")
+        return await new.get("a")
+
+    assert world.do(main) == 1

@@ -485,14 +485,22 @@ class Outlast:
 
     # -- sessions
 
-    def session(self, id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
+    def session(
+        self,
+        id: str,
+        *,
+        ttl: float | EllipsisType | None = ...,
+        fields_max: int | None = None,
+    ) -> Session:
         """Return a session: state that outlives its process, such as a user's or a conversation's.
 
         Every process that has the store open shares it. Each access keeps it for `ttl` seconds
         more. None keeps it forever. Without `ttl`, an access keeps it for at least a day and never
         shortens its expiry. In a workflow's own code each call on the session is recorded.
+
+        It may have `fields_max` fields and lists instead of the setting `session_fields_max`.
         """
-        return Session(id, ttl, self.settings, lambda: self._open)
+        return Session(id, ttl, self.settings, lambda: self._open, fields_max=fields_max)
 
     async def sessions(
         self,

@@ -69,15 +69,15 @@ class Session(SessionReads):
         delete: Iterable[str] = (),
         keep: int | None = None,
         version: int | None = None,
-        if_absent: bool = False,
+        if_absent: bool | Iterable[str] = False,
         **more: Any,
     ) -> Awaits[int]:
         """Change several fields and lists at once, all or none, and return the new version.
 
         Call it as `update(name="Ada", age=36)` or `update({"name": "Ada"})`. `append` adds values
         to lists, of which only the newest `keep` items stay. `delete` names fields and lists to
-        delete. With `if_absent`, fields that have a value stay as they are. `version` works as in
-        `set`.
+        delete. With `if_absent`, fields that have a value stay as they are: all of `fields`, or
+        those that it names. `version` works as in `set`.
         """
         given = self._given("update", fields, append, delete, more)
         return self._write(
@@ -95,7 +95,7 @@ class Session(SessionReads):
         delete: Iterable[str] = (),
         keep: int | None = None,
         version: int | None = None,
-        if_absent: bool = False,
+        if_absent: bool | Iterable[str] = False,
         **more: Any,
     ) -> SessionChange:
         """Return the change that `update` would make, to be made by `update_sessions`."""
@@ -179,11 +179,21 @@ class Session(SessionReads):
             Change(unowned, self._name("take"), new_token(), take=True, result=self._taken)
         )
 
+    def owned_by(self, owner: int) -> Session:
+        """Return a handle that writes as the owner with this number, as `take` numbered it.
+
+        Use it where only the number is at hand, such as in a process that got it in a message.
+        """
+        if type(owner) is not int:
+            raise TypeError(f"owner={owner!r} must be the number of an owner.")
+        owned = copy(self)
+        owned._at = replace(self._at, owner=owner)
+        return owned
+
     def _taken(self, outcome: Outcome) -> Session:
         assert isinstance(outcome, Changed), outcome
-        owned = copy(self)
-        owned._at = replace(self._at, owner=outcome.owner)
-        return owned
+        assert outcome.owner is not None, outcome
+        return self.owned_by(outcome.owner)
 
     # -- building changes
 
@@ -231,6 +241,15 @@ def update_sessions(*changes: SessionChange) -> Awaits[list[int]]:
         raise ValueError("update_sessions() takes one change per session.")
     check_size(first._settings, "several sessions", *parts)
     return first._write(ChangeGroup(parts))
+
+
+def make_change(change: SessionChange, *, alone: bool = False) -> Awaits[int]:
+    """Make a change of one session and return its new version.
+
+    `alone` says that this process writes nothing else at the moment. If a commit takes less than a
+    millisecond, it is made on the event loop then, which saves waking the writer's thread.
+    """
+    return change.session._write(change.part, alone=alone)
 
 
 def _was_made(outcome: Outcome) -> bool:

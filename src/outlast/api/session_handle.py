@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outlast.api.session_parts import checked_ttl
+from outlast.api.session_parts import checked_fields_max, checked_ttl
 from outlast.codec.identifiers import check_field, check_id
 from outlast.errors import NotInRun, NotInStep
 from outlast.execution import session_calls
@@ -44,12 +45,15 @@ class SessionHandle:
         settings: Settings,
         find: Callable[[], Engine] | None = None,
         space: str = SESSION,
+        fields_max: int | None = None,
     ) -> None:
         """Create a handle. `find` returns its engine. None: the engine of the current run."""
         self._settings, self._find = settings, find
         unsaid = isinstance(ttl, EllipsisType)
         kept = TTL if isinstance(ttl, EllipsisType) else checked_ttl(ttl)
         self._at = At(space, check_id(id, settings.id_length_max, f"{space} id"), kept, unsaid)
+        if fields_max is not None:
+            self._at = replace(self._at, fields_max=checked_fields_max(fields_max))
 
     @property
     def id(self) -> str:
@@ -85,10 +89,10 @@ class SessionHandle:
             else session_calls.look_in_run(execution, asked)
         )
 
-    def _write(self, wanted: Write) -> Awaits[Any]:
+    def _write(self, wanted: Write, *, alone: bool = False) -> Awaits[Any]:
         execution = self._execution()
         if execution is None:
-            return session_calls.change(self._services(), wanted)
+            return session_calls.change(self._services(), wanted, alone=alone)
         return session_calls.change_in_run(execution, wanted)
 
     def _execution(self) -> RunExecution | None:

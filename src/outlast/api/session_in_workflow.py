@@ -16,7 +16,9 @@ from outlast.execution.threads import THREAD
 from outlast.settings import Settings
 
 
-def session(id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
+def session(
+    id: str, *, ttl: float | EllipsisType | None = ..., fields_max: int | None = None
+) -> Session:
     """Return the session with this id, in a workflow or a step.
 
     In a workflow's own code each call is recorded. In a step's body it is a plain call, made as
@@ -25,7 +27,7 @@ def session(id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
     Each access keeps the session for `ttl` seconds. None keeps it forever. Without `ttl`, an access
     keeps it for at least a day and never shortens its expiry.
     """
-    return Session(id, ttl, _settings("session"))
+    return Session(id, ttl, _settings("session"), fields_max=fields_max)
 
 
 def checkpoint(task_id: str, *, ttl: float | None = None) -> Checkpoint:

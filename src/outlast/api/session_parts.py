@@ -86,7 +86,7 @@ def part_of_update(
     *,
     keep: int | None = None,
     version: int | None = None,
-    if_absent: bool = False,
+    if_absent: bool | Iterable[str] = False,
 ) -> Change:
     """Check and encode a change of fields and lists. Raise ValueError, BadName, LimitExceeded."""
     gone = _names(delete, settings)
@@ -117,10 +117,21 @@ def part_of_update(
         texts | dict.fromkeys(gone),
         appends,
         version=version,
-        if_absent=if_absent,
+        absent=_absent(if_absent, texts),
     )
     check_size(settings, str(at), change)
     return change
+
+
+def _absent(given: bool | Iterable[str], fields: Mapping[str, Any]) -> frozenset[str]:
+    if isinstance(given, str):
+        raise TypeError(f"if_absent={given!r} must be True, or a list of field names.")
+    if isinstance(given, bool):
+        return frozenset(fields if given else ())
+    names = frozenset(given)
+    if unknown := sorted(names - {*fields}):
+        raise ValueError(f"if_absent names {unknown[0]!r}, which is not a field to set.")
+    return names
 
 
 def _names(names: Iterable[str], settings: Settings) -> list[str]:
@@ -177,6 +188,13 @@ def checked_ttl(ttl: float | None) -> float | None:
             "None to never expire."
         )
     return float(ttl)
+
+
+def checked_fields_max(fields_max: int) -> int:
+    """Return a limit of fields. Raise SettingsError for one that is not valid."""
+    if type(fields_max) is not int or fields_max < 1:
+        raise SettingsError(f"fields_max={fields_max!r} must be a whole number from 1.")
+    return fields_max
 
 
 def new_token() -> str:

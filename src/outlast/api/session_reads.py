@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
 from outlast.api.session_handle import Awaits, SessionHandle
@@ -122,6 +122,7 @@ class SessionReads(SessionHandle):
         self,
         prefix: str = "",
         *,
+        names: Iterable[str] | None = None,
         limit: int | None = None,
         after: str | None = None,
         reverse: bool = False,
@@ -131,6 +132,7 @@ class SessionReads(SessionHandle):
         self,
         prefix: str = "",
         *,
+        names: Iterable[str] | None = None,
         limit: int | None = None,
         after: str | None = None,
         reverse: bool = False,
@@ -140,6 +142,7 @@ class SessionReads(SessionHandle):
         self,
         prefix: str = "",
         *,
+        names: Iterable[str] | None = None,
         limit: int | None = None,
         after: str | None = None,
         reverse: bool = False,
@@ -148,15 +151,23 @@ class SessionReads(SessionHandle):
         """Return the fields whose names begin with `prefix`, in the order of their names.
 
         Only these are read, at most `limit` of them, starting after the name `after`. `reverse`
-        begins with the last name. Lists are left out.
+        begins with the last name. Lists are left out. With `names`, return those of these fields
+        that have a value.
         """
         if limit is not None and (builtins.type(limit) is not int or limit < 0):
             raise ValueError(f"limit={limit!r} must be a whole number from 0, or None for all.")
         at, codec = self._at, codec_for(type)
+        wanted = None if names is None else self._wanted(names)
+        if wanted is not None and (prefix or limit is not None or after is not None or reverse):
+            raise ValueError("fields(names=...) takes no prefix, limit, after or reverse.")
         query = FieldQuery(at.id, prefix, limit, after, reverse, at.space)
+        args = (prefix, limit, after, reverse) if wanted is None else (wanted,)
 
         def find(store: Store) -> tuple[SessionRow | None, str]:
-            row = store.fields(query)
+            if wanted is None:
+                row = store.fields(query)
+            else:
+                row = store.session(at.id, at.space, names=wanted)
             found = {} if row is None else row.fields
             parts = (f"{json.dumps(name)}:{text}" for name, text in found.items())
             return row, f"{{{','.join(parts)}}}"
@@ -167,7 +178,12 @@ class SessionReads(SessionHandle):
                 for name, value in json.loads(text).items()
             }
 
-        return self._look("fields", (prefix, limit, after, reverse), find, decode)
+        return self._look("fields", args, find, decode)
+
+    def _wanted(self, names: Iterable[str]) -> tuple[str, ...]:
+        if isinstance(names, str):
+            raise TypeError(f"names={names!r} must be a list of field names.")
+        return tuple(sorted({self._field(name) for name in names}))
 
     def all(self) -> Awaits[dict[str, Any]]:
         """Return everything in the session by field, as plain JSON.

@@ -63,8 +63,10 @@ async def look(services: ExecutionServices, asked: Look[T]) -> T:
     return asked.decode(text)
 
 
-async def change(services: ExecutionServices, wanted: Write) -> Any:
-    return wanted.returned(await services.store.execute(wanted.command(services.settings)))
+async def change(services: ExecutionServices, wanted: Write, *, alone: bool = False) -> Any:
+    """Make a change. `alone` says that nothing else is being written that could share a commit."""
+    command = wanted.command(services.settings)
+    return wanted.returned(await services.store.execute(command, alone=alone))
 
 
 def touch(services: ExecutionServices, at: At, row: SessionRow | None) -> None:

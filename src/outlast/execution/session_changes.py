@@ -52,6 +52,8 @@ class At:
     """True if the caller gave no time. An existing expiry is not shortened."""
     owner: int | None = None
     """The number under which the caller has taken the session."""
+    fields_max: int | None = None
+    """The limit of this session. None: the setting."""
 
     def __str__(self) -> str:
         return f"{self.space} {self.id!r}"
@@ -76,8 +78,8 @@ class Change:
     pops: dict[str, int] = field(default_factory=dict)
     replaces: dict[str, Replace] = field(default_factory=dict)
     version: int | None = None
-    if_absent: bool = False
-    """Whether fields that have a value, or are lists, stay as they are."""
+    absent: frozenset[str] = frozenset()
+    """The fields that stay as they are if they have a value or are lists."""
     take: bool = False
     empty: bool = False
     """Whether all fields and lists are deleted first. The session stays."""
@@ -95,9 +97,10 @@ class Change:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        sets = sorted(name for name, value in self.fields.items() if value is not None)
+        sets = {name for name, value in self.fields.items() if value is not None}
         named = {
-            "set if absent" if self.if_absent else "set": sets,
+            "set": sorted(sets - self.absent),
+            "set if absent": sorted(sets & self.absent),
             "delete": sorted(name for name, value in self.fields.items() if value is None),
             "append": sorted(self.appends),
             "pop": self.pops,
@@ -122,14 +125,16 @@ class Change:
             at.space,
             record,
             at.extends,
-            absent=tuple(self.fields) if self.if_absent else (),
+            absent=tuple(name for name in self.fields if name in self.absent),
             pops=self.pops,
             replaces=self.replaces,
             clear=self.empty,
             take=self.take,
             owner=at.owner,
             limits=SessionLimits(
-                settings.session_fields_max, settings.session_items_max, settings.value_size_max
+                at.fields_max or settings.session_fields_max,
+                settings.session_items_max,
+                settings.value_size_max,
             ),
         )
 

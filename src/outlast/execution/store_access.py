@@ -21,6 +21,12 @@ class Enqueue(Protocol):
     def __call__(self, command: Command, done: Done, *, alone: bool = False) -> None: ...
 
 
+class Execute(Protocol):
+    """Submit a command and wait for the store's answer. Raise StoreError if there is none."""
+
+    def __call__(self, command: Command, *, alone: bool = False) -> Awaitable[Any]: ...
+
+
 class Read(Protocol):
     """Read from the backend in a thread."""
 
@@ -36,6 +42,5 @@ class StoreAccess:
     now: Callable[[], float]
     """The store's clock."""
     enqueue: Enqueue
-    execute: Callable[[Command], Awaitable[Any]]
-    """Submit a command and wait for the store's answer. Raise StoreError if there is none."""
+    execute: Execute
     read: Read

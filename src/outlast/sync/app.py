@@ -367,14 +367,22 @@ class Outlast:
         """Return the queue of plain work items with this name."""
         return Queue(self._open, self._app.queue(name))
 
-    def session(self, id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
+    def session(
+        self,
+        id: str,
+        *,
+        ttl: float | EllipsisType | None = ...,
+        fields_max: int | None = None,
+    ) -> Session:
         """Return a session: state that outlives its process, such as a user's or a conversation's.
 
         Every process that has the store open shares it. Each access keeps it for `ttl` seconds
         more. None keeps it forever. Without `ttl`, an access keeps it for at least a day and never
         shortens its expiry. In a workflow's own code each call on the session is recorded.
+
+        It may have `fields_max` fields and lists instead of the setting `session_fields_max`.
         """
-        return Session(self._open, self._app.session(id, ttl=ttl))
+        return Session(self._open, self._app.session(id, ttl=ttl, fields_max=fields_max))
 
     def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
         """Return a checkpoint: the saved position of a script that has no workflow.

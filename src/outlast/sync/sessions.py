@@ -124,6 +124,7 @@ class Session(_Waits):
         self,
         prefix: str = "",
         *,
+        names: Iterable[str] | None = None,
         limit: int | None = None,
         after: str | None = None,
         reverse: bool = False,
@@ -133,6 +134,7 @@ class Session(_Waits):
         self,
         prefix: str = "",
         *,
+        names: Iterable[str] | None = None,
         limit: int | None = None,
         after: str | None = None,
         reverse: bool = False,
@@ -142,6 +144,7 @@ class Session(_Waits):
         self,
         prefix: str = "",
         *,
+        names: Iterable[str] | None = None,
         limit: int | None = None,
         after: str | None = None,
         reverse: bool = False,
@@ -150,12 +153,14 @@ class Session(_Waits):
         """Return the fields whose names begin with `prefix`, in the order of their names.
 
         Only these are read, at most `limit` of them, starting after the name `after`. `reverse`
-        begins with the last name. Lists are left out.
+        begins with the last name. Lists are left out. With `names`, return those of these fields
+        that have a value.
         """
         return self._wait(
             partial(
                 self._session.fields,
                 prefix,
+                names=names,
                 limit=limit,
                 after=after,
                 reverse=reverse,
@@ -206,15 +211,15 @@ class Session(_Waits):
         delete: Iterable[str] = (),
         keep: int | None = None,
         version: int | None = None,
-        if_absent: bool = False,
+        if_absent: bool | Iterable[str] = False,
         **more: Any,
     ) -> int:
         """Change several fields and lists at once, all or none, and return the new version.
 
         Call it as `update(name="Ada", age=36)` or `update({"name": "Ada"})`. `append` adds values
         to lists, of which only the newest `keep` items stay. `delete` names fields and lists to
-        delete. With `if_absent`, fields that have a value stay as they are. `version` works as in
-        `set`.
+        delete. With `if_absent`, fields that have a value stay as they are: all of `fields`, or
+        those that it names. `version` works as in `set`.
         """
         return self._wait(
             partial(
@@ -237,7 +242,7 @@ class Session(_Waits):
         delete: Iterable[str] = (),
         keep: int | None = None,
         version: int | None = None,
-        if_absent: bool = False,
+        if_absent: bool | Iterable[str] = False,
         **more: Any,
     ) -> SessionChange:
         """Return the change that `update` would make, to be made by `update_sessions`."""
@@ -295,6 +300,13 @@ class Session(_Waits):
         took it are not checked.
         """
         return Session(self._portal, self._wait(self._session.take))
+
+    def owned_by(self, owner: int) -> Session:
+        """Return a handle that writes as the owner with this number, as `take` numbered it.
+
+        Use it where only the number is at hand, such as in a process that got it in a message.
+        """
+        return Session(self._portal, self._session.owned_by(owner))
 
     def __repr__(self) -> str:
         return repr(self._session)
@@ -401,13 +413,15 @@ class Checkpoint(_Waits):
         return repr(self._checkpoint)
 
 
-def session(id: str, *, ttl: float | EllipsisType | None = ...) -> Session:
+def session(
+    id: str, *, ttl: float | EllipsisType | None = ..., fields_max: int | None = None
+) -> Session:
     """Return the session with this id, in a sync workflow or step.
 
     In a workflow's own code each call is recorded. In a step's body it is a plain call, made as
     often as the body executes. Outside a run, use `app.session(id)`.
     """
-    return Session(None, core.Session(id, ttl, _settings("session")))
+    return Session(None, core.Session(id, ttl, _settings("session"), fields_max=fields_max))
 
 
 def checkpoint(task_id: str, *, ttl: float | None = None) -> Checkpoint:

@@ -7,6 +7,8 @@
     run(support({"messages": [("user", "hello")]}), id="chat-1")
 
 A graph becomes a workflow, and its nodes and tool calls become steps.
+
+`OutlastSaver` is a checkpointer for graphs that LangGraph runs itself.
 """
 
 from outlast.integrations.missing import missing_framework
@@ -18,6 +20,14 @@ except ImportError as error:
 
 from outlast.integrations.langgraph.events import GraphEvent
 from outlast.integrations.langgraph.graph import DurableGraph, durable_graph
+from outlast.integrations.langgraph.saver import OutlastSaver
 from outlast.integrations.langgraph.tools import effect_tool, workflow_tool
 
-__all__ = ["DurableGraph", "GraphEvent", "durable_graph", "effect_tool", "workflow_tool"]
+__all__ = [
+    "DurableGraph",
+    "GraphEvent",
+    "OutlastSaver",
+    "durable_graph",
+    "effect_tool",
+    "workflow_tool",
+]

@@ -137,8 +137,11 @@ class GroupCommitWriter:
         if self._state is WriterState.CLOSED:
             self._refuse_rest()
 
-    async def execute(self, command: Command) -> Any:
-        """Write a command and return its result or a Refused. Raise a StoreError."""
+    async def execute(self, command: Command, *, alone: bool = False) -> Any:
+        """Write a command and return its result or a Refused. Raise a StoreError.
+
+        `alone` is that of `enqueue`.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(_: Command, outcome: Any) -> None:
@@ -148,7 +151,7 @@ class GroupCommitWriter:
                 else:
                     future.set_result(outcome)
 
-        self.enqueue(command, done)
+        self.enqueue(command, done, alone=alone)
         return await future
 
     def execute_urgent(self, command: Command, timeout: float | None = None) -> Any:
