@@ -72,7 +72,7 @@ def render(name: str) -> str:
     """Return the page as Markdown."""
     page = PAGES[name]
     parts = ["<!-- Written by `make reference` from the docstrings. Do not edit. -->"]
-    parts += [f"# {page.module}", page.intro]
+    parts += [f"# {page.title or page.module}", page.intro]
     for section in page.sections:
         parts.append(f"## {section.title}")
         if section.intro:

@@ -19,6 +19,8 @@ class Page(NamedTuple):
     module: str
     intro: str
     sections: list[Section]
+    title: str = ""
+    """The heading. The default is the module."""
 
 
 def _section(title: str, names: str, intro: str = "") -> Section:
@@ -32,28 +34,22 @@ _SUITE = "outlast.testing.conformance"
 PAGES = {
     "outlast": Page(
         "outlast",
-        "Import these names with `from outlast import …`. [Writing workflows](workflows.md) "
-        "explains how to use them.",
+        "What you call in workflows and steps, and the errors. Import every name with "
+        "`from outlast import …`. [Writing workflows](workflows.md) shows them in use. Other pages "
+        "describe the [app, its runs and queues](reference-app.md), "
+        "[sessions and checkpoints](reference-sessions.md) and the "
+        "[objects that calls return](reference-objects.md).",
         [
             _section(
                 "Define",
                 "workflow step effect resource KEY Happened Unrecorded Unchecked ErrorCodec",
             ),
-            _section("Execute", "run Outlast Run Call Queue Item"),
             _section(
                 "In a workflow",
                 "current now random uuid sleep receive each map unit scope compensate_with session "
                 "update_sessions checkpoint",
             ),
             _section("In a step", "progress Progress started_before resume_stream publish Output"),
-            _section("State", "Session Checkpoint"),
-            _section(
-                "Returned objects",
-                "Current Workflow Step SyncStep Effect SyncEffect Resource SyncResource RunInfo "
-                "EffectInfo QueueInfo WorkerInfo SessionChange SessionInfo DrainReport "
-                "Watch DataEvent ResetEvent EndEvent "
-                "outlast.streams.ResumableStream outlast.store.rows.Entry",
-            ),
             _section(
                 "Errors",
                 "OutlastError NotInRun NotInStep BadName BadCursor LimitExceeded Unrecordable "
@@ -66,6 +62,43 @@ PAGES = {
             ),
             _section("Version", "__version__"),
         ],
+    ),
+    "app": Page(
+        "outlast",
+        "What your program uses to start runs, submit them and look at them. Import every name "
+        "with `from outlast import …`. [Writing workflows](workflows.md#runs-and-ids) and "
+        "[queues and workers](queues.md) show them in use.",
+        [
+            _section("Execute", "run Outlast"),
+            _section("Runs", "Run Call"),
+            _section("Queues", "Queue Item"),
+        ],
+        "The app, its runs and queues",
+    ),
+    "sessions": Page(
+        "outlast",
+        "State that outlives a process. Import every name with `from outlast import …`. "
+        "[Sessions and checkpoints](sessions.md) shows them in use.",
+        [_section("Names", "Session SessionChange SessionInfo Checkpoint")],
+        "Sessions and checkpoints",
+    ),
+    "objects": Page(
+        "outlast",
+        "What the calls of [outlast](reference-outlast.md) and of the [app](reference-app.md) "
+        "return. A program rarely imports these names, except for annotations.",
+        [
+            _section(
+                "Decorated functions",
+                "Workflow Step SyncStep Effect SyncEffect Resource SyncResource",
+            ),
+            _section("In a workflow or a step", "Current outlast.streams.ResumableStream"),
+            _section(
+                "Snapshots of the store",
+                "RunInfo EffectInfo QueueInfo WorkerInfo DrainReport outlast.store.rows.Entry",
+            ),
+            _section("Streams of a run", "Watch DataEvent ResetEvent EndEvent"),
+        ],
+        "Returned objects",
     ),
     "sync": Page(
         "outlast.sync",

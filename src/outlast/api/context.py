@@ -57,8 +57,8 @@ class Current:
     def fence(self) -> int:
         """Return the fence: the number of this claim of the run.
 
-        It only grows. Hand it to outside systems so that they can refuse an older one. It differs
-        from life to life, so a workflow must not branch on it.
+        It only grows. Pass it to other systems so that they can reject a writer with a lower fence.
+        It differs from life to life, so a workflow must not branch on it.
         """
         return self._execution.fence
 
@@ -223,7 +223,7 @@ def progress(type: type[Any] = object) -> Progress[Any]:
 
 
 async def started_before() -> bool:
-    """Return whether an earlier attempt or execution of this step has asked this.
+    """Return whether an earlier attempt or execution of this step has made this call.
 
         @step(retries=3)
         async def build(name: str) -> str:
@@ -231,8 +231,8 @@ async def started_before() -> bool:
                 await remove_leftovers(name)
             ...
 
-    The answer comes once it is durable that this attempt has asked. That costs one write. An
-    attempt that died before it counts as not started. Raise NotInRun outside a step's body.
+    The call itself is recorded before it returns, which costs one write. An attempt that died
+    before that counts as not started. Raise NotInRun outside a step's body.
     """
     return await step_start.started_before(body_of("started_before"))
 
@@ -240,7 +240,7 @@ async def started_before() -> bool:
 def now() -> datetime:
     """Return the run's time (UTC): when the last event that reached the run was recorded.
 
-    The time stands still in between.
+    The time does not advance between two events.
     """
     return datetime.fromtimestamp(_workflow("now").clock.wall, UTC)
 

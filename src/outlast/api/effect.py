@@ -278,18 +278,18 @@ def effect(fn: Callable[..., Any], /) -> NoReturn: ...
 def effect(fn: Any = None, /, **options: Any) -> Any:
     """Make a function an effect: `@effect(timeout=30)`.
 
-    An effect acts once: an intent is recorded before it, its outcome after.
+    Outlast records an intent before the effect acts, and its outcome afterwards.
 
-    - `timeout`: seconds for one act. After a death nothing is verified or repeated until it has
-      passed, plus `effect_margin` seconds.
-    - `failed_on`: exceptions that mean that it did not happen. `Exception` is refused, because it
-      covers every error. Any other exception, and a time-out, leave the outcome open.
+    - `timeout`: seconds for one act. After a death, Outlast verifies or repeats nothing until the
+      time-out and `effect_margin` have passed.
+    - `failed_on`: exceptions that prove that the effect did not happen. `Exception` is refused,
+      because it covers every error. Any other exception, and a time-out, leave the outcome open.
     - `retries`: further acts after an exception in `failed_on`. The delay starts at `backoff`
       seconds and doubles up to `backoff_max`, with jitter.
     - `idempotent`: the other side acts only once per key, so the effect may be called again when
       its outcome is unknown.
-    - `undo=None`: it has no compensation and needs none. Otherwise add one with `@fx.compensate`. A
-      unit refuses an effect that has neither.
+    - `undo=None`: the effect needs no compensation. Otherwise add one with `@fx.compensate`. A unit
+      refuses an effect that has neither.
     - `name`: the name that it is recorded under. The default is the function's qualified name.
 
     An open outcome is settled by `@fx.verify`, else by `idempotent`, else by a person

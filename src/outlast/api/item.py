@@ -40,12 +40,12 @@ class Item(ItemClaim):
     def fence(self) -> int:
         """Return the number of this claim. It only grows.
 
-        Hand it to outside systems so that they can refuse an older one.
+        Pass it to other systems so that they can reject a handler with a lower fence.
         """
         return self._row.fence
 
     async def ack(self) -> None:
-        """Report the item as done. Raise LeaseLost if another worker has it by now."""
+        """Report the item as done. Raise LeaseLost if another worker has taken it over."""
         await self._settle(Ack(self._row.pk, self._row.fence, self._row.queue))
 
     async def nack(self, *, delay: float | None = None, reason: str = "") -> None:
@@ -53,7 +53,7 @@ class Item(ItemClaim):
 
         It is tried again after `delay` seconds (by default longer after each failure), or becomes a
         dead letter after `max_attempts`. Raise WrongStatus if it was acked or nacked already, and
-        LeaseLost if another worker has it by now.
+        LeaseLost if another worker has taken it over.
         """
         if delay is not None:
             check_seconds("delay", delay)

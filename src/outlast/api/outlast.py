@@ -130,10 +130,10 @@ class Outlast:
     ) -> DrainReport:
         """Drain this process and return the report.
 
-        Work in flight proceeds to its next boundary, everything is released, and nothing more is
-        claimed. The drain takes at most `grace` seconds (by default the setting). This returns when
-        the drain is over. The process keeps running, and this Outlast still answers queries and
-        accepts submissions. All calls share one drain.
+        Steps in flight finish, runs are released, and nothing more is claimed. The drain takes at
+        most `grace` seconds (by default the setting). This returns when the drain is over. The
+        process keeps running, and this Outlast still answers queries and accepts submissions. All
+        calls share one drain.
         """
         return await self._shutdown.drain(reason, grace=grace)
 
@@ -250,9 +250,10 @@ class Outlast:
         return run_actions.handle_of(self._open, workflow, id)
 
     async def result(self, id: str, timeout: float | None = None) -> Any:
-        """Wait for a run to end and return its result as plain JSON, or raise how it ended.
+        """Wait for a run to end and return its result as plain JSON.
 
-        Raise UnknownRun if there is no such run, and TimeoutError after `timeout` seconds.
+        Raise a RunError or the workflow's exception if the run has no result, UnknownRun if there
+        is no such run, and TimeoutError after `timeout` seconds.
         """
         return await queries.result_of(self._open, id, timeout)
 

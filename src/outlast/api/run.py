@@ -20,7 +20,7 @@ R = TypeVar("R")
 class Run(Generic[R]):
     """A handle on a run, wherever it executes.
 
-    `await run.result()` returns its workflow's result, or raises how it ended.
+    `await run.result()` returns the workflow's result, or raises an error if there is none.
     """
 
     def __init__(self, engine: Engine, id: str, workflow: WorkflowDefinition | None) -> None:

@@ -162,7 +162,7 @@ class Session(SessionReads):
         return self._write(self._part("delete", {}, None, fields))
 
     def clear(self) -> Awaits[None]:
-        """Delete the session, including its version. An owner empties it and keeps it."""
+        """Delete the session, including its version. An owner empties it and stays its owner."""
         part = Change(self._at, self._name("clear"), new_token(), result=_nothing)
         owned = self._at.owner is not None
         return self._write(replace(part, empty=True) if owned else replace(part, forget=True))
@@ -171,8 +171,8 @@ class Session(SessionReads):
         """Become the session's only owner, and return a handle for the owner's writes.
 
         Once another process takes the session, the handle's writes raise NotOwner and change
-        nothing. A session that does not exist is created. Writes through other handles that never
-        took it are not checked.
+        nothing. A session that does not exist is created. Writes through handles that did not take
+        the session are not checked.
         """
         unowned = replace(self._at, owner=None)
         return self._write(

@@ -32,7 +32,7 @@ class SessionInfo:
     lists: dict[str, int]
     """The number of items in each list."""
     owner: int | None = None
-    """The number under which it was last taken. None: nobody has taken it."""
+    """The number of its owner. None: it has no owner."""
 
     @classmethod
     def of(cls, row: SessionRow) -> SessionInfo:

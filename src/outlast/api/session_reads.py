@@ -88,9 +88,9 @@ class SessionReads(SessionHandle):
         *,
         type: builtins.type[Any] = object,
     ) -> Awaits[list[Any]]:
-        """Return the items of a list from `start` up to but without `stop`, each as `type`.
+        """Return the items `[start:stop]` of a list, each as `type`.
 
-        Both work as in `items[start:stop]`: negative numbers count from the end.
+        As in a slice, `stop` is excluded and negative numbers count from the end.
         """
         for name, number in (("start", start), ("stop", stop)):
             if builtins.type(number) is not int and not (number is None and name == "stop"):

@@ -121,8 +121,8 @@ def workflow(
     The name defaults to the function's qualified name, without its module. Two workflows with one
     name are an error.
 
-    `abandon_after` is in seconds. A run that has begun is abandoned when no worker took it over for
-    that long although one that could was there: its effects are compensated, and it fails with
+    Set `abandon_after` to give up on a run that has begun, if no worker takes it over for that many
+    seconds although a suitable worker is alive. Its effects are compensated, and it fails with
     `Abandoned`.
     """
     if fn is not None:

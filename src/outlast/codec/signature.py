@@ -39,8 +39,8 @@ class Unrecorded:
 class Unchecked:
     """Mark a parameter that is recorded, but not compared when a run is replayed.
 
-    For values that differ from one execution to the next, such as a history in which a framework
-    sets its own timestamps and ids: `messages: Annotated[list[Message], Unchecked]`.
+    Use it for values that differ from one execution to the next, such as messages in which a
+    framework sets its own timestamps and ids: `messages: Annotated[list[Message], Unchecked]`.
     """
 
 

@@ -179,7 +179,7 @@ class QueueInfo:
     returned: int = 0
     """Queued after an interruption or a death."""
     returned_since: datetime | None = None
-    """When the one of these that has waited longest became due."""
+    """When the first of the `returned` runs became due."""
     undoing: int = 0
     """Being compensated: queued, running or waiting."""
     stuck: int = 0

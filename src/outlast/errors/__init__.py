@@ -38,7 +38,7 @@
 
     BaseException               never caught by `except Exception`: user code must not swallow these
     ├── Evicted                 this execution is over; the run continues elsewhere or later
-    └── Diverged                the code asked for something else than the journal recorded
+    └── Diverged                the code asked for something other than the journal recorded
 
 An interruption is not a failure: `Evicted` never ends a run.
 
@@ -263,7 +263,7 @@ class WrongStatus(OutlastError):
 
 
 class StaleFence(OutlastError):
-    """A guard of `outlast.fencing` refused a write: a younger claim has written to the resource.
+    """A guard of `outlast.fencing` refused a write: a newer claim has written to the resource.
 
     Nothing was written.
     """
@@ -342,7 +342,7 @@ class RunFailed(RunError):
 
 
 class RunTimeout(RunError, TimeoutError):
-    """The run took longer than its workflow's `timeout`. The reason is that time-out, if known."""
+    """The run took longer than its workflow's `timeout`. `reason` is that time-out, if known."""
 
     def __str__(self) -> str:
         timeout = f" of {self.reason}" if self.reason else ""
@@ -386,7 +386,7 @@ class RunDead(RunError):
 
 
 class StoreError(OutlastError):
-    """The store could not do what was asked. The subclass says whether trying again may help."""
+    """The store could not complete an operation. The subclass says whether a retry may help."""
 
 
 class StoreUnavailable(StoreError):
@@ -423,7 +423,7 @@ class Evicted(Explained, BaseException):
 
 
 class Diverged(Explained, BaseException):
-    """The code asked for something else than the journal recorded.
+    """The code asked for something other than what the journal recorded.
 
     Nothing was executed, and the run is parked.
     """

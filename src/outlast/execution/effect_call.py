@@ -32,8 +32,8 @@ class _Key(str):
 
 
 KEY: str = _Key("the key was not filled in: call the effect in a run")
-"""The default of the parameter that takes the idempotency key: `key: str = KEY`. The call fills
-it in, with the same key for all attempts and workers. A caller may pass its own key."""
+"""The default of the parameter that takes the idempotency key: `key: str = KEY`. Outlast fills in
+the key, the same for all attempts and workers. You may pass a key of your own instead."""
 
 EFFECT_KEY = "effect_key"
 """The parameter of a compensation that takes the key of the effect it compensates."""
@@ -41,7 +41,7 @@ EFFECT_KEY = "effect_key"
 
 @dataclass(frozen=True)
 class Happened(Generic[R_co]):
-    """The answer of `verify` if the effect has happened: its result."""
+    """The answer of `verify` if the effect has happened. It holds the effect's result."""
 
     result: R_co
 

@@ -88,7 +88,7 @@ class DrainReport:
     """Numbers of units: committed and rolled_back."""
     cleanup: list[CleanupResult] = field(default_factory=list)
     cut_short: bool = False
-    """The process was gone before it could write its report. The sweeper wrote what it saw."""
+    """Whether the process was gone before it wrote its report. The sweeper then wrote it."""
     recoveries: dict[str, float] = field(default_factory=dict)
     """Recoveries of the interrupted runs by other workers.
 

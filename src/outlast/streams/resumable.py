@@ -172,9 +172,9 @@ def resume_stream(  # type: ignore[misc]  # mypy: `Any` does not accept `*Ts`
     stall: float | None = None,
     publish: str | None = None,
 ) -> ResumableStream[Any]:
-    """Open a stream of text that the step's next attempt resumes, or starts clean.
+    """Open a stream of text that the step's next attempt continues, or starts from the beginning.
 
-    The next attempt follows a death, a drain or a failure. Use it in a step:
+    There is a next attempt after a death, a drain or a failure. Use it in a step:
 
         async def ask(so_far: str, prompt: str) -> AsyncIterator[str]: ...
 

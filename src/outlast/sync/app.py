@@ -47,7 +47,7 @@ T = TypeVar("T")
 class Run(Generic[R]):
     """A handle on a run, wherever it executes.
 
-    `run.result()` returns its workflow's result, or raises how it ended.
+    `run.result()` returns the workflow's result, or raises an error if there is none.
     """
 
     def __init__(self, portal: Portal, run: AsyncRun[R]) -> None:

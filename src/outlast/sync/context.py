@@ -74,10 +74,10 @@ def receive(name: str, type: type[Any] = object, *, timeout: float | None = None
 
 
 def started_before() -> bool:
-    """Return whether an earlier attempt or execution of this step has asked this.
+    """Return whether an earlier attempt or execution of this step has made this call.
 
-    Use it in the body of a sync step. The answer comes once it is durable that this attempt has
-    asked. That costs one write.
+    Use it in the body of a sync step. The call itself is recorded before it returns, which costs
+    one write.
     """
     step = body_of("started_before")
     asking = step_start.started_before(step)

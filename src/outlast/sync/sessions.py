@@ -113,9 +113,9 @@ class Session(_Waits):
         *,
         type: builtins.type[Any] = object,
     ) -> list[Any]:
-        """Return the items of a list from `start` up to but without `stop`, each as `type`.
+        """Return the items `[start:stop]` of a list, each as `type`.
 
-        Both work as in `items[start:stop]`: negative numbers count from the end.
+        As in a slice, `stop` is excluded and negative numbers count from the end.
         """
         return self._wait(partial(self._session.range, field, start, stop, type=type))
 
@@ -289,15 +289,15 @@ class Session(_Waits):
         return self._wait(partial(self._session.delete, *fields))
 
     def clear(self) -> None:
-        """Delete the session, including its version. An owner empties it and keeps it."""
+        """Delete the session, including its version. An owner empties it and stays its owner."""
         self._wait(self._session.clear)
 
     def take(self) -> Session:
         """Become the session's only owner, and return a handle for the owner's writes.
 
         Once another process takes the session, the handle's writes raise NotOwner and change
-        nothing. A session that does not exist is created. Writes through other handles that never
-        took it are not checked.
+        nothing. A session that does not exist is created. Writes through handles that did not take
+        the session are not checked.
         """
         return Session(self._portal, self._wait(self._session.take))
 
