@@ -67,7 +67,7 @@ class OutlastSessionStore(SessionStore):
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Append entries and update the summary, in one write."""
-        session, name = self._session(key), _list_name(key)
+        session, name = self._session(key), list_name(key)
         known = self._known.pop(session.id, None)
         while entries:
             if known is None or name not in known.uuids:
@@ -96,12 +96,12 @@ class OutlastSessionStore(SessionStore):
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """Return all entries of a transcript, or None if it has none."""
-        entries: list[Any] = await self._session(key).last(_list_name(key), None)
+        entries: list[Any] = await self._session(key).last(list_name(key), None)
         return entries or None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """Return the sessions of a project with the time of their last change."""
-        prefix = _id(project_key, "")
+        prefix = session_name(project_key, "")
         return [
             {"session_id": info.id.removeprefix(prefix), "mtime": _mtime(info)}
             for info in await self._infos(prefix)
@@ -110,7 +110,7 @@ class OutlastSessionStore(SessionStore):
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """Return the summaries of a project's sessions."""
         found: list[Any] = []
-        for info in await self._infos(_id(project_key, "")):
+        for info in await self._infos(session_name(project_key, "")):
             summary = await self._open(info.id).get(SUMMARY)
             if summary is not None:
                 found.append({**summary, "mtime": _mtime(info)})
@@ -118,7 +118,7 @@ class OutlastSessionStore(SessionStore):
 
     async def delete(self, key: SessionKey) -> None:
         """Delete a session with the transcripts of its sub-agents, or only that of one of them."""
-        session, name = self._session(key), _list_name(key)
+        session, name = self._session(key), list_name(key)
         self._known.pop(session.id, None)
         await (session.clear() if name == MAIN else session.delete(name))
 
@@ -137,7 +137,7 @@ class OutlastSessionStore(SessionStore):
         self._owned[session.id] = await session.take()
 
     def _session(self, key: SessionKey | SessionListSubkeysKey) -> Session:
-        id = _id(key["project_key"], key["session_id"])
+        id = session_name(key["project_key"], key["session_id"])
         return self._owned.get(id) or self._open(id)
 
     def _open(self, id: str) -> Session:
@@ -191,12 +191,12 @@ def _new(entries: list[SessionStoreEntry], known: set[str]) -> list[SessionStore
     return new
 
 
-def _id(project: str, session: str) -> str:
+def session_name(project: str, session: str) -> str:
     """Return the id of a session. A project that contains a slash cannot reach another's."""
     return f"claude:{project.replace('%', '%25').replace('/', '%2F')}/{session}"
 
 
-def _list_name(key: SessionKey) -> str:
+def list_name(key: SessionKey) -> str:
     subpath = key.get("subpath")
     return f"{SUBPATH}{subpath}" if subpath else MAIN
 
