@@ -19,7 +19,7 @@ def test_runs_lists_no_items_unless_asked_for(outlast):
 def test_there_may_be_no_items(outlast):
     outlast.submitted("r1")
     assert outlast("runs", "--items").err == "outlast: no items.\n"
-    assert outlast("runs", "--items", "--status", "dead").err == "outlast: no items like that.\n"
+    assert outlast("runs", "--items", "--status", "dead").err == "outlast: no items match.\n"
 
 
 def test_dead_letters_are_listed_of_both_kinds(outlast):

@@ -278,7 +278,7 @@ def test_prune_keeps_dead_letters_and_says_what_can_be_done_with_them(outlast):
         "deleted": 1,
         "dead_kept": 0,
     }
-    assert outlast("runs", "--status", "dead").err == "outlast: no runs like that.\n"
+    assert outlast("runs", "--status", "dead").err == "outlast: no runs match.\n"
 
 
 def test_prune_forgets_no_dead_letter_whose_undoing_has_begun(outlast):

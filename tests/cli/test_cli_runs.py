@@ -108,7 +108,7 @@ def test_runs_are_filtered_by_status_workflow_and_message(outlast):
     assert ids(outlast("runs", "--workflow", "echo", "--json")) == ["other"]
     assert ids(outlast("runs", "--waiting-for", "approval", "--json")) == ["held"]
     assert ids(outlast("runs", "--waiting-for", "appro", "--json")) == []
-    assert outlast("runs", "--status", "dead").err == "outlast: no runs like that.\n"
+    assert outlast("runs", "--status", "dead").err == "outlast: no runs match.\n"
 
 
 def test_runs_are_filtered_by_queue_and_by_the_beginning_of_the_id(outlast):
@@ -120,8 +120,8 @@ def test_runs_are_filtered_by_queue_and_by_the_beginning_of_the_id(outlast):
     both = outlast("runs", "--queue", "mail", "--prefix", "order-", "--limit", "1", "--json")
     assert ids(both) == ["order-1"]
     assert both.json["more"] is False
-    assert outlast("runs", "--queue", "post").err == "outlast: no runs like that.\n"
-    assert outlast("runs", "--prefix", "rder").err == "outlast: no runs like that.\n"
+    assert outlast("runs", "--queue", "post").err == "outlast: no runs match.\n"
+    assert outlast("runs", "--prefix", "rder").err == "outlast: no runs match.\n"
 
 
 def test_runs_are_filtered_by_age(outlast):

@@ -43,7 +43,7 @@ def test_a_list_has_a_prefix_and_a_limit(outlast) -> None:
     one = outlast("sessions", "--limit", "1", "--json").json
     assert (len(one["sessions"]), one["more"]) == (1, True)
     assert "Showing 1;" in outlast("sessions", "--limit", "1").err
-    assert "no sessions like that" in outlast("sessions", "--prefix", "user_").err
+    assert "no sessions match" in outlast("sessions", "--prefix", "user_").err
 
 
 def test_one_is_shown_with_its_fields_and_last_items(outlast) -> None:

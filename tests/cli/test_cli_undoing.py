@@ -24,7 +24,7 @@ def test_undoing_run_shows_how_it_will_end(unknown):
 
 def test_runs_undoing_lists_only_undoing_runs(trips):
     trips.trip()
-    assert trips("runs", "--undoing").err == "outlast: no runs like that.\n"
+    assert trips("runs", "--undoing").err == "outlast: no runs match.\n"
 
 
 def test_stuck_run_shows_what_failed_and_how_to_continue(stuck):

@@ -33,7 +33,8 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "continue")
     if row.workflow == EACH:
         return f"To {to}, make the same call again in its program: finished items are skipped."
     if fleet.takes(row):
-        return "A live worker has this workflow and claims the run when it is due."
+        when = "as soon as the wait is over" if row.status == "waiting" else "when it is due"
+        return f"A live worker has this workflow and claims the run {when}."
     run = command("run", f"FILE:{row.workflow}", "--id", row.id, store=store)
     queue = ("--queue", row.queue) if row.queue != "default" else ()
     worker = command("worker", "FILE", *queue, store=store)

@@ -150,7 +150,7 @@ def runs(
     filters = (status, workflow, queue, prefix, older_than, newer_than, waiting_for)
     is_filtered = undoing or any(one is not None for one in filters)
     what = "items" if items else "runs"
-    nothing = f"no {what} like that." if is_filtered else f"no {what}."
+    nothing = f"no {what} match." if is_filtered else f"no {what}."
     with answering(as_json):
         view = View(look, partial(_run_lines, wide=wide), _runs_document, nothing, _run_notes)
         shown(store, view, watch=watch, as_json=as_json)

@@ -123,7 +123,7 @@ def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
     for line in grid(columns, lines):
         out.print(line)
     if not rows:
-        say(f"no {query.space}s" + (" like that." if query.prefix else "."))
+        say(f"no {query.space}s" + (" match." if query.prefix else "."))
     if more:
         say(f"Showing {query.limit}; use --limit for more.")
 

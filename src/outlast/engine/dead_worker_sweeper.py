@@ -50,10 +50,10 @@ class Sweeper:
             level = logging.WARNING if self._registration.offer.concurrency else logging.INFO
             log.log(
                 level,
-                "found %d dead workers: %d runs are queued again, %d became dead letters",
-                len(swept.workers),
-                len(swept.runs) - len(swept.dead),
-                len(swept.dead),
+                "found %s: %s queued again, %s",
+                _count(len(swept.workers), "dead worker"),
+                _count(len(swept.runs) - len(swept.dead), "run"),
+                _count(len(swept.dead), "dead letter"),
                 extra={"workers": list(swept.workers)},
             )
         for id in swept.dead:
@@ -76,3 +76,7 @@ class Sweeper:
             if not self._in_flight.is_held(fence):
                 why = "its worker did not hold it any more"
                 await writer.execute(Release(run, fence, why, interrupted=False))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
