@@ -13,6 +13,7 @@ LONG_FILES = (
     "tests/tools/chaos/test_chaos_experiment.py",
     "tests/fleet/test_silent_servers.py",
     "tests/faults/test_faults.py",
+    "tests/streams/test_watch_kills.py",
     "tests/fleet/test_fleet_stale.py",
     "tests/examples/test_examples_together.py",
     "tests/tools/demo/test_demo_run.py",
