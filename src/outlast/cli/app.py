@@ -18,6 +18,7 @@ COMMANDS = {
     "worker": "outlast.cli.worker",
     "runs": "outlast.cli.inspect",
     "show": "outlast.cli.inspect",
+    "watch": "outlast.cli.follow",
     "workers": "outlast.cli.fleet",
     "queues": "outlast.cli.fleet",
     "limit": "outlast.cli.fleet",

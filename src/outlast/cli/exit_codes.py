@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outlast.errors import (
     Backpressure,
+    BadCursor,
     BadName,
     Draining,
     OutlastError,
@@ -62,6 +63,6 @@ def code_of(error: OutlastError) -> int:
         return WRONG_STATUS
     if isinstance(error, (Backpressure, Draining, StoreUnavailable)):
         return TRY_AGAIN
-    if isinstance(error, (SettingsError, BadName)):
+    if isinstance(error, (SettingsError, BadName, BadCursor)):
         return USAGE
     return FAILED
