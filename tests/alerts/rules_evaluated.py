@@ -74,7 +74,7 @@ def test_nothing_fires_while_all_is_well(tmp_path):
     check(history, tmp_path, {first: CALM, last: CALM}, DeploymentConfig())
 
 
-def test_a_drain_cut_short(tmp_path):
+def test_alert_fires_for_a_drain_that_was_cut_short(tmp_path):
     with Fleet(tmp_path) as fleet:
         one, two = fleet.worker("other"), fleet.worker()
         fleet.submit("hold", 1)
@@ -162,7 +162,7 @@ def at_one_address(scrape: Scrape) -> Scrape:
     return {(name, tuple(sorted({**dict(labels), "pod": "one"}.items()))): value for (name, labels), value in scrape.items()}  # fmt: skip
 
 
-def test_an_interrupted_run_that_nobody_takes_up(tmp_path):
+def test_alert_fires_for_an_interrupted_run_that_no_worker_resumes(tmp_path):
     with Fleet(tmp_path) as fleet:
         one, two = fleet.worker("other"), fleet.worker()
         fleet.submit("hold", 1)
@@ -184,7 +184,7 @@ def test_an_interrupted_run_that_nobody_takes_up(tmp_path):
     ("workflow", "status", "alert"),
     [("park", "parked", "OutlastRunsParked"), ("stuck", "stuck", "OutlastCompensationsStuck"), ("poison", "dead", "OutlastDeadLetters")],
 )  # fmt: skip
-def test_runs_for_a_person(tmp_path, workflow, status, alert):
+def test_alert_fires_for_runs_that_need_a_decision(tmp_path, workflow, status, alert):
     with Fleet(tmp_path) as fleet:
         one, two = fleet.worker("other"), fleet.worker()
         history = History()
@@ -233,7 +233,7 @@ def test_a_growing_queue_of_interrupted_runs(tmp_path):
     check(history, tmp_path, expected)
 
 
-def test_a_store_that_is_away(tmp_path):
+def test_alert_fires_while_the_store_is_unavailable(tmp_path):
     with redis_server(tmp_path) as server, Fleet(tmp_path, server.url) as fleet:
         one = fleet.worker()
         history = History()
@@ -254,7 +254,7 @@ def test_workers_that_miss_their_store_in_turns_for_a_moment(tmp_path):
     check(history, tmp_path, {last: CALM})
 
 
-def test_nobody_who_works(tmp_path):
+def test_alert_fires_when_no_worker_is_left(tmp_path):
     with Fleet(tmp_path) as fleet:
         one = fleet.worker()
         history = History()

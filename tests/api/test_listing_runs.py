@@ -58,7 +58,7 @@ def test_submitting_twice_is_harmless(world):
     world.do(main)
 
 
-def test_submit_many(world):
+def test_submit_many_queues_every_run(world):
     async def main(app) -> None:
         runs = await app.submit_many([report(str(n)) for n in range(100)], queue="bulk")
         assert len({run.id for run in runs}) == 100

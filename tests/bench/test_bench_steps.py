@@ -76,7 +76,7 @@ def test_the_goals_of_the_tables_follow_the_figures() -> None:
     assert goals["100 runs on SQLite: steps/s, Outlast / DBOS"] == "met"
 
 
-def test_what_limits_a_goal_is_said_where_it_is_missed_and_nowhere_else() -> None:
+def test_limit_of_a_goal_is_printed_only_where_the_goal_is_missed() -> None:
     found = steps_found()
     assert "What limits" not in tables(found)
     for result in in_all_rounds(found, "DBOS on Postgres"):
@@ -203,6 +203,6 @@ def test_a_table_is_as_wide_in_every_line() -> None:
     assert len({len(line) for line in lines}) == 1
 
 
-def test_last_words_fit_a_cell() -> None:
+def test_last_line_of_a_failure_fits_a_table_cell() -> None:
     assert last_line([]) == "no words"
     assert "|" not in last_line(["a | b\n\nc | d\n"])

@@ -19,7 +19,7 @@ def found(rest: str, case: Case = CASE) -> dict:
     return Attempts(BOTH_IN_FIRST + rest).found(case)
 
 
-def test_a_job_that_nobody_goes_on_with_is_unfinished() -> None:
+def test_job_that_is_not_resumed_is_unfinished() -> None:
     read = found("")
     assert read["unfinished"] == 2 and read["finished"] == 0
     assert read["taken"] == 0 and read["taken_first"] is None and read["taken_last"] is None
@@ -48,7 +48,7 @@ def test_stages_that_end_on_a_and_are_handed_over_cost_nothing() -> None:
     assert read["finished_by_a"] == 0 and read["taken"] == 2
 
 
-def test_whoever_begins_at_the_first_stage_again_does_all_of_it_again() -> None:
+def test_job_begun_again_at_its_first_stage_counts_as_redone() -> None:
     read = found(
         "end 0 1 a 103.0\nbegin 0 2 a 103.0\n"
         "begin 0 0 b 110.0\nend 0 0 b 110.0\nbegin 0 1 b 110.0\nend 0 1 b 111.0\nbegin 0 2 b 111.0\nend 0 2 b 112.0\n",

@@ -61,7 +61,7 @@ def test_a_step_that_blocked_an_ended_worker_is_shown_after_those_of_living_ones
     assert "[worker w1]" in out
 
 
-def test_where_nobody_is_alive_the_latest_are_shown_below_that(outlast):
+def test_latest_stalls_are_shown_when_no_worker_is_alive(outlast):
     for number in range(7):
         recorded(outlast, f"w{number}", ago=number)
     lines = outlast("workers").out.splitlines()

@@ -52,7 +52,7 @@ def test_the_statements_are_printed_for_postgres_only(outlast, address):
     assert store_at(address).versions()[0] == 0
 
 
-def test_a_database_of_somebody_elses_is_refused_and_left_alone(outlast, tmp_path):
+def test_database_of_another_program_is_refused_and_unchanged(outlast, tmp_path):
     with closing(sqlite3.connect(tmp_path / "other.db")) as db:
         db.execute("CREATE TABLE notes (note)")
     before = (tmp_path / "other.db").read_bytes()

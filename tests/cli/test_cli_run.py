@@ -18,14 +18,14 @@ def test_the_result_alone_is_on_stdout_as_json(outlast):
     assert "the program prints" in answer.err
 
 
-def test_a_made_up_id_is_told_with_the_command_that_goes_on(outlast):
+def test_generated_id_is_printed_with_the_command_that_resumes(outlast):
     answer = outlast("run", "agent.py:echo")
     row = outlast(*"runs --json".split()).json["runs"][0]
     assert f"outlast run agent.py:echo --id {row['id']}" in answer.err
 
 
 @pytest.mark.parametrize("command", ["run", "submit"])
-def test_made_up_ids_ascend(outlast, command):
+def test_generated_ids_ascend(outlast, command):
     before = time.time_ns()
     outlast(command, "agent.py:echo")
     (row,) = outlast(*"runs --json".split()).json["runs"]

@@ -70,7 +70,7 @@ def test_checkpoints_are_shown_too(outlast) -> None:
     assert (answer.code, "no session has the id 'import'" in answer.err) == (3, True)
 
 
-def test_one_is_deleted(outlast) -> None:
+def test_sessions_delete_removes_one_session(outlast) -> None:
     fill(outlast)
     answer = outlast("sessions", "user:ada", "--delete")
     assert (answer.code, "deleted session user:ada (it was at version 1)" in answer.err) == (

@@ -107,7 +107,7 @@ def test_the_workflows_own_code_has_no_cost(world):
         current()
 
 
-def test_a_bad_amount_fails_the_step_at_once_and_what_it_said_before_stays(world):
+def test_bad_amount_fails_the_step_and_earlier_amounts_stay(world):
     attempts = []
 
     @step(retries=5)

@@ -136,7 +136,7 @@ def test_what_a_shell_does_is_no_argument() -> None:
     assert words("outlast worker agent.py > log 2>&1 &")[:2] == ["worker", "agent.py"]
 
 
-def test_every_extra_that_a_page_has_somebody_install_is_there() -> None:
+def test_every_extra_that_a_page_installs_exists() -> None:
     extras = set(
         tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     )

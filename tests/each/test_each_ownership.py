@@ -29,7 +29,7 @@ def test_id_of_another_workflow_is_a_conflict(world):
         world.do(through("a"))
 
 
-def test_map_is_not_an_each():
+def test_each_refuses_the_id_of_a_map():
     async def main(app):
         await app.map(str.upper, "ab", id="job")
         async for _ in app.each("ab", id="job"):
@@ -110,7 +110,7 @@ def test_one_that_is_cancelled_stops_at_the_next_item_and_says_how_to_go_on(worl
     assert world.do(again) == ["b", "c"]
 
 
-def test_one_that_was_cancelled_while_nobody_had_it_is_cancelled_when_it_is_asked_for(world):
+def test_each_cancelled_while_no_process_held_it_raises_when_resumed(world):
     world.do(through("abc", upto=1))
 
     async def cancel(app):
@@ -146,7 +146,7 @@ def test_in_a_workflow_it_says_what_to_use_there():
         App().do(main)
 
 
-def test_in_a_step_it_is_allowed(world):
+def test_each_of_an_app_may_run_inside_a_step(world):
     async def main(app):
         @step
         async def load() -> list[str]:

@@ -203,7 +203,7 @@ def test_outside_a_run_they_say_so():
         inside.map(upper, "ab")
 
 
-def test_in_a_step_they_say_so(world):
+def test_each_refuses_to_run_inside_a_step_body(world):
     @step
     async def body() -> None:
         inside.each("ab")

@@ -293,7 +293,7 @@ def test_thread_cannot_be_stopped_so_its_run_is_given_back_when_it_has_ended(add
     asyncio.run(main())
 
 
-def test_somebody_may_cancel_it_by_its_id(world):
+def test_map_can_be_cancelled_by_its_id(world):
     async def work(item: int) -> int:
         await asyncio.sleep(1)
         return item

@@ -95,7 +95,7 @@ def test_who_only_leaves_this_process_neither_commits_nor_rolls_back(error):
     assert App().do(main) == (0, 0)
 
 
-def test_it_is_entered_once():
+def test_unit_cannot_be_entered_twice():
     async def main(app):
         with app.unit("order") as order, order:
             pass

@@ -69,7 +69,7 @@ def test_everything_is_open_and_allowed_where_nothing_is_asked_for():
 
 
 @given(slots_of_any_kind(), st.lists(st.floats(0.0, 2_000.0), min_size=1))
-def test_slots_only_open(made, ages):
+def test_number_of_slots_never_decreases(made, ages):
     slots, start, _ = made
     opened = [slots.open(start + age) for age in sorted(ages)]
     assert opened == sorted(opened)

@@ -246,7 +246,7 @@ def test_it_is_refused_in_a_workflow_and_outside(world):
         asyncio.run(browser())
 
 
-def test_mistakes_are_named(world):
+def test_resource_refuses_wrong_functions_and_arguments(world):
     with pytest.raises(TypeError, match="generator function"):
         resource(lambda: 1)
 
@@ -322,7 +322,7 @@ def test_a_sync_step_closes_a_sync_resource(world):
     assert EVENTS == ["open", "close", "open", "close"]
 
 
-def test_the_wrong_kind_of_step_is_told(world):
+def test_resource_refuses_the_wrong_kind_of_step(world):
     @step
     async def use_sync() -> None:
         connection()

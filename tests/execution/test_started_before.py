@@ -110,7 +110,7 @@ def test_it_is_durable_before_the_body_goes_on():
     assert report.crashes > 4
 
 
-def test_sync_steps_ask_too(world):
+def test_sync_step_knows_that_it_started_before(world):
     answers = []
 
     @outlast.sync.step(retries=1, backoff=0)

@@ -129,7 +129,7 @@ def test_inner_steps_of_two_outer_calls_are_their_own(world):
     assert world.replays(one()) == ["A", "A", "A"]
 
 
-def test_three_levels_deep(world):
+def test_steps_three_levels_deep_are_recorded_once(world):
     @step
     async def middle() -> str:
         return await inner("x") + await inner("y")

@@ -58,7 +58,7 @@ def test_every_error_has_its_own_name_in_a_note_and_not_in_its_text():
     assert InvalidSettings("no", "grace").__notes__ == ["outlast explain SettingsError"]
 
 
-def test_a_traceback_shows_it():
+def test_traceback_shows_the_note_of_an_error():
     shown = traceback.format_exception(Backpressure("default", 3, 2))
     assert shown[-1] == f"{NOTE}\n"
 

@@ -100,7 +100,7 @@ def test_every_text_fits_a_terminal_and_what_is_to_be_pasted_is_whole(outlast, m
     assert max(map(len, outlast("explain", entry.name).out.splitlines())) > WIDTH_MIN - 10
 
 
-def test_a_wrong_name_is_told_with_those_that_are_like_it(outlast):
+def test_explain_suggests_the_closest_name(outlast):
     answer = outlast("explain", "Backpresure")
     assert answer.code == 2
     assert "no entry is named Backpresure. Did you mean Backpressure?" in " ".join(

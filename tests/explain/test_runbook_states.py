@@ -119,7 +119,7 @@ def test_compensations_that_are_stuck(folder):
     folder.until_status("trip-7", "failed")
 
 
-def test_runs_that_are_parked(folder):
+def test_runbook_finds_a_parked_run_and_its_effect(folder):
     folder.outlast("submit", "agent.py:posting", "--id", "letter-1")
     folder.worker()
     folder.until_status("letter-1", "parked")
@@ -131,7 +131,7 @@ def test_runs_that_are_parked(folder):
     assert '"explain": "unknown"' in log
 
 
-def test_dead_letters(folder):
+def test_runbook_finds_a_dead_letter_and_its_cause(folder):
     limits = {"interruptions_max": "1"}
     process = folder.holding("r-1", worker=SHORT_STEPS, **limits)
     process.send_signal(signal.SIGTERM)
@@ -146,7 +146,7 @@ def test_dead_letters(folder):
     assert "r-1" not in folder.outlast("runs", "--status", "dead"), "that is how it is acknowledged"
 
 
-def test_interrupted_runs_that_nobody_takes_up(folder):
+def test_runbook_finds_interrupted_runs_that_no_worker_resumes(folder):
     process = folder.holding("r-1", worker=SHORT_STEPS)
     process.send_signal(signal.SIGTERM)
     assert process.wait(WAIT_SECONDS) == 0

@@ -112,7 +112,7 @@ def test_runs_that_share_a_resource_are_ordered_by_their_claims(sqlite):
     App().do(main)
 
 
-def test_sync_run_guards_too(sqlite):
+def test_sync_run_guards_a_transaction(sqlite):
     @step
     def write() -> int:
         with closing(sqlite3.connect(sqlite)) as db, db:

@@ -48,7 +48,7 @@ def test_new_owner_locks_out_the_old_one(world):
     assert world.do(main) == [{"a": 1}, 4, True, []]
 
 
-def test_owners_of_two_processes(place):
+def test_session_taken_by_another_process_refuses_its_old_owner(place):
     async def main():
         async with Outlast(place, signals=0) as one, Outlast(place, signals=0) as two:
             first = await one.session("s").take()

@@ -63,7 +63,7 @@ def test_every_setting_is_listed_with_its_value_and_its_source(outlast, setenv, 
     assert "s3cr3t" not in answer.out + answer.err
 
 
-def test_the_same_for_programs(outlast, setenv, env_file, secret, tmp_path):
+def test_doctor_settings_prints_the_same_as_json(outlast, setenv, env_file, secret, tmp_path):
     path = secret("outlast_http_secret", "s3cr3t")
     env_file("OUTLAST_LEASE=20\n")
     setenv(OUTLAST_STORE="sqlite:///x.db")
@@ -126,12 +126,12 @@ def test_without_an_option_it_says_what_it_has_checked(outlast, tmp_path):
     assert list(tmp_path.iterdir()) == [], "a store that is not there is not made"
 
 
-def test_it_opens_nothing(outlast, tmp_path):
+def test_doctor_settings_creates_no_file(outlast, tmp_path):
     assert outlast("doctor", "--settings").code == 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_that_others_named_is_told(outlast, setenv, tmp_path):
+def test_doctor_shows_which_variable_named_the_store(outlast, setenv, tmp_path):
     setenv(STATE_DB_PATH="state.db")
     answer = outlast("doctor", "--settings")
     assert lines(answer)["store"] == ("sqlite:///state.db", "STATE_DB_PATH")

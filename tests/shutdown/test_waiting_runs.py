@@ -163,7 +163,7 @@ def test_an_idle_consumer_returns(world):
     assert world.do(main) is None
 
 
-def test_a_step_that_waits_for_its_own_drain_is_told_to_stop(world):
+def test_step_that_waits_for_its_own_drain_fails(world):
     async def main(app):
         @step
         async def suicidal() -> None:

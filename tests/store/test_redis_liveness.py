@@ -168,7 +168,7 @@ def test_worker_of_a_dead_store_is_dead_and_of_a_closed_store_keeps_its_lease(st
     assert store.commit([Sweep()])[0].workers == ("w0",)
 
 
-def test_nobody_is_missed_for_a_lease_after_a_failover(store, place):
+def test_no_worker_is_considered_dead_for_a_lease_after_a_failover(store, place):
     """As after a failover: the new master knows the workers, and nobody has subscribed there yet."""
     other = store_at(place)
     other.open()

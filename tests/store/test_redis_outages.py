@@ -282,7 +282,7 @@ def test_close_does_not_wait_for_a_silent_server(server, store):
         store.close()
 
 
-def test_opening_a_socket_that_accepts_nobody_ends(tmp_path, monkeypatch):
+def test_opening_a_socket_that_accepts_no_connection_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(address_module, "CONNECT_SECONDS", 0.2)
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as deaf, socket.socket(socket.AF_UNIX) as first:

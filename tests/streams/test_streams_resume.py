@@ -45,7 +45,7 @@ def test_provider_that_cannot_go_on_starts_clean_and_says_so(world):
 
 
 @pytest.mark.parametrize("by", WAYS)
-def test_any_number_of_deaths(world, by):
+def test_stream_resumes_after_several_deaths(world, by):
     for _ in range(4):
         world.die(ask(by), after=2.5)
     text = world.run(ask(by))

@@ -76,7 +76,7 @@ def ask_blocking(by: str) -> str:
 
 @pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize("call", [ask, ask_blocking])
-def test_connection_that_breaks(world, by, call):
+def test_stream_resumes_after_its_connection_breaks(world, by, call):
     breaks_at[:] = [3, 7]
     check_one_answer(world.run(call(by)), 10)
     screen.check(10)
@@ -240,7 +240,7 @@ def test_stream_that_failed_does_not_pass_for_one_that_ended(world):
     assert len(asked) == 2
 
 
-def test_sync_program():
+def test_sync_program_reads_the_whole_stream():
     @blocking.step
     def short() -> str:
         with blocking.resume_stream(source("restart")) as stream:

@@ -175,7 +175,7 @@ def test_server_gets_several_events_at_once_and_a_time_out(world):
     world.do(main)
 
 
-def test_viewer_in_another_app(address):
+def test_viewer_in_another_app_sees_the_whole_answer(address):
     async def main():
         async with Outlast(address, signals=0) as app:
             run = await app.start(quick(), id="r")

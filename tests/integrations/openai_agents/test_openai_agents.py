@@ -235,7 +235,7 @@ def test_a_tool_that_raises_is_reported_to_the_model_as_usual(world):
     assert world.replays(one()) == first
 
 
-def test_structured_output(world):
+def test_structured_output_is_returned_as_its_type(world):
     class Report(BaseModel):
         title: str
 
@@ -340,7 +340,7 @@ def test_making_an_agent_durable_twice_changes_nothing():
     assert agent.tools == tools
 
 
-def test_mistakes_are_named():
+def test_durable_refuses_agents_that_it_cannot_tell_apart():
     with pytest.raises(SettingsError, match="takes an agent"):
         durable("support")
     with pytest.raises(SettingsError, match="two agents are named 'a'"):

@@ -99,7 +99,7 @@ def test_in_memory_there_is_nothing_but_cpu():
     assert [by for by, _ in found("memory:", 0.9, steps(1, 0.001, 0.5))] == ["cpu", "cpu"]
 
 
-def test_what_the_threads_waited_for_is_added_up_and_what_nobody_tells_is_nothing(tmp_path):
+def test_waits_of_all_threads_are_added_and_unknown_ones_count_as_zero(tmp_path):
     for number, text in (("1", "5 2000000000 7\n"), ("2", "5 500000000 7\n"), ("3", "")):
         (tmp_path / number).mkdir()
         (tmp_path / number / "schedstat").write_text(text)

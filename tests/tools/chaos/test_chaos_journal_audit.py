@@ -112,12 +112,12 @@ def test_effect_that_is_intended_again_after_it_was_confirmed_is_found():
     assert "intended again by entry 4" in audit.effects.twice[0]
 
 
-def test_effect_that_is_intended_again_because_nobody_knows_is_in_order():
+def test_second_intent_of_an_unknown_effect_is_accepted():
     audit = told(intent(1), by_store(2, "death"), intent(3, fence=2), step(4, "pay#1", fence=2))
     assert audit.effects.twice == [] and audit.effects.log.opened == []
 
 
-def test_effect_that_stays_open_is_told():
+def test_effect_that_stays_open_is_reported():
     assert [one.place for one in told(intent(1)).effects.log.opened] == ["pay#1"]
 
 

@@ -80,7 +80,7 @@ def test_ledger_counts_acts_and_does_what_is_idempotent_once(ledger, tmp_path):
     assert [one["what"] for one in lines(tmp_path / LOG)] == ["act", "act", "act", "repeat"]
 
 
-def test_ledger_refuses_whoever_was_overtaken_also_by_a_question(ledger):
+def test_ledger_refuses_an_old_fence_after_a_question_with_a_newer_one(ledger):
     assert ask(ledger, "asked", fence=2) == {"n": None}
     assert ask(ledger, "act", fence=1) == {"stale": 2}
     assert ask(ledger, "act", fence=2)["n"] is not None

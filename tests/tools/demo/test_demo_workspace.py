@@ -103,7 +103,7 @@ def test_a_store_whose_runs_were_all_pruned_is_refused_and_stays(tmp_path):
     assert path.exists()
 
 
-def test_a_run_of_somebody_else_behind_a_page_of_the_demos_is_not_overlooked(tmp_path):
+def test_demo_finds_a_foreign_run_behind_a_page_of_its_own(tmp_path):
     path = tmp_path / "outlast-demo.db"
 
     async def main() -> None:

@@ -130,7 +130,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("check", "fine", "wrong", "level", "says"), CASES)
-def test_it_fires_and_does_not(check, fine, wrong, level, says):
+def test_each_check_reports_its_fault_and_nothing_else(check, fine, wrong, level, says):
     assert levels(check(facts(**fine))) == [], "nothing is wrong here"
     found = [one for one in check(facts(**wrong)) if one.level.value == level]
     assert len(found) >= 1
@@ -157,7 +157,7 @@ def test_one_is_counted_as_people_do(check, given, says):
 @pytest.mark.parametrize(
     ("lease", "says"), [(2.0, "1.3"), (30.0, "20"), (1000.0, "667"), (0.5, "0.33")]
 )
-def test_what_to_set_is_a_number_that_somebody_would_write(lease, says):
+def test_suggested_value_is_rounded(lease, says):
     found = next(iter(grace.leases(Settings(lease=lease, stall_max=lease, heartbeat=lease / 10))))
     assert found.fix == f"Set stall_max to {says} or less."
 
@@ -171,6 +171,6 @@ def test_without_a_manifest_the_surroundings_are_not_known(monkeypatch):
     assert "terminationGracePeriodSeconds" in found.what
 
 
-def test_an_old_drain_is_no_news():
+def test_old_drain_is_not_reported():
     old = DrainReport("w0", began=datetime.fromtimestamp(NOW - 30 * 86_400, UTC), cut_short=True)
     assert levels(fleet.drains(facts(store=replace(STORE, drains=(old,))))) == []

@@ -104,7 +104,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_in_order_is_said_to_be(tmp_path, name):
+def test_correct_manifest_is_reported_as_correct(tmp_path, name):
     found = findings(tmp_path, name, FILES[name])
     assert fired(found) <= {("probes", "note")}, found
     assert {one.check for one in found if one.level is Level.OK} >= {"settings", "signals"}
@@ -151,7 +151,7 @@ def test_what_is_in_order_is_said_to_be(tmp_path, name):
         ("compose.yaml", "OUTLAST_GRACE", "OUTLASST_GRACE", "grace", "error", None),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told(tmp_path, name, old, new, check, level, says):
+def test_each_mistake_in_a_manifest_is_reported(tmp_path, name, old, new, check, level, says):
     assert FILES[name].count(old) == 1
     found = findings(tmp_path, name, FILES[name].replace(old, new))
     if says is None:  # a variable that is not ours is nobody's business: the default is in force
@@ -173,7 +173,7 @@ def test_a_server_without_a_host_is_for_this_machine(tmp_path):
     assert fired(findings(tmp_path, "d.yaml", text)) == set()
 
 
-def test_exec_in_a_shell_is_fine(tmp_path):
+def test_shell_that_execs_the_worker_is_accepted(tmp_path):
     text = DEPLOYMENT.replace(
         '["outlast", "worker", "agents.py"]', '["sh", "-c", "exec outlast worker agents.py"]'
     )
@@ -222,7 +222,7 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
     ("text", "seconds"),
     [("65s", 65), ("1m5s", 65), ("1min 5s", 65), ("1h", 3600), (65, 65), ("65", 65), ("1m30", 90), ("0", 0), ("infinity", float("inf")), ("soon", None), ("", None), (None, None), (True, None)],
 )  # fmt: skip
-def test_lengths_of_time(text, seconds):
+def test_durations_are_read_in_seconds(text, seconds):
     assert seconds_of(text) == seconds
 
 
@@ -277,7 +277,7 @@ def test_a_wrong_variable_hides_nothing_but_what_goes_by_it(tmp_path):
     assert {("lease", "warning"), ("http", "warning"), ("filesystem", "error")} <= fired(of_itself)
 
 
-def test_a_shell_in_a_unit_is_told_in_the_words_of_units(tmp_path):
+def test_shell_in_a_systemd_unit_is_reported_with_execstart(tmp_path):
     start = "ExecStart=/opt/a/bin/outlast worker agents.py"
     assert start in UNIT
     (found,) = [

@@ -99,7 +99,7 @@ def test_a_store_with_a_worker_is_in_order(tmp_path, worker, doctor):
     assert (code, answer["ok"]) == (0, True)
 
 
-def test_a_worker_that_ignores_sigterm_is_told(tmp_path, worker, doctor):
+def test_worker_that_ignores_sigterm_is_reported(tmp_path, worker, doctor):
     worker("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
     code, answer = doctor("--store", "sqlite:///x.db")
     assert by_check(answer)["signals"] == ["error"]
@@ -306,7 +306,7 @@ def test_the_last_and_longest_mount_counts(tmp_path):
     assert mount_of(tmp_path, tmp_path / "none") is None
 
 
-def test_runs_that_nobody_knows_and_steps_that_never_end(tmp_path, worker, outlast, doctor):
+def test_unknown_workflows_and_long_steps_are_reported(tmp_path, worker, outlast, doctor):
     from outlast.store.address import store_at
     from outlast.store.commands import RecordDurations
 

@@ -38,7 +38,7 @@ def told(check, address: str) -> list[Finding]:
     ],
     ids=["durable", "everysec", "nothing kept", "evicting", "evicting others", "replica"],
 )  # fmt: skip
-def test_what_a_redis_can_lose(options, says):
+def test_doctor_reports_what_a_redis_can_lose(options, says):
     with servers.redis_server(None, *options) as server:
         found = told(redis, server.url)
     if says is None:

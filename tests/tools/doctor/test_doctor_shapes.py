@@ -317,7 +317,7 @@ def test_whether_bash_stays_in_front(line, does):
         (["busybox", "sh", "-c", "x"], "x", None), (["env", "A=1", "sh", "-lc", "x"], "x", None), (["sh", "run.sh"], None, "run.sh"), (["sh", "-c"], "", None),
     ],
 )  # fmt: skip
-def test_what_a_shell_is_given(command, line, script):
+def test_shell_command_is_split_into_options_and_script(command, line, script):
     assert shell_in(command)[:2] == (line, script)
 
 
