@@ -34,7 +34,7 @@ def watch(
         bool, typer.Option("--json", help="One event per line, with its cursor.")
     ] = False,
 ) -> None:
-    """Print what a run publishes to a stream, or what happens to it, until it ends.
+    """Print what a run publishes, or what happens to it, until it ends.
 
     The texts of a stream are printed as they arrive. The exit code is that of `outlast run`.
     """
