@@ -53,10 +53,10 @@ PAGES = {
             _section(
                 "Errors",
                 "OutlastError NotInRun NotInStep BadName BadCursor LimitExceeded Unrecordable "
-                "SettingsError UnknownRun UnknownEffect DuplicateName Backpressure Draining "
-                "LeaseLost Conflict VersionConflict NotOwner WrongStatus StaleFence StepFailed "
-                "StepTimeout StreamStalled CannotResume RunError RunFailed RunTimeout Abandoned "
-                "RunCancelled RunParked RunDead StoreError StoreUnavailable StoreBroken "
+                "SettingsError UnknownRun UnknownEffect UnknownSchedule DuplicateName Backpressure "
+                "Draining LeaseLost Conflict VersionConflict NotOwner WrongStatus StaleFence "
+                "StepFailed StepTimeout StreamStalled CannotResume RunError RunFailed RunTimeout "
+                "Abandoned RunCancelled RunParked RunDead StoreError StoreUnavailable StoreBroken "
                 "StoreTooNew Evicted Diverged",
                 _CAUSES,
             ),
@@ -71,7 +71,7 @@ PAGES = {
         [
             _section("Execute", "run Outlast"),
             _section("Runs", "Run Call"),
-            _section("Queues", "Queue Item"),
+            _section("Queues and schedules", "Queue Item Schedule"),
         ],
         "The app, its runs and queues",
     ),
@@ -94,7 +94,8 @@ PAGES = {
             _section("In a workflow or a step", "Current outlast.streams.ResumableStream"),
             _section(
                 "Snapshots of the store",
-                "RunInfo EffectInfo QueueInfo WorkerInfo DrainReport outlast.store.rows.Entry",
+                "RunInfo EffectInfo QueueInfo ScheduleInfo WorkerInfo DrainReport "
+                "outlast.store.rows.Entry",
             ),
             _section("Streams of a run", "Watch DataEvent ResetEvent EndEvent"),
         ],

@@ -35,6 +35,7 @@ from outlast.api.queue import Queue
 from outlast.api.resource import Resource, SyncResource, resource
 from outlast.api.run import Run
 from outlast.api.run_once import run
+from outlast.api.schedule import Schedule, ScheduleInfo
 from outlast.api.scope import scope
 from outlast.api.session import Session, SessionChange, update_sessions
 from outlast.api.session_in_workflow import checkpoint, session
@@ -81,6 +82,7 @@ from outlast.errors import (
     StreamStalled,
     UnknownEffect,
     UnknownRun,
+    UnknownSchedule,
     Unrecordable,
     VersionConflict,
     WrongStatus,
@@ -97,12 +99,12 @@ __all__ = [
     "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "NotOwner", "Outlast",
     "OutlastError", "Output", "Progress", "Queue", "QueueInfo", "ResetEvent", "Resource", "Run",
     "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
-    "Session", "SessionChange", "SessionInfo", "SettingsError", "StaleFence", "Step", "StepFailed",
-    "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled",
-    "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect", "UnknownRun",
-    "Unrecordable", "Unrecorded", "VersionConflict", "Watch", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect",
-    "map", "now", "progress", "publish", "random", "receive", "resource", "resume_stream", "run",
-    "scope", "session", "sleep", "started_before", "step", "unit", "update_sessions", "uuid",
-    "workflow",
+    "Schedule", "ScheduleInfo", "Session", "SessionChange", "SessionInfo", "SettingsError",
+    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew",
+    "StoreUnavailable", "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked",
+    "UnknownEffect", "UnknownRun", "UnknownSchedule", "Unrecordable", "Unrecorded",
+    "VersionConflict", "Watch", "WorkerInfo", "Workflow", "WrongStatus", "__version__",
+    "checkpoint", "compensate_with", "current", "each", "effect", "map", "now", "progress",
+    "publish", "random", "receive", "resource", "resume_stream", "run", "scope", "session", "sleep",
+    "started_before", "step", "unit", "update_sessions", "uuid", "workflow",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
+from outlast.api.schedule import scheduled_time
 from outlast.codec.codecs import codec_for
 from outlast.codec.cost import Cost
 from outlast.codec.exceptions import SEQ
@@ -52,6 +53,14 @@ class Current:
     def workflow(self) -> str:
         """Return the name of the run's workflow."""
         return self._execution.workflow.name
+
+    @property
+    def scheduled(self) -> datetime | None:
+        """Return the time that a schedule started this run for, or None for any other run.
+
+        It is part of the run's id, so it stays the same however late the run starts.
+        """
+        return scheduled_time(self._execution.id)
 
     @property
     def fence(self) -> int:

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from outlast.api.app_config import AppConfig
+from outlast.api.schedule_actions import declared_in
 from outlast.engine.engine import Engine
 from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.hooks import Hook
@@ -142,7 +143,9 @@ class AppLifecycle:
             await self.close()
             raise
         if self._config.worker:
-            engine.claim_from(self._config.queues, self._config.settings.concurrency)
+            settings = self._config.settings
+            schedules = declared_in(self._config.workflows, settings)
+            engine.claim_from(self._config.queues, settings.concurrency, schedules)
         coordinator.opened()
 
     def _build_engine(self) -> Engine:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from outlast.api import queries, run_actions
+from outlast.api import queries, run_actions, schedule_actions
 from outlast.api.app_config import AppConfig
 from outlast.api.checkpoint import Checkpoint
 from outlast.api.context import Place, place
@@ -18,6 +18,7 @@ from outlast.api.lifecycle import AppLifecycle
 from outlast.api.map import MapJob
 from outlast.api.queue import Queue
 from outlast.api.run import Run
+from outlast.api.schedule import CatchUp, OverlapPolicy, Schedule, ScheduleInfo
 from outlast.api.session import Session
 from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
@@ -242,6 +243,68 @@ class Outlast:
             wait=wait,
             on_conflict=on_conflict,
         )
+
+    # -- schedules
+
+    async def schedule(
+        self,
+        name: str,
+        call: Call[Any],
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        tz: str = "UTC",
+        overlap: OverlapPolicy = "skip",
+        catch_up: CatchUp = "last",
+        jitter: float = 0.0,
+        queue: str = "default",
+        priority: int = 0,
+    ) -> ScheduleInfo:
+        """Run a call at the times of `cron`, or every `every` seconds.
+
+        The schedule is in the store, and workers submit its runs. Setting the same one again
+        changes nothing; another definition under the name replaces it. Each run's id is the name,
+        "@" and the time in UTC. For the options see `Schedule`.
+        """
+        options = Schedule(
+            cron=cron,
+            every=every,
+            tz=tz,
+            overlap=overlap,
+            catch_up=catch_up,
+            jitter=jitter,
+            queue=queue,
+            priority=priority,
+        )
+        return await schedule_actions.set_schedule(self._open, name, call, options)
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Return all schedules, ordered by name."""
+        return await schedule_actions.list_schedules(self._open)
+
+    async def pause_schedule(self, name: str) -> None:
+        """Pause a schedule. Times that pass until it is resumed do not fire later."""
+        await schedule_actions.pause(self._open, name, paused=True)
+
+    async def resume_schedule(self, name: str) -> None:
+        """Resume a paused schedule from now on."""
+        await schedule_actions.pause(self._open, name, paused=False)
+
+    async def trigger_schedule(self, name: str) -> str:
+        """Submit a run of a schedule now, whatever its times, and return the run's id."""
+        return await schedule_actions.trigger(self._open, name)
+
+    async def backfill_schedule(self, name: str, start: datetime, end: datetime) -> list[str]:
+        """Submit the runs of all times of a schedule from `start` until before `end`.
+
+        Return their ids. Runs that exist already stay as they are. Raise LimitExceeded for more
+        than `submit_many_max` times.
+        """
+        return await schedule_actions.backfill(self._open, name, start, end)
+
+    async def delete_schedule(self, name: str) -> None:
+        """Delete a schedule. Its runs stay."""
+        await schedule_actions.delete(self._open, name)
 
     # -- finding
 

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from outlast.api.definition_checks import check_options, default_name
-from outlast.errors import NotInRun
+from outlast.api.schedule import Schedule
+from outlast.errors import NotInRun, SettingsError
 from outlast.execution.call_site import CallSite
 from outlast.execution.calls import start_child, wait_for_outcome
 from outlast.execution.definitions import WorkflowCall, WorkflowDefinition
@@ -25,7 +26,7 @@ class Workflow(WorkflowDefinition, Generic[P, R]):
 
     `run`, `app.start` and `app.submit` turn the call into a run. Its runs are recorded under
     `name`. `fn` is the plain function. `timeout` bounds a run, counted from its first start. For
-    `abandon_after` see `workflow`.
+    `abandon_after` and `schedule` see `workflow`.
     """
 
     def __init__(
@@ -35,10 +36,29 @@ class Workflow(WorkflowDefinition, Generic[P, R]):
         name: str | None = None,
         timeout: float | None = None,
         abandon_after: float | None = None,
+        schedule: str | Schedule | None = None,
     ) -> None:
         name = default_name(fn, name, "workflow")
         check_options("workflow", name, timeout=timeout, abandon_after=abandon_after)
         super().__init__(fn, name, timeout=timeout, abandon_after=abandon_after)
+        self.schedule = Schedule(cron=schedule) if isinstance(schedule, str) else schedule
+        if self.schedule is not None:
+            self._check_has_no_arguments()
+
+    def _check_has_no_arguments(self) -> None:
+        """Raise SettingsError if a scheduled workflow cannot be called without arguments."""
+        try:
+            self.call_without_arguments()
+        except TypeError as error:
+            raise SettingsError(
+                f"workflow {self.name} has a schedule, but cannot be called without arguments: "
+                f"{error}. Give its parameters defaults, or set the schedule with "
+                "`app.schedule(name, call, ...)`."
+            ) from None
+
+    def call_without_arguments(self) -> Call[R]:
+        """Return the call that its schedule makes."""
+        return Call(self, (), {})
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         return Call(self, args, kwargs)
@@ -106,7 +126,11 @@ def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 def workflow(fn: Callable[P, R], /) -> Workflow[P, R]: ...
 @overload
 def workflow(
-    *, name: str | None = None, timeout: float | None = None, abandon_after: float | None = None
+    *,
+    name: str | None = None,
+    timeout: float | None = None,
+    abandon_after: float | None = None,
+    schedule: str | Schedule | None = None,
 ) -> _Decorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,
@@ -115,6 +139,7 @@ def workflow(
     name: str | None = None,
     timeout: float | None = None,
     abandon_after: float | None = None,
+    schedule: str | Schedule | None = None,
 ) -> Any:
     """Make a function a workflow: `@workflow`, or `@workflow(name=..., timeout=seconds)`.
 
@@ -124,10 +149,15 @@ def workflow(
     Set `abandon_after` to give up on a run that has begun, if no worker takes it over for that many
     seconds although a suitable worker is alive. Its effects are compensated, and it fails with
     `Abandoned`.
+
+    `schedule` is a cron expression in UTC, or a `Schedule`. Workers that know the workflow set the
+    schedule under the workflow's name.
     """
     if fn is not None:
         return Workflow(fn)
-    return lambda fn: Workflow(fn, name=name, timeout=timeout, abandon_after=abandon_after)
+    return lambda fn: Workflow(
+        fn, name=name, timeout=timeout, abandon_after=abandon_after, schedule=schedule
+    )
 
 
 class _Decorator:

@@ -22,6 +22,8 @@ COMMANDS = {
     "workers": "outlast.cli.fleet",
     "queues": "outlast.cli.fleet",
     "limit": "outlast.cli.fleet",
+    "schedules": "outlast.cli.schedules",
+    "schedule": "outlast.cli.schedules",
     "drain": "outlast.cli.drain",
     "drains": "outlast.cli.drains",
     "cancel": "outlast.cli.mutate",

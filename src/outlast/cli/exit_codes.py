@@ -12,6 +12,7 @@ from outlast.errors import (
     StoreUnavailable,
     UnknownEffect,
     UnknownRun,
+    UnknownSchedule,
     WrongStatus,
 )
 from outlast.shutdown import process
@@ -30,7 +31,7 @@ MEANINGS = {
     OK: "done",
     FAILED: "the run failed or is a dead letter, or a check or the command failed",
     USAGE: "the command line, a setting or the store's address is wrong",
-    UNKNOWN_RUN: "no run, or no session, has this id",
+    UNKNOWN_RUN: "no run, session or schedule has this id",
     WRONG_STATUS: "the run is not in a status that allows this",
     PARKED: "the run is parked: it waits for a person",
     CANCELLED: "the run was cancelled",
@@ -55,7 +56,7 @@ EPILOG = "\b\nExit codes:\n" + "\n".join(
 
 def code_of(error: OutlastError) -> int:
     """Return the exit code of an error that is not a run's own failure."""
-    if isinstance(error, UnknownRun):
+    if isinstance(error, (UnknownRun, UnknownSchedule)):
         return UNKNOWN_RUN
     if isinstance(error, UnknownEffect):
         return USAGE if error.there else WRONG_STATUS

@@ -13,6 +13,7 @@ from outlast.codec.documents import error_document, value_of
 from outlast.codec.text import iso
 from outlast.engine.history import History
 from outlast.engine.inspection import EffectInfo, explained
+from outlast.engine.schedule_rows import ScheduleRow
 from outlast.store.commands import ITEM
 from outlast.store.fleet import Fleet, FleetQueues, names_of
 from outlast.store.rows import NEVER, Entry, Message, QueueRow, RunRow, WorkerRow
@@ -250,3 +251,27 @@ def message_document(message: Message, received: Iterable[int]) -> dict[str, Any
 def waits_of(row: RunRow) -> list[str]:
     """Return the names of the messages that a run waits for."""
     return [name for name in row.waits.split("\n") if name] if row.ended is None else []
+
+
+def schedule_document(row: ScheduleRow) -> dict[str, Any]:
+    """Return a schedule as `outlast schedules` lists it."""
+    definition, state = row.definition, row.state
+    return {
+        "name": row.name,
+        "workflow": definition.workflow,
+        "args": value_of(definition.args),
+        "cron": definition.cron,
+        "every": definition.every,
+        "tz": definition.tz,
+        "overlap": definition.overlap.value,
+        "catch_up": definition.catch_up,
+        "jitter": definition.jitter,
+        "queue": definition.queue,
+        "priority": definition.priority,
+        "paused": state.paused,
+        "next": iso(row.next()),
+        "last": None if state.last is None else iso(state.last.at),
+        "last_run": None if state.last is None else state.last.id,
+        "waiting": len(state.waiting),
+        "skipped": state.skipped,
+    }

@@ -30,6 +30,8 @@ from outlast.engine.run_reporter import RunReporter
 from outlast.engine.run_starter import RunStarter
 from outlast.engine.run_waiter import RunWaiter
 from outlast.engine.runs import Runs
+from outlast.engine.schedule_rows import Definition, ScheduleRows
+from outlast.engine.scheduler import Scheduler
 from outlast.engine.shared_components import SharedComponents
 from outlast.engine.stalls import Stalls
 from outlast.engine.startup import Startup
@@ -110,6 +112,14 @@ class Engine(SharedComponents):
             settings=settings,
         )
         claims = DirectClaim(self.client, self.acquirer, self.in_flight, self.isolation, sweeper)
+        self.scheduler = Scheduler(
+            ScheduleRows(self.client),
+            self.submissions,
+            self.client,
+            background=self.background,
+            shutdown=shutdown,
+            settings=settings,
+        )
         self._connect_runs(claims, steps, meters)
         self._connect_queues(claims)
 
@@ -307,9 +317,18 @@ class Engine(SharedComponents):
             self.notifier.poll_every(self.settings.poll)
             self.stalls.start()
 
-    def claim_from(self, queues: tuple[str, ...], concurrency: int) -> None:
-        """Become a worker: claim and execute runs that other processes submit."""
+    def claim_from(
+        self,
+        queues: tuple[str, ...],
+        concurrency: int,
+        schedules: Mapping[str, Definition] | None = None,
+    ) -> None:
+        """Become a worker: claim and execute runs that other processes submit.
+
+        Set the `schedules` of this worker's code, and fire those of the store.
+        """
         self.run_queues.claim_from(queues, concurrency)
+        self.scheduler.start(schedules or {})
         self._on_claiming(queues)
 
     def _on_claiming(self, queues: tuple[str, ...]) -> None:

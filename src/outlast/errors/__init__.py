@@ -10,6 +10,7 @@
         ├── Unrecordable        a value that JSON and its annotation cannot carry
         ├── SettingsError       an unknown or impossible setting, or a bad store address
         ├── UnknownRun          no run has this id
+        ├── UnknownSchedule     no schedule has this name
         ├── UnknownEffect       no single effect of the run with this name awaits a decision
         ├── DuplicateName       two workflows or two effects share a name
         ├── Backpressure        the queue is full; nothing was written
@@ -134,6 +135,19 @@ class UnknownRun(OutlastError, LookupError):
 
     def __str__(self) -> str:
         return f"no run has the id {self.id!r}. `outlast runs` lists the existing ones."
+
+
+class UnknownSchedule(OutlastError, LookupError):
+    """No schedule has this name: it was never set in this store, or it was deleted."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(name)
+
+    def __str__(self) -> str:
+        return (
+            f"no schedule has the name {self.name!r}. `outlast schedules` lists the existing ones."
+        )
 
 
 class DuplicateName(OutlastError, ValueError):

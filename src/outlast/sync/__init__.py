@@ -18,6 +18,7 @@ Everything that does not wait is the same object as in `outlast`. Inside a sync 
 from outlast.api.context import Current, current, now, progress, random, uuid
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, effect
 from outlast.api.resource import Resource, SyncResource, resource
+from outlast.api.schedule import Schedule, ScheduleInfo
 from outlast.api.scope import scope
 from outlast.api.session_info import SessionInfo
 from outlast.api.step import Step, SyncStep, step
@@ -61,6 +62,7 @@ from outlast.errors import (
     StreamStalled,
     UnknownEffect,
     UnknownRun,
+    UnknownSchedule,
     Unrecordable,
     VersionConflict,
     WrongStatus,
@@ -91,12 +93,12 @@ __all__ = [
     "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "NotOwner", "Outlast",
     "OutlastError", "Output", "Progress", "Queue", "QueueInfo", "ResetEvent", "Resource", "Run",
     "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
-    "Session", "SessionChange", "SessionInfo", "SettingsError", "StaleFence", "Step", "StepFailed",
-    "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled",
-    "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect", "UnknownRun",
-    "Unrecordable", "Unrecorded", "VersionConflict", "Watch", "WorkerInfo", "Workflow",
-    "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each", "effect",
-    "map", "now", "progress", "publish", "random", "receive", "resource", "resume_stream", "run",
-    "scope", "session", "sleep", "started_before", "step", "unit", "update_sessions", "uuid",
-    "workflow",
+    "Schedule", "ScheduleInfo", "Session", "SessionChange", "SessionInfo", "SettingsError",
+    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew",
+    "StoreUnavailable", "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked",
+    "UnknownEffect", "UnknownRun", "UnknownSchedule", "Unrecordable", "Unrecorded",
+    "VersionConflict", "Watch", "WorkerInfo", "Workflow", "WrongStatus", "__version__",
+    "checkpoint", "compensate_with", "current", "each", "effect", "map", "now", "progress",
+    "publish", "random", "receive", "resource", "resume_stream", "run", "scope", "session", "sleep",
+    "started_before", "step", "unit", "update_sessions", "uuid", "workflow",
 ]  # fmt: skip

@@ -128,8 +128,10 @@ class Outlast:
 
     These methods take the same arguments as those of `outlast.Outlast`, and block: `start`,
     `submit`, `submit_many`, `get`, `result`, `runs`, `journal`, `send`, `cancel`, `retry`,
-    `resume`, `decide`, `effects`, `prune`, `sessions`, `queues`, `workers`, `drain`, `drains`,
-    `wait_drain` and `run_until_drain`. The first four return runs of this module.
+    `resume`, `decide`, `effects`, `prune`, `sessions`, `queues`, `schedule`, `schedules`,
+    `pause_schedule`, `resume_schedule`, `trigger_schedule`, `backfill_schedule`,
+    `delete_schedule`, `workers`, `drain`, `drains`, `wait_drain` and `run_until_drain`. The first
+    four return runs of this module.
     """
 
     def __init__(
@@ -254,6 +256,13 @@ class Outlast:
     prune = blocking(core.Outlast.prune)
     sessions = blocking(core.Outlast.sessions)
     queues = blocking(core.Outlast.queues)
+    schedule = blocking(core.Outlast.schedule)
+    schedules = blocking(core.Outlast.schedules)
+    pause_schedule = blocking(core.Outlast.pause_schedule)
+    resume_schedule = blocking(core.Outlast.resume_schedule)
+    trigger_schedule = blocking(core.Outlast.trigger_schedule)
+    backfill_schedule = blocking(core.Outlast.backfill_schedule)
+    delete_schedule = blocking(core.Outlast.delete_schedule)
     workers = blocking(core.Outlast.workers)
     drain = blocking(core.Outlast.drain)
     drains = blocking(core.Outlast.drains)

@@ -1,0 +1,185 @@
+"""Define what a store keeps of a schedule: a session with its definition and its state.
+
+Both are JSON in fields of one session, in a space of their own. Each change names the version that
+it is based on, so that of two workers that see the same firing, one records it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from outlast.engine.schedule_timing import Timing
+from outlast.engine.store_client import StoreClient
+from outlast.errors import StoreBroken
+from outlast.store.commands import DeleteSession, Refused, UpdateSession
+from outlast.store.session_rows import SessionQuery, SessionRow
+
+SCHEDULES = "schedules"
+"""The session space of schedules."""
+DEFINITION, STATE = "definition", "state"
+PAGE = 100
+
+
+class Overlap(StrEnum):
+    """What happens to a firing while the run of the one before has not ended."""
+
+    SKIP = "skip"
+    """It starts no run."""
+    QUEUE = "queue"
+    """Its run starts when that one has ended."""
+    CANCEL = "cancel"
+    """That one is cancelled, and its run starts when that has ended."""
+    ALLOW = "allow"
+    """Its run starts at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a schedule starts, and when. The program sets it."""
+
+    workflow: str
+    args: str
+    """The encoded arguments of each run."""
+    cron: str | None
+    every: float | None
+    tz: str
+    overlap: Overlap
+    catch_up: int
+    """How many missed firings start a run when workers return, newest first."""
+    jitter: float
+    """Each run is delayed by up to this many seconds."""
+    queue: str
+    priority: int
+    timeout: float | None
+    abandon_after: float | None
+
+
+class Firing(NamedTuple):
+    """One time of a schedule, and its run."""
+
+    id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What has become of a schedule so far. Workers change it."""
+
+    start: float
+    """When it was first set. Intervals count from it."""
+    fired: float
+    """Times up to this one are dealt with."""
+    paused: bool = False
+    pending: tuple[Firing, ...] = ()
+    """Firings whose runs are being submitted. They are submitted again until that is known."""
+    waiting: tuple[float, ...] = ()
+    """Firings that wait until the run before them has ended."""
+    last: Firing | None = None
+    """The last firing that started a run."""
+    skipped: int = 0
+    """How many firings started no run, because the one before had not ended."""
+
+
+class ScheduleRow(NamedTuple):
+    name: str
+    version: int
+    definition: Definition
+    state: State
+
+    @property
+    def timing(self) -> Timing:
+        definition = self.definition
+        return Timing(definition.cron, definition.every, definition.tz, self.state.start)
+
+    def next(self) -> float | None:
+        """Return when it fires next. None if it is paused."""
+        return None if self.state.paused else self.timing.next(self.state.fired)
+
+
+def firing_id(name: str, at: float) -> str:
+    """Return the id of the run of a firing: the schedule's name and the time in UTC."""
+    moment = datetime.fromtimestamp(at, UTC)
+    digits = "milliseconds" if moment.microsecond else "seconds"
+    return f"{name}@{moment.replace(tzinfo=None).isoformat(timespec=digits)}Z"
+
+
+class ScheduleRows:
+    """Read and change the schedules of a store."""
+
+    def __init__(self, client: StoreClient) -> None:
+        self._client = client
+
+    async def get(self, name: str) -> ScheduleRow | None:
+        found = await self._client.read(self._client.store.session, name, SCHEDULES)
+        return None if found is None else row_of(found)
+
+    async def all(self, on_damaged: Callable[[StoreBroken], object]) -> list[ScheduleRow]:
+        """Return all schedules, ordered by name. Leave out damaged ones, and report each."""
+        rows: list[ScheduleRow] = []
+        query = SessionQuery(SCHEDULES, by_id=True, values=True, limit=PAGE)
+        while True:
+            page = await self._client.read(self._client.store.sessions, query)
+            for one in page:
+                try:
+                    rows.append(row_of(one))
+                except StoreBroken as error:
+                    on_damaged(error)
+            if len(page) < PAGE:
+                return rows
+            query = query._replace(after=page[-1].id)
+
+    async def change(
+        self, name: str, version: int, *, state: State, definition: Definition | None = None
+    ) -> bool:
+        """Write a state, and a definition if there is one, over this version of a schedule.
+
+        Return False if another process has changed the schedule meanwhile. Version 0 creates it.
+        """
+        fields = {STATE: json.dumps(asdict(state))}
+        if definition is not None:
+            fields[DEFINITION] = json.dumps(asdict(definition))
+        command = UpdateSession(
+            name,
+            secrets.token_hex(8),
+            dict(fields),
+            version=version,
+            space=SCHEDULES,
+        )
+        return not isinstance(await self._client.writer.execute(command), Refused)
+
+    async def delete(self, name: str) -> None:
+        command = DeleteSession(name, secrets.token_hex(8), space=SCHEDULES)
+        await self._client.writer.execute(command)
+
+
+def row_of(row: SessionRow) -> ScheduleRow:
+    """Build a schedule from its session. Raise StoreBroken if it is damaged."""
+    try:
+        definition, state = json.loads(row.fields[DEFINITION]), json.loads(row.fields[STATE])
+        return ScheduleRow(row.id, row.version, _definition_of(definition), _state_of(state))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreBroken(
+            f"schedule {row.id!r} is damaged in the store ({error!r}). Delete it with `outlast "
+            f"schedule delete`, and let the program set it again."
+        ) from None
+
+
+def _definition_of(fields: dict[str, Any]) -> Definition:
+    definition = Definition(**fields)
+    return replace(definition, overlap=Overlap(definition.overlap))
+
+
+def _state_of(fields: dict[str, Any]) -> State:
+    state = State(**fields)
+    return replace(
+        state,
+        pending=tuple(Firing(*one) for one in state.pending),
+        waiting=tuple(state.waiting),
+        last=None if state.last is None else Firing(*state.last),
+    )
