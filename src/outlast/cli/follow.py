@@ -34,9 +34,9 @@ def watch(
         bool, typer.Option("--json", help="One event per line, with its cursor.")
     ] = False,
 ) -> None:
-    """Print what a run publishes, or what happens to it, until it ends.
+    """Print what a run publishes, or what happens to it.
 
-    The texts of a stream are printed as they arrive. The exit code is that of `outlast run`.
+    The command ends with the run. Texts are printed as they arrive. The exit code is that of `outlast run`.
     """
 
     async def action(app: Outlast, _: Store) -> EndEvent:
