@@ -36,7 +36,8 @@ def watch(
 ) -> None:
     """Print what a run publishes, or what happens to it.
 
-    The command ends with the run. Texts are printed as they arrive. The exit code is that of `outlast run`.
+    The command ends with the run. Texts are printed as they arrive. The exit code is that of
+    `outlast run`.
     """
 
     async def action(app: Outlast, _: Store) -> EndEvent:
