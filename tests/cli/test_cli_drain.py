@@ -83,7 +83,7 @@ def test_a_dead_worker_is_not_asked(outlast):
     registered(outlast, "gone", lease=0)
     answer = outlast("drain", "--wait")
     assert answer.code == 1
-    assert "of this host seem dead, and the next sweep removes them: gone (pid 4242)" in answer.err
+    assert "on this host seem dead, and the next sweep removes them: gone (pid 4242)" in answer.err
     assert asked(outlast, "gone") is None
     registered(outlast, "w1")
     assert outlast("drain").code == 0

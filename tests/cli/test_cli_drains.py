@@ -62,7 +62,7 @@ def test_one_drain_is_shown_in_full(outlast):
     drained(outlast)
     shown = outlast("drains", "w1").out
     for words in (
-        "worker w1  drained", f"{HERE}, pid 4242", "SIGTERM", "coordinate by 4 ms", "exit by 3.2 s",
+        "worker w1  drained", f"{HERE}, pid 4242", "SIGTERM", "coordinate at 4 ms", "exit at 3.2 s",
         "4 completed, 3 released, 2 waiting, 1 checkpointed, 5 returned, 1 left", "2 committed, 1 rolled back",
         "run r9 at crunch#1, for 12.5 s: it was asked to stop and did not", "did not stop  r9 crunch#1",
         "the event loop was blocked", "flush: 100 ms", "close: 200 ms, failed: OSError()",

@@ -52,7 +52,7 @@ def test_retry_clears_shown_compensations(trips):
     trips.trip("true")
     trips("retry", "t1")
     answer = trips("show", "t1")
-    assert "queued again; it was failed; entries from 1 on are void" in answer.out
+    assert "queued again (was failed); entries from 1 on are void" in answer.out
     assert trips.trip().code == 1
     effects = trips("show", "t1", "--json").json["effects"]
     assert [effect["state"] for effect in effects] == ["undone"] * 3
@@ -107,7 +107,7 @@ def test_show_numbers_every_entry_of_a_compensated_run(trips):
     shown = [line.split()[2] for line in lines if line.lstrip().startswith("+")]
     assert shown == [str(entry["seq"]) for entry in journal]
     assert shown == [str(number) for number in range(1, len(shown) + 1)]
-    assert any(line.endswith("it has no children to wait for") for line in lines)
+    assert any(line.endswith("no children to wait for") for line in lines)
 
 
 def test_show_prints_the_time_limit_of_an_open_effect(outlast, monkeypatch):

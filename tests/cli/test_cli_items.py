@@ -42,7 +42,7 @@ def test_an_item_is_shown_with_its_payload_and_failures(outlast):
     assert "incidents 1 failure of at most 1" in lines
     assert "Dead letter: no such address" in lines
     assert (
-        "After fixing the cause: `outlast retry mail/i1`. To cancel it: `outlast cancel mail/i1`."
+        "After fixing the cause, run `outlast retry mail/i1`. To give it up, run `outlast cancel mail/i1`."
         in lines
     )
     document = outlast("show", "mail/i1", "--json").json["run"]
@@ -72,7 +72,8 @@ def test_a_dead_run_is_retried_or_cancelled(outlast):
     row = outlast.started("r1")
     outlast.commit(Settle(row.pk, row.fence, "dead", reason="it kills"))
     assert (
-        "run r1 is queued again. To continue, start its program again" in outlast("retry", "r1").err
+        "run r1 is queued again. No worker for it is running. To continue, start its program again"
+        in outlast("retry", "r1").err
     )
     row = outlast.started("r2")
     outlast.commit(Settle(row.pk, row.fence, "dead", reason="it kills"))
@@ -97,12 +98,12 @@ def test_show_says_how_close_a_run_is_to_being_a_dead_letter(outlast):
     outlast.started("r1", lease=0.0)
     outlast.commit(Sweep())
     out = outlast("show", "r1").out
-    assert "1 death (1 of at most 5 in a row without a new entry)\n" in out
+    assert "1 death (1 in a row without a new entry; a dead letter after 5 or more)\n" in out
     assert "alone" not in out
     outlast.registered("w2", lease=0.0)
     outlast.commit(Claim("w2", "t", ids=("r1",)), Sweep(backoff=0.0))
     out = outlast("show", "r1").out
-    assert "2 deaths (2 of at most 5 in a row without a new entry)\n" in out
+    assert "2 deaths (2 in a row without a new entry; a dead letter after 5 or more)\n" in out
     assert "It died more than once without a new entry, so a worker executes it alone." in out
 
 

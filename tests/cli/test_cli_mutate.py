@@ -39,7 +39,7 @@ def test_cancelled_run_without_worker_ends_at_next_start(outlast, lease):
     answer = outlast("cancel", "r1")
     assert answer.code == 0
     assert (
-        "no process holds it. To end it, start its program again, run `outlast run FILE:report --id r1`"
+        "No worker for it is running. To end it, start its program again, run `outlast run FILE:report --id r1`"
         in answer.err
     )
     assert outlast("run", "agent.py:report", "--id", "r1").code == 6
@@ -74,7 +74,7 @@ def test_retry_of_a_child_names_its_parent(outlast):
     assert "`outlast retry r1`" in answer.err
     assert outlast.row("r1/report#1").status == "failed"
     assert (
-        "After fixing the cause: `outlast retry r1` (its parent)."
+        "After fixing the cause, run `outlast retry r1` (its parent)."
         in outlast("show", "r1/report#1").out
     )
 
@@ -158,7 +158,7 @@ def test_several_as_json_are_a_list_in_their_order(outlast):
     settled(outlast, "parked", reason="the code changed")
     answer = outlast("resume", "no", "r1", "--json")
     assert answer.code == 3
-    unknown, resumed = answer.json
+    unknown, resumed = answer.json["runs"]
     assert (unknown["id"], unknown["error"]["type"], unknown["error"]["exit_code"]) == (
         "no",
         "UnknownRun",
@@ -166,7 +166,7 @@ def test_several_as_json_are_a_list_in_their_order(outlast):
     )
     assert (resumed["id"], resumed["run"]["status"]) == ("r1", "queued")
     outlast.submitted("r2")
-    assert [set(one) for one in outlast("cancel", "r1", "r2", "--json").json] == [
+    assert [set(one) for one in outlast("cancel", "r1", "r2", "--json").json["runs"]] == [
         {"id", "run", "held"}
     ] * 2
 
@@ -195,7 +195,7 @@ def test_lost_store_ends_a_batch_command(outlast, monkeypatch):
     monkeypatch.setattr(Outlast, "cancel", lost)
     answer = outlast("cancel", "r1", "r2", "r3", "--json")
     assert (answer.code, tried) == (75, ["r1"])
-    assert [one["error"]["type"] for one in answer.json] == ["StoreUnavailable"] * 3
+    assert [one["error"]["type"] for one in answer.json["runs"]] == ["StoreUnavailable"] * 3
 
 
 def test_a_message_reaches_the_run(outlast):

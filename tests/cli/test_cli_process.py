@@ -132,7 +132,7 @@ def test_killed_run_is_shown_as_dead_and_resumes(tmp_path, outlast):
         child.kill()
     (tmp_path / "agent.py").write_text(BLOCKED.replace("await asyncio.Event().wait()", "pass"))
     assert outlast("run", "agent.py:blocked", "--id", "r1")[:2] == (0, "null\n")
-    assert "its worker died" in outlast("show", "r1").out
+    assert " died; worker " in outlast("show", "r1").out
 
 
 def test_a_second_process_waits_for_the_first(tmp_path, outlast):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from outlast.errors import Diverged
 from outlast.store.commands import Cancel, Release, Settle, SetWaiting
 
 RUN_KEYS = {
@@ -234,3 +236,34 @@ def test_a_run_that_is_due_later_is_listed_as_delayed(outlast):
     assert listed == {"later": ("queued", True), "ready": ("queued", False)}
     assert "delayed" in outlast("show", "later").out.splitlines()[0]
     assert outlast("show", "later", "--json").json["run"]["delayed"] is True
+
+
+def test_runs_prints_only_ids_for_another_command(outlast):
+    outlast.submitted("r1")
+    settled = outlast.started("r 2")
+    outlast.commit(Settle(settled.pk, settled.fence, "parked", reason="code"))
+    assert outlast("runs", "--ids").out == "r 2\nr1\n"
+    assert outlast("runs", "--status", "parked", "--ids").out == "r 2\n"
+    limited = outlast("runs", "--ids", "--limit", "1")
+    assert limited.out == "r 2\n"
+    assert limited.err.startswith("outlast: Showing 1; use --limit for more.\n")
+    assert outlast("runs", "--ids", "--json").code == 2
+
+
+def test_a_run_that_diverged_is_listed_as_such(outlast):
+    row = outlast.started("r1")
+    reason = str(Diverged("step a#1()", "step b#1()", run="r1"))
+    outlast.commit(Settle(row.pk, row.fence, "parked", reason=reason))
+    assert (
+        " diverged: the journal recorded step a#1(), the code asked"
+        in outlast("runs", "--wide").out
+    )
+    shown = outlast("show", "r1").out
+    assert shown.count("`outlast resume r1`") == 1
+    assert "stop the workers whose code does not match. Then run `outlast resume r1`." in shown
+
+
+def test_a_delayed_run_shows_its_reason_and_when_it_is_due(outlast):
+    row = outlast.started("r1")
+    outlast.commit(Release(row.pk, row.fence, "its worker died", delay=100.0))
+    assert re.search(r"its worker died; due in 1 min [34]\d s", outlast("runs").out)

@@ -72,9 +72,9 @@ def test_show_lists_deaths_interruptions_and_retries(outlast):
     assert outlast("run", "agent.py:report", "--id", "r1").code == 6
     outlast.commit(Retry("r1", "t1"))
     answer = outlast("show", "r1")
-    assert "its worker's lease ran out (worker gone)" in answer.out
+    assert "worker gone's lease ran out; worker " in answer.out
     assert "cancellation requested: enough  (void since the retry)" in answer.out
-    assert "queued again; it was cancelled; entries from 2 on are void" in answer.out
+    assert "queued again (was cancelled); entries from 2 on are void" in answer.out
     assert "1 death" not in answer.out  # a retry forgives them
     assert "outlast run FILE:report --id r1" in answer.out
     journal = outlast("show", "r1", "--json").json["journal"]
@@ -128,7 +128,7 @@ def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
 def test_show_says_that_its_process_died(outlast):
     outlast.started("r1", lease=0.0)
     assert (
-        "Its process died. To continue from the last recorded step, start its program again"
+        "Its process died. No worker for it is running. To continue from the last recorded step, start its program again"
         in outlast("show", "r1").out
     )
     assert "its process died" in outlast("runs").out
@@ -147,7 +147,7 @@ def test_show_says_that_a_run_was_released_or_never_started(outlast):
 def test_show_lists_a_resumption(outlast):
     row = outlast.started("r1")
     outlast.commit(Settle(row.pk, row.fence, "parked", reason="code"), Resume("r1", "t1"))
-    assert "queued again; it was parked" in outlast("show", "r1").out
+    assert "queued again (was parked)" in outlast("show", "r1").out
 
 
 def test_show_as_json_has_stable_keys(outlast):
@@ -254,21 +254,24 @@ def test_show_says_which_worker_died_and_which_took_over(outlast):
     row = outlast.started("r1", lease=0.0)
     outlast.entry(row, 1, "intent", "book#1", value='{"key": "k1"}')
     outlast.commit(Sweep())
-    assert "(worker gone); not resumed yet" in outlast("show", "r1").out
+    assert "worker gone's lease ran out; not resumed yet" in outlast("show", "r1").out
     outlast.registered("w2")
     ((row,),) = outlast.commit(Claim("w2", "t1", ids=("r1",)))
     lines = outlast("show", "r1").out.splitlines()
     story = [" ".join(line.split()[2:]) for line in lines if line.lstrip().startswith("+")]
     assert story == [
         "1 intent book#1 key k1; worker gone died before its outcome was recorded",
-        "2 death its worker's lease ran out (worker gone); resumed by worker w2",
+        "2 death worker gone's lease ran out; worker w2 took over",
     ]
     outlast.commit(Release(row.pk, row.fence, "drain: SIGTERM", interrupted=True))
-    ((row,),) = outlast.commit(Claim("w2", "t2", ids=("r1",)))
+    assert "none now; the last was w2 (process " in outlast("show", "r1").out
+    outlast.registered("w3")
+    ((row,),) = outlast.commit(Claim("w3", "t2", ids=("r1",)))
     outlast.commit(Settle(row.pk, row.fence, "done", value="1"))
     out = outlast("show", "r1").out
-    assert "(worker gone); resumed later" in out
-    assert "drain: SIGTERM; resumed later" in out
+    assert "worker gone's lease ran out; worker w2 took over" in out
+    assert "drain: SIGTERM (worker w2); worker w3 took over" in out
+    assert "  worker     w3 (process " in out
     assert "fence" not in out
 
 
@@ -295,10 +298,10 @@ def test_show_wraps_its_lines_on_a_terminal(outlast, monkeypatch):
         monkeypatch.setenv(name, value)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", outlast("show", "r1").out).splitlines()
     assert [line for line in lines if len(line) > 80] == []
-    (number,) = [number for number, line in enumerate(lines) if " death " in line]
-    column = lines[number].index("its worker's lease ran out")
+    (number,) = [number for number, line in enumerate(lines) if " intent " in line]
+    column = lines[number].index("key ")
     assert lines[number + 1][:column].isspace()
-    assert lines[number + 1].endswith("resumed yet")
+    assert lines[number + 1].endswith("before its outcome was recorded")
     assert any("`outlast run FILE:report --id r1`" in line for line in lines)
 
 
@@ -307,7 +310,7 @@ def test_show_prints_one_line_per_entry_into_a_pipe(outlast, options):
     _eventful(outlast)
     lines = outlast("show", "r1", *options).out.splitlines()
     assert len([line for line in lines if line.lstrip().startswith("+")]) == 3
-    assert any(line.endswith("(worker gone); not resumed yet") for line in lines)
+    assert any(line.endswith("worker gone's lease ran out; not resumed yet") for line in lines)
 
 
 def test_show_says_how_long_a_decision_took(outlast):

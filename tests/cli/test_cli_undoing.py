@@ -34,7 +34,7 @@ def test_stuck_run_shows_what_failed_and_how_to_continue(stuck):
     assert effects["book#2"][0] == "undone"
     assert effects["book#1"][0] == "happened"
     assert "unbook failed 2 times: RuntimeError: the flight desk" in " ".join(effects["book#1"])
-    assert "After fixing the cause: `outlast retry t1`." in answer.out
+    assert "After fixing the cause, run `outlast retry t1`." in answer.out
     assert (
         "Its effects are being compensated, newest first. It will end as failed: ValueError: rain"
         in answer.out
@@ -48,7 +48,7 @@ def test_retry_continues_the_undoing_of_a_stuck_run(stuck):
     stuck.lose()
     answer = stuck("retry", "t1")
     assert (
-        "run t1 is queued again. Its effects are being compensated, and it will end as failed: ValueError: rain. To continue"
+        "run t1 is queued again. Its effects are being compensated, and it will end as failed: ValueError: rain. No worker for it is running. To continue"
         in answer.err
     )
     assert stuck.trip().code == 1
@@ -71,7 +71,7 @@ def test_resume_retries_a_unit_that_could_not_be_undone(trips):
     assert trips("run", "trips.py:picnic", "--id", "p1").code == 5
     answer = trips("show", "p1")
     assert answer.out.startswith("p1  parked\n")
-    assert "After fixing the cause: `outlast resume p1`." in answer.out
+    assert "After fixing the cause, run `outlast resume p1`." in answer.out
     trips.lose()
     assert trips("resume", "p1").code == 0
     assert trips("run", "trips.py:picnic", "--id", "p1").out == '"home"\n'
@@ -110,7 +110,7 @@ def test_cancel_of_a_parked_run_with_effects_undoes_it(unknown):
     answer = unknown("cancel", "t1", "--why", "enough")
     assert answer.code == 0
     assert (
-        "run t1 has effects, which are being compensated. It will end as cancelled: enough. To compensate them"
+        "run t1 has effects, which are being compensated. It will end as cancelled: enough. No worker for it is running. To compensate them"
         in answer.err
     )
     assert unknown("cancel", "t1", "--json").json["error"]["exit_code"] == 4

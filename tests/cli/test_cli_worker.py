@@ -169,7 +169,7 @@ def test_runs_of_a_killed_worker_are_taken_over(folder, outlast):
             assert notes(folder)[-1] == [str(second.pid), "last"]
             assert second.end_by(signal.SIGTERM) == 0
             assert "found 1 dead worker" in second.errors
-    assert "its worker died" in outlast("show", "r1").out
+    assert " died; worker " in outlast("show", "r1").out
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_text_log_line_has_key_value_pairs():
         record(run="r 1", worker="w1", fence=7, seconds=0.25, queues=["a", "b"])
     )
     assert line == (
-        '2023-11-14 22:13:20.250  INFO     outlast.worker  claimed it run="r 1" worker=w1 fence=7 queues=["a", "b"] seconds=0.25'
+        '2023-11-14 22:13:20.250  INFO     outlast.worker  claimed it  run="r 1" worker=w1 fence=7 queues=["a", "b"] seconds=0.25'
     )
 
 

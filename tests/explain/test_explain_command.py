@@ -220,7 +220,7 @@ def test_a_setting_that_is_wrong_names_the_class_that_has_a_text(outlast, monkey
 def test_several_errors_name_each_once(outlast):
     outlast("migrate")
     answer = outlast("retry", "a", "b", "--json")
-    assert [one["error"]["explain"] for one in answer.json] == ["UnknownRun", "UnknownRun"]
+    assert [one["error"]["explain"] for one in answer.json["runs"]] == ["UnknownRun", "UnknownRun"]
     assert answer.err.count("outlast explain UnknownRun") == 1
 
 

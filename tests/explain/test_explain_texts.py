@@ -90,6 +90,9 @@ def commands_in(text: str) -> list[str]:
 
 def parse(line: str) -> None:
     """As the command line would, without executing anything."""
+    line, _, piped = line.partition(" | xargs outlast ")
+    if piped:
+        parse(f"outlast {piped} ID")
     name, *words = shlex.split(line)[1:]
     command = command_line().commands[name]
     if words:  # without any it is a way to name the command

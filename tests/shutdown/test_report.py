@@ -168,7 +168,7 @@ def test_the_report_is_logged_once_as_a_sentence(world, caplog):
     worker = record.worker
     message = record.getMessage()
     assert message.startswith(f"Worker {worker} drained in ")
-    assert " s (test): 1 completed, 0 released," in message
+    assert " s (test): 1 completed. `outlast drains " in message
     assert message.endswith(f" `outlast drains {worker}` shows the report.")
     assert (record.report["completed"], record.report["reason"]) == (1, "test")
     assert json.loads(JSONFormatter().format(record))["report"] == record.report

@@ -34,7 +34,7 @@ def test_log_lines_are_json_without_a_terminal(tmp_path, form):
 
 def test_text_format_appends_fields(tmp_path):
     assert printed(tmp_path, '"text"').endswith(
-        "outlast.mine  hello run=r1 step=s#1 attempt=2 fence=7\n"
+        "outlast.mine  hello  run=r1 step=s#1 attempt=2 fence=7\n"
     )
 
 

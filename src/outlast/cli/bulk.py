@@ -46,7 +46,7 @@ class Deed(NamedTuple):
 def do_to(ids: list[str], deed: Deed, store: str | None, as_json: bool) -> None:
     """Apply the deed to every run. Exits with the code of the first failure.
 
-    With --json, one run prints one document; several print a list of documents with ids.
+    With --json, one run prints its document, and several print their documents under `runs`.
     """
     with answering(as_json):
         names = [checked_id(id) for id in dict.fromkeys(ids)]
@@ -89,7 +89,7 @@ def _do_to_several(names: list[str], deed: Deed, store: str | None, as_json: boo
 
     acting(store, action)
     if as_json:
-        document(documents)
+        document({"runs": documents})
     if failures:
         for name in dict.fromkeys(error.explained_as for error in failures):
             say(where_explained(name))

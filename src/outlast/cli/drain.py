@@ -115,8 +115,8 @@ def drain(
 ) -> None:
     """Drain a worker on this host. It releases its runs and exits.
 
-    Its running steps may finish first, and it exits with 0. A worker that is already draining is
-    not asked again, but --wait waits for it.
+    Its steps have until the end of its grace to finish. Other workers continue the runs.
+    A worker that is already draining is not asked again, but --wait waits for it.
     """
     if worker is not None and every:
         raise typer.BadParameter("--worker and --all exclude each other.", param_hint="--worker")
@@ -174,8 +174,7 @@ def _choose(store: Store, worker: str | None, *, every: bool, address: str | Non
         return Choice(candidates, on_record=bool(claiming))
     if len(fresh) > 1:
         raise typer.BadParameter(
-            f"{len(fresh)} workers of this host could drain: {_listed(fresh)}. Name one with "
-            "--worker ID, or pass --all.",
+            f"name one of the {len(fresh)} workers on this host: {_listed(fresh)}. Or pass --all.",
             param_hint="--worker",
         )
     return Choice(fresh, on_record=bool(claiming))
@@ -207,7 +206,7 @@ def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
     elsewhere = [row for row in fleet.workers if row.host != host and fleet.state(row) != "dead"]
     if dead:
         said.append(
-            "these workers of this host seem dead, and the next sweep removes them: "
+            "these workers on this host seem dead, and the next sweep removes them: "
             f"{_listed(dead)}"
         )
     if elsewhere:

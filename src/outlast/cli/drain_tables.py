@@ -86,14 +86,13 @@ def _facts(report: DrainReport) -> Iterator[tuple[str, str]]:
     yield "took", "-" if report.seconds is None else span(report.seconds)
     if report.layers:
         yield (
-            "layers",
-            ", ".join(f"{safe(str(name))} by {span(by)}" for name, by in report.layers.items()),
+            "layers done",
+            ", ".join(f"{safe(str(name))} at {span(by)}" for name, by in report.layers.items()),
         )
-    yield (
-        "runs",
-        ", ".join(f"{getattr(report, name)} {LABELS.get(name, name)}" for name in COUNTS)
-        + f", {len(report.left)} left",
-    )
+    counts = {LABELS.get(name, name): getattr(report, name) for name in COUNTS}
+    counts["left"] = len(report.left)
+    counted = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    yield "runs", counted or "none were in flight"
     if any(report.units.values()):
         yield (
             "units",

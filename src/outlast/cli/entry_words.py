@@ -9,6 +9,7 @@ from outlast.cli.session_entries import is_refused, session_words
 from outlast.cli.text import one_line, recorded, recorded_error, safe, short, span
 from outlast.codec.documents import value_of
 from outlast.engine.history import History
+from outlast.engine.takeovers import EndOfExecution
 from outlast.execution.call_site import child_id
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import UNDO
@@ -25,7 +26,7 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
     facts = value if isinstance(value, dict) else {}
     if entry.key == CHILDREN and entry.error is None:
         return (
-            "its children have ended" if history.has_children else "it has no children to wait for"
+            "its children have ended" if history.has_children else "no children to wait for"
         ), ""
     if (of_effect := told(entry, facts, history, room)) is not None:
         if entry.seq in history.cut_off:
@@ -53,10 +54,9 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
     if entry.kind == "cancel":
         return f"cancellation requested: {_fact(facts, 'why', room)}", HISTORY
     if entry.kind == "death":
-        why = f"{_fact(facts, 'why', room)} (worker {_fact(facts, 'worker', room)})"
-        return f"{why}; {history.takeovers[entry.seq]}", BAD
+        return _end_of_execution(facts, history.ends[entry.seq], room), BAD
     if entry.kind == "interruption":
-        return f"{_fact(facts, 'why', room)}; {history.takeovers[entry.seq]}", HISTORY
+        return _end_of_execution(facts, history.ends[entry.seq], room), HISTORY
     if entry.kind == "failure":
         return _fact(facts, "why", room), HISTORY
     if entry.kind == "child" and not entry.key.startswith(UNDO):
@@ -64,17 +64,30 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
     if entry.kind == "retry":
         start = history.cuts.get(entry.seq)
         redo = (
-            f"entries from {start} on are void" if start is not None else "nothing recorded is void"
+            f"entries from {start} on are void"
+            if start is not None
+            else "all recorded results are kept"
         )
-        return f"queued again; it was {_fact(facts, 'was', room)}; {redo}", HISTORY
+        return f"queued again (was {_fact(facts, 'was', room)}); {redo}", HISTORY
     if entry.kind == "resume":
-        return f"queued again; it was {_fact(facts, 'was', room)}", HISTORY
+        return f"queued again (was {_fact(facts, 'was', room)})", HISTORY
     tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
     took = f"{tries}{span(entry.seconds)}{cost_of(entry)}  " if entry.seconds is not None else ""
     asked = " (asked to stop)" if entry.asked else ""
     if entry.error is not None:
         return f"{took}{recorded_error(entry.error, room)}{asked}", BAD
     return f"{took}{recorded(entry.value, room)}{asked}", ""
+
+
+def _end_of_execution(facts: Mapping[str, object], end: EndOfExecution, room: int | None) -> str:
+    """Return why a worker lost the run, and which worker took over."""
+    why = _fact(facts, "why", room)
+    if end.worker is not None:
+        worker = f"worker {one_line(end.worker)}"
+        # The reasons of a store begin with these words.
+        after = why.removeprefix("its worker")
+        why = f"{worker}{after}" if after != why else f"{why} ({worker})"
+    return f"{why}; {end.words()}"
 
 
 def _child(entry: Entry, row: RunRow, room: int | None) -> tuple[str, str]:

@@ -91,9 +91,19 @@ def _list(as_json: bool) -> None:
     width = max(len(one.name) for one in entries())
     for kind in FILES:
         those = [one for one in entries() if one.kind == kind]
-        _print(
-            [f"{_HEADS[kind]}:", *(f"  {one.name:<{width}}  {one.summary}" for one in those), ""]
-        )
+        listed = [line for one in those for line in _listed(one, width)]
+        _print([f"{_HEADS[kind]}:", *listed, ""])
+
+
+def _listed(entry: Entry, width: int) -> list[str]:
+    """Return a name and its summary, which is wrapped on a terminal. A pipe gets one line."""
+    head = f"  {entry.name:<{width}}  "
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    if columns < len(head) + WIDTH_MIN:
+        return [head + entry.summary]
+    return textwrap.wrap(
+        entry.summary, columns, initial_indent=head, subsequent_indent=" " * len(head)
+    )
 
 
 def _document(entry: Entry) -> dict[str, object]:

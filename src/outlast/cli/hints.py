@@ -8,7 +8,7 @@ from typing import Any
 
 from outlast.cli.text import one_line, recorded_error, safe
 from outlast.codec.documents import value_of
-from outlast.errors.reasons import STUCK, UNKNOWN
+from outlast.errors.reasons import DIVERGED, STUCK, UNKNOWN
 from outlast.settings.redaction import masked
 from outlast.store.commands import EACH, ITEM
 from outlast.store.fleet import Fleet
@@ -38,7 +38,10 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "continue")
     run = command("run", f"FILE:{row.workflow}", "--id", row.id, store=store)
     queue = ("--queue", row.queue) if row.queue != "default" else ()
     worker = command("worker", "FILE", *queue, store=store)
-    return f"To {to}, start its program again, run {run}, or start a worker for it: {worker}."
+    return (
+        f"No worker for it is running. To {to}, start its program again, run {run}, or "
+        f"start a worker: {worker}."
+    )
 
 
 def waits_for_a_person(row: RunRow) -> bool:
@@ -49,9 +52,16 @@ def waits_for_a_person(row: RunRow) -> bool:
     return row.status == "parked" and (row.reason or "").startswith((UNKNOWN, STUCK))
 
 
+def diverged(row: RunRow) -> bool:
+    """Return whether the run is parked because its code does not match its journal."""
+    return row.status == "parked" and (row.reason or "").startswith(DIVERGED)
+
+
 def short_reason(row: RunRow) -> str:
-    """Return the row's reason. If a person has to decide, leave out the commands for it."""
+    """Return the row's reason, without the commands at its end that `show` prints by itself."""
     reason = row.reason or ""
+    if diverged(row):
+        return "diverged: " + one_line(reason.partition(" Restore the old code")[0])
     cause, _, _ = reason.rpartition(" Run `outlast ")
     return one_line(cause if cause and waits_for_a_person(row) else reason)
 

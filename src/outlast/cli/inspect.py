@@ -22,6 +22,7 @@ from outlast.cli.options import (
     storable,
 )
 from outlast.cli.output import answering, where_explained
+from outlast.cli.text import safe
 from outlast.cli.watch import View, shown
 from outlast.engine.documents import history_document, run_document
 from outlast.engine.inspection import explained
@@ -114,12 +115,20 @@ def runs(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1_000_000, help="Show at most this many.")
     ] = 100,
+    ids: Annotated[
+        bool,
+        typer.Option("--ids", help="Print only the ids, for `outlast resume` and `retry`."),
+    ] = False,
     wide: WideOption = False,
     watch: WatchOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List runs, newest first."""
+    if ids and as_json:
+        raise typer.BadParameter(
+            "--json prints the ids too: pass only one of them.", param_hint="--ids"
+        )
     if StatusName.UNDOING in (status or ()):
         if len(set(status or ())) > 1:
             raise typer.BadParameter(
@@ -151,9 +160,16 @@ def runs(
     is_filtered = undoing or any(one is not None for one in filters)
     what = "items" if items else "runs"
     nothing = f"no {what} match." if is_filtered else f"no {what}."
+    lines = _id_lines if ids else partial(_run_lines, wide=wide)
     with answering(as_json):
-        view = View(look, partial(_run_lines, wide=wide), _runs_document, nothing, _run_notes)
+        view = View(look, lines, _runs_document, nothing, _run_notes)
         shown(store, view, watch=watch, as_json=as_json)
+
+
+def _id_lines(found: RunsFound) -> list[Text]:
+    from rich.text import Text
+
+    return [Text(safe(str(row.id))) for row in found.rows]
 
 
 def _run_lines(found: RunsFound, *, wide: bool) -> list[Text]:

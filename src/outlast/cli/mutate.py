@@ -198,10 +198,7 @@ def _cancelled(acted: Acted, store: str | None) -> str:
             "will end it."
         )
     then = taken_up(row, fleet, store, to="end it")
-    return (
-        f"cancellation of {noun(row)} {row.id} requested. It has started, but no process holds it. "
-        f"{then}"
-    )
+    return f"cancellation of {noun(row)} {row.id} requested. {then}"
 
 
 def _is_held(acted: Acted) -> bool:

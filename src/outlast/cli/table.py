@@ -89,7 +89,8 @@ def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
     if row.error is not None:
         return recorded_error(row.error, None)
     if row.reason is not None and row.status != "running":
-        return f"undoing, {short_reason(row)}" if row.undoing is not None else short_reason(row)
+        reason = f"undoing, {short_reason(row)}" if row.undoing is not None else short_reason(row)
+        return f"{reason}; due in {span(row.due - now)}" if row.is_delayed(now) else reason
     if row.status in ("queued", "waiting") and now < row.due < NEVER:
         return f"due in {span(row.due - now)}"
     return ""

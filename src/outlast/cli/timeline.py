@@ -10,7 +10,14 @@ from rich.text import Text
 from outlast.cli.effect_view import effect_lines, standing, still_open, to_decide
 from outlast.cli.entry_words import entry_words
 from outlast.cli.grid import GAP
-from outlast.cli.hints import command, noun, short_reason, taken_up, waits_for_a_person
+from outlast.cli.hints import (
+    command,
+    diverged,
+    noun,
+    short_reason,
+    taken_up,
+    waits_for_a_person,
+)
 from outlast.cli.output import where_explained
 from outlast.cli.screen import Screen
 from outlast.cli.table import STYLES, status_shown
@@ -96,6 +103,8 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
         holder = next((worker for worker in fleet.workers if worker.id == row.worker), None)
         yield "worker", _worker(row.worker, holder, row.worker in fleet.dead)
         yield "fence", f"{abs(row.fence)} (writes with a lower fence are rejected)"
+    elif history.executions:
+        yield "worker", _last_worker(history)
     if row.deaths or row.interruptions or row.failures:
         yield "incidents", _incidents(row)
 
@@ -103,9 +112,8 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
 def _incidents(row: RunRow) -> str:
     counts = []
     if row.deaths:
-        in_a_row = (
-            f" ({row.deaths_in_a_row} of at most {row.attempts_max} in a row without a new entry)"
-        )
+        limit = "" if row.status == "dead" else f"; a dead letter after {row.attempts_max} or more"
+        in_a_row = f" ({row.deaths_in_a_row} in a row without a new entry{limit})"
         counts.append(_count(row.deaths, "death") + (in_a_row if row.deaths_in_a_row else ""))
     if row.interruptions:
         counts.append(_count(row.interruptions, "interruption"))
@@ -117,6 +125,13 @@ def _incidents(row: RunRow) -> str:
 def _worker(id: str, worker: WorkerRow | None, dead: bool) -> str:
     where = f" (process {worker.pid} on {safe(worker.host)})" if worker is not None else ""
     return f"{safe(id)}{where}" + (", dead" if dead else "")
+
+
+def _last_worker(history: History) -> str:
+    """Return the worker of the last execution of a run that no worker holds."""
+    last = history.executions[-1]
+    worker = f"{safe(last.worker)} (process {last.pid} on {safe(last.host)})"
+    return worker if history.row.ended is not None else f"none now; the last was {worker}"
 
 
 def _lines(history: History, screen: Screen) -> Iterator[Text]:
@@ -187,7 +202,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
     child = row.parent is not None and row.undoing is None and row.workflow != EACH
     retried = row.parent if child and row.parent is not None else row.id
     retry = (
-        "After fixing the cause: "
+        "After fixing the cause, run "
         f"{command('retry', retried, store=store)}{' (its parent)' if child else ''}."
     )
     if row.status == "done":
@@ -198,7 +213,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         yield retry
     elif row.status == "dead":
         yield f"Dead letter: {reason}"
-        yield f"{retry} To cancel it: {command('cancel', row.id, store=store)}."
+        yield f"{retry} To give it up, run {command('cancel', row.id, store=store)}."
     elif row.status == "cancelled":
         yield f"Cancelled{at}: {reason}"
     elif row.status == "parked":
@@ -208,10 +223,16 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
                 "A person has to decide. If the effect has a verify, "
                 f"{command('resume', row.id, store=store)} asks it again."
             )
-        # A unit's failed compensation stops a run that has not ended.
         else:
+            # A unit's failed compensation stops a run that has not ended.
             again = "retry" if row.undoing is not None else "resume"
-            yield f"After fixing the cause: {command(again, row.id, store=store)}."
+            first = (
+                "Restore the old code or fix the new one, and stop the workers whose code does "
+                "not match. Then run "
+                if diverged(row)
+                else "After fixing the cause, run "
+            )
+            yield f"{first}{command(again, row.id, store=store)}."
     elif row.status == "running":
         if row.worker in fleet.dead:
             yield (

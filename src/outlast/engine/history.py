@@ -6,26 +6,27 @@ from collections.abc import Sequence
 
 from outlast.codec.documents import value_of
 from outlast.engine.decisions import undecided
-from outlast.engine.takeovers import cut_off, takeovers, waits_for_decisions
+from outlast.engine.takeovers import cut_off, ends_of_executions, waits_for_decisions
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import EffectLog, EffectRecord
 from outlast.execution.journal import DELIVERED, Journal
 from outlast.execution.run_cost import RunCost
 from outlast.store.commands import EACH
 from outlast.store.protocol import Store, whole_journal
-from outlast.store.rows import Entry, Message, RunQuery, RunRow
+from outlast.store.rows import Entry, ExecutionRow, Message, RunQuery, RunRow
 
 
 class History:
     """Everything that there is to show of one run, folded from its journal."""
 
-    # 18 attributes: one for each part of what `show` prints.
+    # 19 attributes: one for each part of what `show` prints.
 
     def __init__(
         self,
         row: RunRow,
         entries: Sequence[Entry],
         messages: Sequence[Message],
+        executions: Sequence[ExecutionRow],
         done: int | None = None,
     ) -> None:
         self.row = row
@@ -54,8 +55,10 @@ class History:
         """The worker that died during each attempt of an effect, by the number of its intent."""
         self.open_for = waits_for_decisions(entries)
         """For how many seconds an effect was open before each decision, by the entry's number."""
-        self.takeovers = takeovers(row, entries)
-        """Who continued the run after each death and interruption, by the entry's number."""
+        self.executions = executions
+        """The executions of the run, oldest first."""
+        self.ends = ends_of_executions(entries, executions)
+        """Which worker lost the run by each death and interruption, and which one went on."""
         self._journal: Journal | None = Journal()
         for entry in entries:
             self._add(entry)
@@ -77,9 +80,11 @@ class History:
 
     @classmethod
     def of(cls, store: Store, row: RunRow) -> History:
+        messages, executions = store.messages(row.pk), store.executions(row.pk)
         if row.workflow == EACH:
-            return cls(row, store.history(row.pk), store.messages(row.pk), store.done_count(row.pk))
-        history = cls(row, whole_journal(store, row.pk), store.messages(row.pk))
+            done = store.done_count(row.pk)
+            return cls(row, store.history(row.pk), messages, executions, done)
+        history = cls(row, whole_journal(store, row.pk), messages, executions)
         if any(entry.key == CHILDREN for entry in history.entries):
             history.has_children = bool(store.runs(RunQuery(parent=row.id, items=None, limit=1)))
         return history

@@ -1,39 +1,49 @@
-"""Find out what each death of a run cut off, and who continued the run."""
+"""Find out what each death of a run cut off, and which worker continued the run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from outlast.codec.documents import value_of
 from outlast.codec.text import one_line
-from outlast.store.rows import Entry, RunRow
+from outlast.store.rows import Entry, ExecutionRow
 
 ENDS_OF_EXECUTIONS = ("death", "interruption")
 
 
-def takeovers(row: RunRow, entries: Sequence[Entry]) -> dict[int, str]:
-    """Return who took a run over after each death and interruption, by the entry's number.
+class EndOfExecution(NamedTuple):
+    """Name the worker that lost a run by a death or an interruption, and the one that went on."""
 
-    The journal names the worker of an execution only if that worker died. The run's row names the
-    current one. Other executions are known by their fence.
+    worker: str | None
+    """The worker that died or released the run, if it is known."""
+    next_worker: str | None
+    """The worker that claimed the run next, or None if none has."""
+
+    def words(self) -> str:
+        """Return which worker took over."""
+        if self.next_worker is None:
+            return "not resumed yet"
+        if self.next_worker == self.worker:
+            return "the same worker resumed it"
+        return f"worker {one_line(self.next_worker)} took over"
+
+
+def ends_of_executions(
+    entries: Sequence[Entry], executions: Sequence[ExecutionRow]
+) -> dict[int, EndOfExecution]:
+    """Return what each death and interruption ended and what followed, by the entry's number.
+
+    Such an entry carries the negative fence of the execution that it ended.
     """
-    workers = {
-        abs(entry.fence): worker
-        for entry in entries
-        if entry.kind == "death" and (worker := _worker(entry)) is not None
-    }
-    if row.worker is not None:
-        workers[abs(row.fence)] = row.worker
-    found: dict[int, str] = {}
-    later = abs(row.fence)
-    next_fence: int | None = None
-    for entry in reversed(entries):
-        fence = abs(entry.fence)
-        if fence < later:
-            next_fence = later
-            later = fence
+    workers = {execution.fence: execution.worker for execution in executions}
+    fences = sorted(workers)
+    found = {}
+    for entry in entries:
         if entry.kind in ENDS_OF_EXECUTIONS:
-            found[entry.seq] = _taken_over(next_fence, workers)
+            fence = abs(entry.fence)
+            following = next((workers[later] for later in fences if later > fence), None)
+            found[entry.seq] = EndOfExecution(_worker(entry) or workers.get(fence), following)
     return found
 
 
@@ -71,14 +81,6 @@ def waits_for_decisions(entries: Sequence[Entry]) -> dict[int, float]:
         elif entry.kind == "decision" and entry.key in since:
             found[entry.seq] = max(0.0, entry.at - since[entry.key])
     return found
-
-
-def _taken_over(fence: int | None, workers: dict[int, str]) -> str:
-    if fence is None:
-        return "not resumed yet"
-    if fence in workers:
-        return f"resumed by worker {one_line(workers[fence])}"
-    return "resumed later"
 
 
 def _worker(entry: Entry) -> str | None:

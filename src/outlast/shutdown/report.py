@@ -109,10 +109,11 @@ class DrainReport:
             "not started": self.given_back,
             "left behind": len(self.left),
         }
-        counted = ", ".join(f"{count} {name}" for name, count in counts.items())
+        counted = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         return (
             f"Worker {self.worker} drained in {self.seconds or 0.0:.2f} s ({self.reason}): "
-            f"{counted}. `outlast drains {self.worker}` shows the report."
+            f"{counted or 'nothing was in flight'}. "
+            f"`outlast drains {self.worker}` shows the report."
         )
 
     def text(self) -> str:

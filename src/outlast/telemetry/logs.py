@@ -75,10 +75,10 @@ class TextFormatter(logging.Formatter):
             level = f"\x1b[{LEVELS[record.levelname]}m{level}\x1b[0m"
         words = [f"{name}={_word(value)}" for name, value in fields_of(record).items()]
         line = "  ".join(
-            [time, level, safe(record.name), " ".join([one_line(hidden(_message(record))), *words])]
+            [time, level, safe(record.name), one_line(hidden(_message(record))), " ".join(words)]
         )
         trace = _trace(self, record)
-        return "\n".join([line, *(f"    {safe(text)}" for text in trace.splitlines())])
+        return "\n".join([line.rstrip(), *(f"    {safe(text)}" for text in trace.splitlines())])
 
 
 _secrets: dict[str, None] = {}

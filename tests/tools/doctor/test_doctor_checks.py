@@ -141,7 +141,7 @@ def test_each_check_reports_its_fault_and_nothing_else(check, fine, wrong, level
 @pytest.mark.parametrize(
     ("check", "given", "says"),
     [
-        (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(parked=1, stuck=1),))}, "1 run cannot be compensated: their effects are still in place."),
+        (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(parked=1, stuck=1),))}, "1 run cannot be compensated: its effects are still in place."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(parked=1),))}, "1 run waits for a person."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(dead=1),))}, "1 dead letter."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(returned=1, returned_since=NOW - 100),))}, "1 interrupted run waits, the longest for 100 s."),

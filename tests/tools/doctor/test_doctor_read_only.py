@@ -75,7 +75,7 @@ def test_a_store_that_this_user_may_only_read_is_examined_without_an_error(place
     code, found = doctor(address)
     assert found["store"][0][0] == "note"
     assert READ_ONLY in found["store"][0][1]
-    assert ("ok", "no run is parked, dead or stuck; 0 queued, 1 delayed.") in found["runs"]
+    assert ("ok", "no run is parked, dead or stuck; 0 ready, 1 delayed.") in found["runs"]
     assert not [one for several in found.values() for one in several if one[0] == "error"], found
     assert code == 0
     if found["filesystem"][0][0] == "ok":  # not where the tests write to a file system in memory
@@ -114,7 +114,7 @@ def test_a_role_that_may_only_read_gets_no_error(tmp_path, capsys, reader, optio
     assert found["store"][0][0] == "note"
     assert READ_ONLY in found["store"][0][1]
     assert [level for level, _ in found["postgres"]] == ["ok"]
-    assert ("ok", "no run is parked, dead or stuck; 0 queued, 1 delayed.") in found["runs"]
+    assert ("ok", "no run is parked, dead or stuck; 0 ready, 1 delayed.") in found["runs"]
 
 
 def test_a_server_that_takes_no_writes_stays_an_error_for_a_role_that_may_write(

@@ -15,20 +15,20 @@ def store(facts: Facts) -> Iterator[Finding]:
     where = masked(facts.loaded.settings.store)
     if facts.store_fails:
         yield error(
-            f"it cannot be used: {facts.store_error}",
+            f"the store cannot be used: {facts.store_error}",
             "Fix this first: until then no worker here records anything.",
             where,
         )
     elif facts.store is None:
-        yield note(f"it could not be inspected: {facts.store_error}", where=where)
+        yield note(f"the store could not be inspected: {facts.store_error}", where=where)
     elif facts.read_only:
         yield note(
-            "it can be opened and read. This user has read-only access: enough for the doctor, not "
-            "for a worker.",
+            "the store can be opened and read. This user has read-only access: enough for the "
+            "doctor, not for a worker.",
             where=where,
         )
     else:
-        yield ok("it can be opened and read.", where)
+        yield ok("the store can be opened and read.", where)
 
 
 def runs(facts: Facts) -> Iterator[Finding]:
@@ -41,18 +41,18 @@ def runs(facts: Facts) -> Iterator[Finding]:
         if queue.stuck:
             trouble = True
             yield error(
-                f"{counted(queue.stuck, 'run')} cannot be compensated: their effects are still "
-                "in place.",
-                "`outlast runs --undoing --status parked`, `outlast show ID`. Fix the cause, then "
-                "`outlast retry ID`.",
+                f"{counted(queue.stuck, 'run')} cannot be compensated: "
+                f"{'its' if queue.stuck == 1 else 'their'} effects are still in place.",
+                "List them with `outlast runs --undoing --status parked`. `outlast show ID` says "
+                "why. After fixing the cause, run `outlast retry ID`.",
                 where,
             )
         if queue.dead:
             trouble = True
             yield warning(
                 f"{counted(queue.dead, 'dead letter')}.",
-                "`outlast runs --status dead`, `outlast show ID`, then `outlast retry ID` or "
-                "`outlast cancel ID`.",
+                "List them with `outlast runs --status dead`. `outlast show ID` says why. Then run "
+                "`outlast retry ID` or `outlast cancel ID`.",
                 where,
             )
         if queue.parked > queue.stuck:
@@ -60,7 +60,8 @@ def runs(facts: Facts) -> Iterator[Finding]:
             yield warning(
                 f"{counted(waits := queue.parked - queue.stuck, 'run')} "
                 f"{'waits' if waits == 1 else 'wait'} for a person.",
-                "`outlast runs --status parked`, `outlast show ID` says what to decide.",
+                "List them with `outlast runs --status parked`. `outlast show ID` says what to "
+                "decide.",
                 where,
             )
         names = found.unknown.get(queue.name, ())
@@ -86,7 +87,7 @@ def runs(facts: Facts) -> Iterator[Finding]:
     if not trouble:
         ready = sum(one.ready for one in found.queues)
         delayed = sum(one.delayed for one in found.queues)
-        yield ok(f"no run is parked, dead or stuck; {ready} queued, {delayed} delayed.")
+        yield ok(f"no run is parked, dead or stuck; {ready} ready, {delayed} delayed.")
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
@@ -113,7 +114,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
     due = sum(queue.ready for queue in found.queues)
     if not due or claiming or any(one.held for one in alive):
         if not found.dead and not found.stalls:
-            yield ok(f"{len(claiming)} claim, {len(alive)} have the store open.")
+            yield ok(f"alive: {len(alive)}; claiming runs: {len(claiming)}.")
     elif alive:
         yield note(
             f"{due} {'is' if due == 1 else 'are'} queued, and no registered worker claims "

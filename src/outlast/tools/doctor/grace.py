@@ -28,7 +28,7 @@ def grace(facts: Facts) -> Iterator[Finding]:
     yield note(
         f"grace is {seconds:g} s; {where} not visible from here.",
         f"Allow at least {seconds + MARGIN_MIN:g} s, plus the duration of a preStop command: "
-        "outlast doctor --manifest FILE compares them.",
+        "`outlast doctor --manifest FILE` compares them.",
     )
 
 

@@ -71,7 +71,7 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
             "your own.",
             where,
         )
-    return ok("SIGTERM reaches it and begins a drain.", where)
+    return ok("SIGTERM reaches the worker and begins a drain.", where)
 
 
 def _waits_in_front(chain: tuple[Process, ...]) -> bool:
