@@ -98,7 +98,7 @@ def test_the_id_of_another_workflows_run_is_a_conflict_also_without_arguments(ou
     answer = outlast("run", "agent.py:report", "--id", "r1")
     assert answer.code == 1
     assert "run 'r1' was started as echo(" in answer.err
-    assert "and is now asked for as report." in answer.err
+    assert "but this call is report." in answer.err
 
 
 def test_other_arguments_under_the_same_id_are_a_conflict(outlast):

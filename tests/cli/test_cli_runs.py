@@ -159,7 +159,7 @@ def test_a_misspelt_status_is_answered_with_the_statuses_and_the_closest(outlast
     outlast.submitted("r1")
     answer = outlast("runs", "--status", typed)
     assert answer.code == 2
-    assert f"'{typed}' is none of queued, delayed, running, waiting, parked, done" in answer.err
+    assert f"'{typed}' is not one of queued, delayed, running, waiting, parked, done" in answer.err
     assert answer.err.rstrip().endswith(f"dead, undoing.{hint}")
 
 

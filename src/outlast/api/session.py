@@ -123,7 +123,7 @@ class Session(SessionReads):
     ) -> Awaits[list[Any]]:
         """Remove the newest `count` items of a list and return them, oldest first, each as `type`.
 
-        Return fewer if the list is shorter. Without items, the list does not exist any more.
+        Return fewer if the list is shorter. A list without items is deleted.
         """
         if builtins.type(count) is not int or count < 1:
             raise ValueError(f"count={count!r} must be a whole number from 1.")

@@ -44,7 +44,7 @@ def one_of(names: type[NameT]) -> Callable[[str], NameT]:
             near = get_close_matches(text, [*names], 1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise typer.BadParameter(
-                f"{safe(text)!r} is none of {', '.join(names)}.{hint}"
+                f"{safe(text)!r} is not one of {', '.join(names)}.{hint}"
             ) from None
 
     return parse

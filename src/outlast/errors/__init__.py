@@ -216,7 +216,7 @@ class Conflict(OutlastError):
                 "If you renamed the workflow, keep its old name for its runs: @workflow(name=...)."
             )
         return (
-            f"run {self.id!r} was started as {self.recorded} and is now asked for as {self.asked}. "
+            f"run {self.id!r} was started as {self.recorded}, but this call is {self.asked}. "
             f"An id is an idempotency key: use another id for other work. {hint}"
         )
 

@@ -89,7 +89,7 @@ class Progress(Generic[T]):
         """Save a value. It is written soon.
 
         Raise Evicted if this execution or attempt is over, or if the step must stop. A value that
-        cannot be recorded raises here, or at the latest when the block is left.
+        cannot be recorded raises Unrecordable or LimitExceeded, now or when the block is left.
         """
         self._check()
         self._next = value if self._frozen or type(value) in IMMUTABLE else self._encode(value)

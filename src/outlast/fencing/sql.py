@@ -83,7 +83,7 @@ def sql_guard(
     """
     resource, fence = claim_of(resource, fence)
     if paramstyle not in _PLACES:
-        raise ValueError(f"paramstyle {paramstyle!r} is none of {', '.join(_PLACES)}.")
+        raise ValueError(f"paramstyle {paramstyle!r} is not one of {', '.join(_PLACES)}.")
     places = _PLACES[paramstyle]
     sql = _SQL_GUARD.format(resource=places[0], fence=places[1])
     if paramstyle in {"pyformat", "named"}:

@@ -270,7 +270,7 @@ class Session(_Waits):
     def pop(self, field: str, count: int = 1, *, type: builtins.type[Any] = object) -> list[Any]:
         """Remove the newest `count` items of a list and return them, oldest first, each as `type`.
 
-        Return fewer if the list is shorter. Without items, the list does not exist any more.
+        Return fewer if the list is shorter. A list without items is deleted.
         """
         return self._wait(partial(self._session.pop, field, count, type=type))
 
