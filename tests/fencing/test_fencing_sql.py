@@ -250,7 +250,7 @@ def test_unknown_driver_is_a_clear_error():
 
     with pytest.raises(TypeError, match="paramstyle="):
         guard_sql(Strange(), "order-7", fence=1)
-    with pytest.raises(ValueError, match="none of qmark"):
+    with pytest.raises(ValueError, match="not one of qmark"):
         sql_guard("order-7", fence=1, paramstyle="dollar")
 
 
