@@ -110,6 +110,22 @@ class AgentProgram:
         made = Counter(call_of(line) for life in lives for line in life)
         assert made == Counter(calls_of(self.plan)), lives
 
+    def check_drains(self, lives: Lives, calls: Sequence[int]) -> None:
+        """Fail unless each call was made once, and each drain let only calls in flight end.
+
+        `calls` has the number of the call in which each life got the signal. After it, only chains
+        that run at the same time may make a call, and only the first one of theirs in this life.
+        """
+        self.check_once(lives)
+        for life, number in zip(lives, calls, strict=False):
+            made = [call_of(line) for line in life]
+            turn = next(turn for turn in self.plan if made[number - 1] in calls_of([turn]))
+            late = made[number:]
+            assert set(late) <= set(calls_of([turn])), f"a drain started {late} in {lives}"
+            for chain in turn:
+                begun = [call for call in made if call in chain]
+                assert not set(begun[1:]) & set(late), f"a drain started {begun[1:]} in {lives}"
+
     def check_kills(self, lives: Lives) -> None:
         """Fail if a call was left out, or repeated although it was not in flight at a kill."""
         before: set[str] = set()
