@@ -313,6 +313,21 @@ def test_a_thread_has_a_limit(address):
     assert on_saver(address, main, fields_max=20) == 1
 
 
+def test_requests_that_are_too_large_together_are_written_one_by_one(address):
+    async def main():
+        async with Outlast(address, value_size_max=2_000) as app:
+            saver = OutlastSaver(app)
+            config = {"configurable": {"thread_id": "r", "checkpoint_ns": "", "checkpoint_id": "1"}}
+            await asyncio.gather(
+                *(saver.aput_writes(config, [("a", "x" * 1_000)], f"task {n}") for n in range(3))
+            )
+            with pytest.raises(LimitExceeded, match="value_size_max"):
+                await saver.aput_writes(config, [("a", "x" * 2_000)], "task 4")
+            return len(await names(app, "w/"))
+
+    assert asyncio.run(main()) == 3
+
+
 def test_writes_of_a_task_stay_and_special_ones_are_replaced(address):
     async def main(app, saver):
         first = await history_of_one(saver)

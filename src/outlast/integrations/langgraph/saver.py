@@ -167,8 +167,8 @@ class OutlastSaver(BaseCheckpointSaver[str]):
         session = self._session(place.thread)
         if place.owner is not None:
             session = session.owned_by(place.owner)
-        size = threads.size_of(fields)
-        await self._writes.write(session, fields, absent, size=size, now=now)
+        size, size_max = threads.size_of(fields), self._app.settings.value_size_max
+        await self._writes.write(session, fields, absent, size=size, size_max=size_max, now=now)
 
     def _remember(self, key: tuple[str, str], id: str, blobs: frozenset[str]) -> None:
         self._last[key] = (id, blobs)

@@ -19,7 +19,7 @@ TURNS = 4
 QUIET = 0.05
 """If no other thread was written for this many seconds, there is nothing to share a commit with."""
 SIZE_MAX = 1_000_000
-"""Beyond this many characters nothing is gathered: see the setting `value_size_max`."""
+"""Beyond this many characters nothing is gathered: a large commit delays all who wait for it."""
 
 
 @dataclass
@@ -59,16 +59,18 @@ class GatheredWrites:
         absent: Collection[str],
         *,
         size: int,
+        size_max: int,
         now: bool,
     ) -> None:
         """Set fields, those of `absent` only if they have no value. Return once they are durable.
 
-        With `now`, write everything that has been gathered for the session too. Raise what
-        `Session.update` raises.
+        `size` is about the number of characters. Requests with more than `size_max` together are
+        not gathered. With `now`, write everything that has been gathered for the session too. Raise
+        what `Session.update` raises.
         """
         loop, key = asyncio.get_running_loop(), (session.id, session.owner)
         batch = self._open.get(key)
-        if batch is not None and batch.size + size > SIZE_MAX:
+        if batch is not None and batch.size + size > min(size_max, SIZE_MAX):
             self._send(key, batch)
             batch = None
         if batch is None:
