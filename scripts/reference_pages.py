@@ -147,9 +147,13 @@ PAGES = {
     ),
     "http": Page(
         "outlast.http",
-        "A worker's HTTP endpoints, for your own web server. "
-        "[Shutdown in your own program](shutdown-programs.md) shows them in use.",
-        [_section("Names", "lifespan routes Server StatusProvider HasStatusProvider Sample")],
+        "The HTTP API of a store and a worker's HTTP endpoints, for your own web server. "
+        "[HTTP API](http-api.md) and "
+        "[Shutdown in your own program](shutdown-programs.md) show them in use.",
+        [
+            _section("HTTP API", "api Caller Role"),
+            _section("Endpoints", "lifespan routes Server StatusProvider HasStatusProvider Sample"),
+        ],
     ),
     "logs": Page(
         "outlast.logs",

@@ -123,7 +123,7 @@ def test_decide_on_an_old_attempt_is_refused(unknown):
 def test_show_prints_a_decision_to_compensate(unknown):
     unknown("decide", "t1", "book", "--compensate")
     shown = unknown("show", "t1").out
-    assert re.search(r"decided by hand after being unknown for .*: compensate it\n", shown)
+    assert re.search(r"decided by os:.* after being unknown for .*: compensate it\n", shown)
     assert "it happened, with" not in shown
 
 

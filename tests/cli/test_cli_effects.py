@@ -8,6 +8,7 @@ import re
 import pytest
 from effect_tools import table
 
+from outlast.cli.os_user import os_user
 from outlast.store.commands import Settle
 
 
@@ -52,7 +53,7 @@ def test_retry_clears_shown_compensations(trips):
     trips.trip("true")
     trips("retry", "t1")
     answer = trips("show", "t1")
-    assert "queued again (was failed); entries from 1 on are void" in answer.out
+    assert f"queued again by {os_user()} (was failed); entries from 1 on are void" in answer.out
     assert trips.trip().code == 1
     effects = trips("show", "t1", "--json").json["effects"]
     assert [effect["state"] for effect in effects] == ["undone"] * 3

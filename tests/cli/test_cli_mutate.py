@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from outlast import Outlast
+from outlast.cli.os_user import os_user
 from outlast.errors import StoreUnavailable
 from outlast.store.commands import ITEM, Claim, RegisterWorker, Release, Settle, SetWaiting, Undo
 
@@ -20,7 +21,7 @@ def test_unstarted_run_is_cancelled_immediately(outlast):
     outlast.submitted("r1")
     answer = outlast("cancel", "r1", "--why", "enough")
     assert (answer.code, answer.out, answer.err) == (0, "", "outlast: run r1 is cancelled.\n")
-    assert outlast.row("r1").reason == "enough"
+    assert outlast.row("r1").reason == f"enough (by {os_user()})"
 
 
 def test_running_run_is_asked_to_cancel(outlast):
@@ -28,7 +29,7 @@ def test_running_run_is_asked_to_cancel(outlast):
     answer = outlast("cancel", "r1")
     assert answer.code == 0
     assert "The process that executes it will end it" in answer.err
-    assert outlast.row("r1").cancel == "cancelled by its user"
+    assert outlast.row("r1").cancel == f"cancelled by its user (by {os_user()})"
 
 
 @pytest.mark.parametrize("lease", [1e6, 0.0])
@@ -50,7 +51,7 @@ def test_cancel_json_has_the_run_and_its_holder(outlast):
     document = outlast("cancel", "r1", "--json").json
     assert set(document) == {"run", "held"}
     assert document["held"] is True
-    assert document["run"]["cancelling"] == "cancelled by its user"
+    assert document["run"]["cancelling"] == f"cancelled by its user (by {os_user()})"
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled", "dead"])
@@ -188,7 +189,7 @@ def test_lost_store_ends_a_batch_command(outlast, monkeypatch):
         outlast.submitted(id)
     tried = []
 
-    async def lost(self, id, why):
+    async def lost(self, id, why, *, by):
         tried.append(id)
         raise StoreUnavailable("it is gone")
 

@@ -21,7 +21,7 @@ from outlast.store.commands import (
 
 RUN_KEYS = {
     "id", "workflow", "status", "delayed", "queue", "priority", "created", "started", "ended", "due", "worker", "fence", "deaths",
-    "interruptions", "failures", "item", "parent", "waiting_for", "cancelling", "reason", "error", "explain", "undoing",
+    "interruptions", "failures", "item", "parent", "by", "waiting_for", "cancelling", "reason", "error", "explain", "undoing",
 }  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def test_show_as_json_has_stable_keys(outlast):
     assert (entry["args"], entry["value"]) == ({"n": 0}, "notes")
     assert entry["fence"] == document["run"]["fence"] == row.fence
     [message] = document["messages"]
-    assert set(message) == {"number", "name", "id", "value", "at", "received"}
+    assert set(message) == {"number", "name", "id", "value", "at", "by", "received"}
     assert message["value"] == {"ok": True}
     assert message["received"] is False
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from effect_tools import table
 
+from outlast.cli.os_user import os_user
+
 
 def test_undoing_run_shows_how_it_will_end(unknown):
     unknown("cancel", "t1", "--why", "enough")
@@ -86,7 +88,7 @@ def test_show_offers_no_retry_while_undoing(unknown):
         in shown
     )
     assert "tried again" not in shown
-    assert "It will end as cancelled: enough.\n" in shown
+    assert f"It will end as cancelled: enough (by {os_user()}).\n" in shown
     intent = str(unknown("show", "t1", "--json").json["effects"][-1]["intent"])
     assert unknown("decide", "t1", "book#2", "--did-not", "--intent", intent).code == 0
     assert table(unknown("show", "t1"))["book#2"][:3] == ["did", "not", "happen"]
@@ -110,8 +112,8 @@ def test_cancel_of_a_parked_run_with_effects_undoes_it(unknown):
     answer = unknown("cancel", "t1", "--why", "enough")
     assert answer.code == 0
     assert (
-        "run t1 has effects, which are being compensated. It will end as cancelled: enough. No worker for it is running. To compensate them"
-        in answer.err
+        "run t1 has effects, which are being compensated. It will end as cancelled: enough "
+        f"(by {os_user()}). No worker for it is running. To compensate them" in answer.err
     )
     assert unknown("cancel", "t1", "--json").json["error"]["exit_code"] == 4
 

@@ -26,6 +26,7 @@ from outlast.api.until_drain import until_drain
 from outlast.api.watch import Watch, watch
 from outlast.api.workflow import Call, Workflow
 from outlast.codec.identifiers import check_queue_name
+from outlast.engine import actions
 from outlast.engine.decisions import NOT_SAID
 from outlast.engine.engine import Engine
 from outlast.engine.hooks import Hook
@@ -202,13 +203,15 @@ class Outlast:
         delay: float = 0.0,
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
+        by: str | None = None,
     ) -> Run[R]:
         """Queue a run for the workers. It is durable when this returns.
 
         Submitting the same id again returns the existing run. Other arguments raise Conflict unless
         `on_conflict` is "join"; see `start`. Higher priorities go first. Workers do not claim the
         run before `delay` seconds have passed. Raise Backpressure if the queue is full and has no
-        room within `wait` seconds (`math.inf`: wait without limit).
+        room within `wait` seconds (`math.inf`: wait without limit). `by` is recorded as who
+        submitted the run.
         """
         runs = await self.submit_many(
             [call],
@@ -218,6 +221,7 @@ class Outlast:
             delay=delay,
             wait=wait,
             on_conflict=on_conflict,
+            by=by,
         )
         return runs[0]
 
@@ -231,6 +235,7 @@ class Outlast:
         delay: float = 0.0,
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
+        by: str | None = None,
     ) -> list[Run[R]]:
         """Queue several runs in one commit, all or none. The options are those of `submit`."""
         return await run_actions.submit(
@@ -242,6 +247,7 @@ class Outlast:
             delay=delay,
             wait=wait,
             on_conflict=on_conflict,
+            by=by,
         )
 
     # -- schedules
@@ -382,38 +388,50 @@ class Outlast:
     # -- acting on runs
 
     async def send(
-        self, id: str, name: str, value: Any = None, *, message_id: str | None = None
+        self,
+        id: str,
+        name: str,
+        value: Any = None,
+        *,
+        message_id: str | None = None,
+        by: str | None = None,
     ) -> None:
         """Send a message to a run. It is durable when this returns.
 
         A `receive(name)` of the run takes it, now or later. Sending the same message_id again is
         harmless. Raise UnknownRun, WrongStatus if the run has ended or the id is a queue item, or
         LimitExceeded for more than `messages_max` messages or one longer than `message_size_max`.
+        `by` is recorded as who sent it.
         """
-        await run_actions.send(self._open, id, name, value, message_id)
+        await actions.send(self._open, id, name, value, message_id, by=by)
 
-    async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
+    async def cancel(
+        self, id: str, why: str = "cancelled by its user", *, by: str | None = None
+    ) -> str:
         """Ask a run to end and return its status afterwards.
 
-        The run receives the reason, its `finally` blocks execute, and no new step starts.
+        The run receives the reason, its `finally` blocks execute, and no new step starts. The
+        recorded reason names `by`.
         """
-        return await run_actions.cancel(self._open, id, why)
+        return await actions.cancel(self._open, id, why, by=by)
 
-    async def retry(self, id: str, *, token: str | None = None) -> None:
+    async def retry(self, id: str, *, token: str | None = None, by: str | None = None) -> None:
         """Queue a failed, cancelled or dead run again, from the step that ended it.
 
         A parent retries its children. A child can be retried on its own only while its parent waits
         for it, or to continue its compensation. Otherwise this raises WrongStatus, which names the
         run to retry. A repeat with the same `token` does nothing, even if the run has ended again.
+        `by` is recorded in the journal.
         """
-        await run_actions.retry(self._open, id, token)
+        await actions.retry(self._open, id, token, by=by)
 
-    async def resume(self, id: str, *, token: str | None = None) -> None:
+    async def resume(self, id: str, *, token: str | None = None, by: str | None = None) -> None:
         """Queue a parked run again.
 
-        A repeat with the same `token` does nothing, even if the run was parked again.
+        A repeat with the same `token` does nothing, even if the run was parked again. `by` is
+        recorded in the journal.
         """
-        await run_actions.resume(self._open, id, token)
+        await actions.resume(self._open, id, token, by=by)
 
     async def decide(
         self,
@@ -426,6 +444,7 @@ class Outlast:
         result: Any = None,
         intent: int | None = None,
         token: str | None = None,
+        by: str | None = None,
     ) -> None:
         """Decide an effect whose outcome is unknown, so that its parked run continues.
 
@@ -439,18 +458,20 @@ class Outlast:
 
         `intent` is the number of the intent (`EffectInfo.intent`). It is required where there were
         several. A repeat with the same `token` does nothing, even if the run was parked again.
+        `by` is recorded with the decision.
         Raise UnknownEffect, WrongStatus, SettingsError or Unrecordable before anything is written.
         """
-        await run_actions.decide(
+        await actions.decide(
             self._open,
             id,
             effect,
+            token,
+            by=by,
             happened=happened,
             did_not=did_not,
             compensate=compensate,
             result=result,
             intent=intent,
-            token=token,
         )
 
     async def effects(self, id: str) -> list[EffectInfo]:
@@ -467,7 +488,7 @@ class Outlast:
         only when they are cancelled. With `dead` they are deleted too and their effects stand,
         except for a run whose compensation has begun: it stays until it is compensated.
         """
-        return await run_actions.prune(self._open, older_than, batch, dead=dead)
+        return await actions.prune(self._open, queries.seconds(older_than), batch, dead=dead)
 
     # -- queues and workers
 

@@ -8,23 +8,13 @@ from typing import Any
 
 from outlast.api.run import conclude
 from outlast.codec import plain_json
-from outlast.codec.identifiers import check_id
+from outlast.engine.actions import row_of
 from outlast.engine.decisions import effect_log_of
 from outlast.engine.engine import Engine
 from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
-from outlast.errors import UnknownRun
 from outlast.shutdown.report import DrainReport
 from outlast.store.protocol import whole_journal
-from outlast.store.rows import Entry, RunQuery, RunRow
-
-
-async def row_of(engine: Engine, id: str) -> RunRow:
-    """Return the row of a run. Raise UnknownRun if it does not exist."""
-    check_id(id, engine.settings.id_length_max, "run id")
-    row = await engine.client.read(engine.store.run, id)
-    if row is None:
-        raise UnknownRun(id)
-    return row
+from outlast.store.rows import Entry, RunQuery
 
 
 async def result_of(engine: Engine, id: str, timeout: float | None) -> Any:

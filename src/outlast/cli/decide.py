@@ -9,6 +9,7 @@ import typer
 from outlast.api.outlast import Outlast
 from outlast.cli.hints import becomes, command, taken_up
 from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
+from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.text import one_line, parse_json
@@ -75,7 +76,7 @@ def decide(
 
     async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
         try:
-            await app.decide(id, effect, intent=intent, **said)
+            await app.decide(id, effect, intent=intent, by=os_user(), **said)
         except OutlastError as refused:
             # The effect has no compensation, or is being compensated already.
             if compensate and type(refused) is OutlastError:

@@ -64,7 +64,7 @@ def told(
         return f"verify could not tell ({entry.attempt or 1}): {doubt}", HISTORY
     if entry.kind == "decision":
         open_for = history.open_for.get(entry.seq)
-        decided = "decided by hand"
+        decided = f"decided{by_words(facts) or ' by hand'}"
         if open_for is not None:
             decided += f" after being unknown for {span(open_for)}"
         if facts.get("what") == "did_not":
@@ -311,6 +311,12 @@ def standing(history: History) -> Iterator[str]:
     if effect_log is not None:
         left = len(effect_log.undoable)
         yield f"{left} effect{'' if left == 1 else 's'} still to be compensated."
+
+
+def by_words(facts: Mapping[str, object]) -> str:
+    """Return who asked for what an entry records, as " by NAME"; "" if that is not known."""
+    by = facts.get("by")
+    return f" by {one_line(by)}" if isinstance(by, str) else ""
 
 
 def cost_of(entry: Entry) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from outlast.cli.effect_view import cost_of, told
+from outlast.cli.effect_view import by_words, cost_of, told
 from outlast.cli.session_entries import is_refused, session_words
 from outlast.cli.text import one_line, recorded, recorded_error, safe, short, span
 from outlast.codec.documents import value_of
@@ -42,7 +42,10 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
         )
     if entry.kind == "message":
         message = history.mail.get(value) if isinstance(value, int) else None
-        return (f"received {recorded(message.value, room)}" if message else "received"), ""
+        if message is None:
+            return "received", ""
+        sender = "" if message.by is None else f" from {one_line(message.by)}"
+        return f"received {recorded(message.value, room)}{sender}", ""
     if entry.kind == "session" and entry.error is None:
         return session_words(entry, room), HISTORY if is_refused(entry) else ""
     if entry.kind == "publish" and entry.error is None:
@@ -68,9 +71,10 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
             if start is not None
             else "all recorded results are kept"
         )
-        return f"queued again (was {_fact(facts, 'was', room)}); {redo}", HISTORY
+        was = f"queued again{by_words(facts)} (was {_fact(facts, 'was', room)})"
+        return f"{was}; {redo}", HISTORY
     if entry.kind == "resume":
-        return f"queued again (was {_fact(facts, 'was', room)})", HISTORY
+        return f"queued again{by_words(facts)} (was {_fact(facts, 'was', room)})", HISTORY
     tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
     took = f"{tries}{span(entry.seconds)}{cost_of(entry)}  " if entry.seconds is not None else ""
     asked = " (asked to stop)" if entry.asked else ""

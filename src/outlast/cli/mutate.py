@@ -20,6 +20,7 @@ from outlast.cli.options import (
     WhyOption,
     checked_id,
 )
+from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting, patiently, reading
 from outlast.cli.text import one_line, parse_json, recorded
@@ -51,7 +52,7 @@ def cancel(
 
     async def act(app: Outlast, opened: Store, id: str) -> RunRow:
         try:
-            await app.cancel(id, why)
+            await app.cancel(id, why, by=os_user())
         except WrongStatus:
             _refuse_undoing(_row(opened, id), store)
             raise
@@ -74,7 +75,7 @@ def retry(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = Fal
 
     async def act(app: Outlast, opened: Store, id: str) -> RunRow:
         try:
-            await app.retry(id)
+            await app.retry(id, by=os_user())
         except WrongStatus:
             _refuse_parked(_row(opened, id), store)
             raise
@@ -87,7 +88,7 @@ def resume(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = Fa
     """Queue parked runs again, after their cause has been fixed."""
 
     async def act(app: Outlast, opened: Store, id: str) -> RunRow:
-        await app.resume(id)
+        await app.resume(id, by=os_user())
         return _row(opened, id)
 
     _queue_again(ids, act, store, as_json)
@@ -124,7 +125,7 @@ def send(
     async def action(app: Outlast, opened: Store) -> Message | None:
         earlier = _already_sent(opened, id, name, message) if message_id else None
         if earlier is None:
-            await app.send(id, name, parsed, message_id=message)
+            await app.send(id, name, parsed, message_id=message, by=os_user())
         return earlier
 
     with answering(as_json):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import typer
 
 from outlast.cli.exit_codes import INTERRUPTED, code_of
 from outlast.cli.text import one_line, readable
+from outlast.codec.documents import in_json
 from outlast.errors import Backpressure, OutlastError, UnknownEffect
 from outlast.errors.explained import EXPLAIN
 
@@ -31,7 +31,7 @@ FACTS: dict[type[OutlastError], tuple[str, ...]] = {
 
 def document(value: Any, indent: int | None = 2) -> None:
     """Print one JSON document to stdout."""
-    value = _in_json(value)
+    value = in_json(value)
     text = readable(value, indent)
     try:
         text.encode(sys.stdout.encoding or "ascii")
@@ -41,20 +41,6 @@ def document(value: Any, indent: int | None = 2) -> None:
         text = json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def _in_json(value: Any) -> Any:
-    """Return `value` with everything that is not JSON replaced by its text.
-
-    NaN and the infinities become strings so that any JSON reader can read the document.
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _in_json(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_in_json(one) for one in value]
-    return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
 def say(message: str) -> None:

@@ -24,6 +24,7 @@ from outlast.cli.options import (
     TargetArgument,
     WaitOption,
 )
+from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document
 from outlast.cli.stores import doing, shared
 from outlast.cli.target import call_of, load
@@ -91,6 +92,7 @@ def submit(
                 delay=delay,
                 wait=wait,
                 on_conflict="join" if join else "raise",
+                by=os_user(),
             )
             return opened.run(chosen)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from outlast.codec import plain_json
@@ -36,3 +37,22 @@ def value_of(text: str | None) -> Any:
     except (ValueError, RecursionError):
         return text
     return text if plain_json.is_deeper(value, NESTED_MAX) else value
+
+
+def in_json(value: Any) -> Any:
+    """Return `value` with everything that is not JSON replaced by its text.
+
+    NaN and the infinities become strings so that any JSON reader can read the document.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: in_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [in_json(one) for one in value]
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+
+
+def render(document: Any) -> bytes:
+    """Return a document as JSON for any reader. Text is escaped, so it is ASCII."""
+    return json.dumps(in_json(document), separators=(",", ":"), allow_nan=False).encode("ascii")

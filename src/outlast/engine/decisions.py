@@ -44,6 +44,7 @@ async def decide(
     result: Any,
     intent: int | None,
     token: str,
+    by: str | None = None,
 ) -> None:
     """Record a person's decision on an undecided effect of a parked run.
 
@@ -76,6 +77,7 @@ async def decide(
         "what": "did_not" if did_not else "happened",
         "value": text,
         "intent": effect_record.intent,
+        **({} if by is None else {"by": by}),
     }
     ends_as = _verdict(row, effect_record) if compensate else None
     command = Decide(row.id, effect_record.place, json.dumps(decision), last, token, ends_as)

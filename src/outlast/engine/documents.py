@@ -44,6 +44,7 @@ def run_document(row: RunRow, now: float = 0.0) -> dict[str, Any]:
         "interruptions": row.interruptions,
         "failures": row.failures,
         "parent": row.parent,
+        "by": row.by,
         "waiting_for": waits_of(row),
         "cancelling": row.cancel if row.ended is None else None,
         "reason": row.reason,
@@ -244,6 +245,7 @@ def message_document(message: Message, received: Iterable[int]) -> dict[str, Any
         "id": message.id,
         "value": value_of(message.value),
         "at": iso(message.at),
+        "by": message.by,
         "received": message.number in received,
     }
 

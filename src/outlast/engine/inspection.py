@@ -52,6 +52,8 @@ class RunInfo:
     """The error that ended it, in one line."""
     undoing: bool
     """Whether it is being compensated."""
+    by: str | None = None
+    """Who submitted it, if its submission said so."""
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -77,6 +79,7 @@ class RunInfo:
             reason=row.reason,
             error=describe_error(row.error) if row.error else None,
             undoing=row.undoing is not None,
+            by=row.by,
         )
 
 

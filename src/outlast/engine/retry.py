@@ -20,20 +20,22 @@ TRIES_MAX = 20
 """How often the parent's journal is read again if the parent keeps recording."""
 
 
-async def retry(client: StoreClient, row: RunRow, token: str, id_length_max: int) -> Any:
+async def retry(
+    client: StoreClient, row: RunRow, token: str, id_length_max: int, by: str | None = None
+) -> Any:
     """Queue a run again and return the store's outcome. A repeat with the same token does nothing.
 
     Raise WrongStatus for a child that only its parent can retry.
     """
     if row.parent is None or row.undoing is not None or row.workflow == EACH:
-        outcome = await client.writer.execute(Retry(row.id, token))
+        outcome = await client.writer.execute(Retry(row.id, token, by=by))
         return await _check(client, row, outcome)
     for _ in range(TRIES_MAX):
         parent = await client.read(client.store.run, row.parent)
         seen = 0
         if parent is not None:
             seen = await client.read(_last_seen, client.store, row, parent, id_length_max)
-        outcome = await client.writer.execute(Retry(row.id, token, seen))
+        outcome = await client.writer.execute(Retry(row.id, token, seen, by))
         if not (isinstance(outcome, Refused) and outcome.why == VERSION):
             return await _check(client, row, outcome)
     raise WrongStatus(

@@ -70,7 +70,7 @@ class RunStarter:
         # A child goes to its parent's queue.
         if parent is not None:
             command = command._replace(
-                parent=parent.id, queue=parent.queue, priority=parent.priority
+                parent=parent.id, queue=parent.queue, priority=parent.priority, by=parent.by
             )
         await self._isolation.wait_until_over(command.parent)
         with self._spans.starting("start", command.workflow) as link:

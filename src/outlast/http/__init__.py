@@ -1,8 +1,10 @@
 """Serve a worker's HTTP endpoints: `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain`.
+And serve the HTTP API of its store.
 
     web = FastAPI(lifespan=lifespan(app))       # opens and closes an Outlast with the web server
     web.mount("/ops", routes(app))              # its routes in a server of yours
     Server(app, "0.0.0.0:8080").start()         # the same routes in a thread of their own
+    web.mount("/outlast", api(app))             # the HTTP API: submit, inspect and control runs
 
 The path of a request:
 
@@ -16,10 +18,22 @@ routes are made. If they are missing, a SettingsError says what to install.
 
 from __future__ import annotations
 
+from outlast.http.api_app import api
 from outlast.http.lifespan import lifespan
+from outlast.http.rest.roles import Caller, Role
 from outlast.http.routes import routes
 from outlast.http.server import Server
 from outlast.http.status import HasStatusProvider, StatusProvider
 from outlast.telemetry.samples import Sample
 
-__all__ = ["HasStatusProvider", "Sample", "Server", "StatusProvider", "lifespan", "routes"]
+__all__ = [
+    "Caller",
+    "HasStatusProvider",
+    "Role",
+    "Sample",
+    "Server",
+    "StatusProvider",
+    "api",
+    "lifespan",
+    "routes",
+]

@@ -42,7 +42,8 @@ _MAY_BE_ZERO = {
     "metrics",
     "log_values",
 }
-_MAY_BE_EMPTY = {"http", "http_secret"}
+_MAY_HAVE_LINES = {"api_tokens"}
+_MAY_BE_EMPTY = {"http", "http_secret", "api_tokens", "api_masked_roles", "api_cors_origins"}
 
 
 class InvalidSettings(SettingsError):
@@ -111,8 +112,9 @@ def _check_one(name: str, kind: str, value: Any) -> None:
             raise InvalidSettings(
                 f"{name} is empty. Give it a value, or leave it out for the default.", name
             )
-        if any(char < " " or char == "\x7f" for char in value.strip()):
-            what = "http_secret" if name in SECRET else said
+        text = value.replace("\n", " ").replace("\r", " ") if name in _MAY_HAVE_LINES else value
+        if any(char < " " or char == "\x7f" for char in text.strip()):
+            what = name if name in SECRET else said
             raise InvalidSettings(
                 f"{what} has a control character, which no address, name or HTTP header can carry.",
                 name,

@@ -23,6 +23,14 @@ class SettingsOptions(TypedDict, total=False):
     signals: int | None
     http: str | None
     http_secret: str | None
+    api_tokens: str | None
+    api_masked_roles: str | None
+    api_cors_origins: str | None
+    api_body_max: int | None
+    api_body_timeout: float | None
+    api_send_timeout: float | None
+    api_streams_max: int | None
+    api_connections_max: int | None
     health_stall: float | None
     stall_max: float | None
     stall_warn: float | None

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 MASK = "***"
-SECRET = {"http_secret"}
+SECRET = {"http_secret", "api_tokens"}
 """Settings that are masked completely."""
 ADDRESSES = {"store"}
 """Settings that may contain a password."""
@@ -67,6 +67,8 @@ def masked(address: str) -> str:
 def secrets_of(settings: Any) -> Iterator[str]:
     """Yield every secret in the settings."""
     yield from (getattr(settings, name) for name in SECRET)
+    # A log line may have one token of the list.
+    yield from (item.rpartition(":")[2] for item in settings.api_tokens.replace(",", " ").split())
     for name in ADDRESSES:
         address = getattr(settings, name)
         yield from (found["value"].strip("'\"") for found in _SECRET_PART.finditer(address))

@@ -45,6 +45,23 @@ class Settings:
     """The address of the HTTP server, like 127.0.0.1:8080. Empty: no server."""
     http_secret: str = ""
     """The bearer token that POST /shutdown and GET /drain always require. Empty: see `http`."""
+    api_tokens: str = ""
+    """Who may use the HTTP API: items like name:role:token, separated by commas or line ends."""
+    api_masked_roles: str = ""
+    """The roles that see no values over the HTTP API, separated by commas."""
+    api_cors_origins: str = ""
+    """The origins whose pages may call the HTTP API, separated by commas. Empty: none."""
+    api_body_max: int = 12_000_000
+    """Bytes of one request's body to the HTTP API."""
+    api_body_timeout: float = 30.0
+    """Seconds within which the body of a request must arrive."""
+    api_send_timeout: float = 30.0
+    """Seconds that a client of the HTTP API may take to read what was sent, before it is dropped.
+    """
+    api_streams_max: int = 200
+    """Requests of one caller that wait for a result or follow a stream at the same time."""
+    api_connections_max: int = 1_000
+    """Connections to `outlast serve`."""
     health_stall: float = 0.0
     """Seconds that the event loop may be blocked before /health answers 503. 0: it never does."""
     stall_warn: float = 1.0

@@ -120,6 +120,8 @@ class RunRow(NamedTuple):
     """How it ends after its compensation: a verdict, see `Undo`. None if it is not compensated."""
     abandon_after: float | None
     """How many seconds it may stay claimable without being claimed, once it has started."""
+    by: str | None = None
+    """Who submitted it, if its submission said so. Its children have the same."""
 
     @property
     def is_suspect(self) -> bool:
@@ -163,6 +165,8 @@ class Message(NamedTuple):
     id: str
     value: str
     at: float
+    by: str | None = None
+    """Who sent it, if the sender said so."""
 
 
 class WorkerRow(NamedTuple):
@@ -278,3 +282,5 @@ class RunQuery(NamedTuple):
     limit: int = 100
     before_pk: int | None = None
     """Start after the run with this pk."""
+    by: str | None = None
+    """Who submitted it."""

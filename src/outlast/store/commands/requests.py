@@ -12,7 +12,7 @@ class Send(NamedTuple):
     "item", for an item, which cannot receive messages. A repeat of the same name and message id
     writes nothing, whatever its value. A run that waits for the name becomes claimable. A new
     message is refused with DEPTH, and their number, if the run was already sent `messages_max`
-    messages, including those it has received.
+    messages, including those it has received. `by`, who sends it, is kept with the message.
     """
 
     id: str
@@ -20,6 +20,7 @@ class Send(NamedTuple):
     message: str
     value: str
     messages_max: int | None = None
+    by: str | None = None
 
 
 class Cancel(NamedTuple):
@@ -51,22 +52,27 @@ class Retry(NamedTuple):
     also refused with VERSION, and the seq of the parent's last entry, if that is not `seen`: the
     parent may have recorded the child's end. The compensation of a child continues in any case. An
     EACH is not checked: it does nothing until its parent asks for it.
+
+    The JSON value of the entry has `by`, who retries the run, unless it is None.
     """
 
     id: str
     token: str
     seen: int | None = None
+    by: str | None = None
 
 
 class Resume(NamedTuple):
     """Queue a parked run again, or an EACH that is done, with a `resume` entry. Result: None.
 
     Refused with UNKNOWN or STATUS. A compensation continues. A repeat with the same token is
-    accepted and does nothing, even if the run was parked again since.
+    accepted and does nothing, even if the run was parked again since. The JSON value of the entry
+    has `by`, who resumes the run, unless it is None.
     """
 
     id: str
     token: str
+    by: str | None = None
 
 
 class Decide(NamedTuple):

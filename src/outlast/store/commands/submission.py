@@ -49,6 +49,8 @@ class Submit(NamedTuple):
     depth_max: int | None = None
     abandon_after: float | None = None
     """See `Claim`."""
+    by: str | None = None
+    """Who submits the run. It is kept with the run."""
 
 
 class Submitted(NamedTuple):

@@ -90,6 +90,7 @@ RUNS_WHERE = {
     "items": "(workflow = '') = %(items)s",
     "undoing": "(undoing IS NOT NULL) = %(undoing)s",
     "parent": "parent = %(parent)s",
+    "by": "by = %(by)s",
     "waiting_for": r"ended IS NULL AND strpos(waits, E'\n' || %(waiting_for)s || E'\n') > 0",
     "created_before": "created < %(created_before)s::float8",
     "created_after": "created >= %(created_after)s::float8",
@@ -117,7 +118,8 @@ FROM {{s}}.runs WHERE pk = %(run)s AND claimed IS NOT NULL
 ORDER BY 1
 """
 MESSAGES = """
-SELECT number, name, id, value, at FROM {s}.messages WHERE run = %s AND number > %s ORDER BY number
+SELECT number, name, id, value, at, by FROM {s}.messages WHERE run = %s AND number > %s
+ORDER BY number
 """
 PROGRESS = "SELECT key, value FROM {s}.progress WHERE run = %s"
 

@@ -90,6 +90,7 @@ def _run_row(fields: dict[str, Any]) -> RunRow:
         int(got("interruptions_max", 0)),
         got("undoing"),
         _float(got("abandon_after")),
+        got("by"),
     )
 
 
@@ -106,8 +107,8 @@ def entry(seq: int, text: str) -> Entry:
 
 def message(number: int, text: str) -> Message:
     named, at, rest = text.split("\n", 2)
-    id, value = json.loads(rest)
-    return Message(number, json.loads(named)[0], id, value, float(at))
+    id, value, *by = json.loads(rest)
+    return Message(number, json.loads(named)[0], id, value, float(at), *by)
 
 
 def execution(run: int, text: str) -> ExecutionRow:

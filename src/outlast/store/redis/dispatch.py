@@ -241,7 +241,8 @@ def more_of(prune: commands.Prune, count: int, start: int) -> list[str | bytes |
 
 def _send(command: commands.Send) -> dict[str, Any]:
     _plain(command)
-    rest = _json([command.message, command.value])
+    by = [] if command.by is None else [command.by]
+    rest = _json([command.message, command.value, *by])
     return {
         "id": command.id,
         "name": command.name,

@@ -59,6 +59,7 @@ def retry(transaction: Transaction, command: commands.Retry) -> Refused | None:
         "was": row.status,
         "undoing": row.undoing is not None,
         "token": command.token,
+        **_by(command),
     }
     transaction.mark(row, "retry", said)
     return None
@@ -88,9 +89,8 @@ def resume(transaction: Transaction, command: commands.Resume) -> Refused | None
     if row.status != "parked" and not (row.workflow == EACH and row.status == "done"):
         return Refused(STATUS, row.status)
     _queue(transaction, row, command.token, again=False)
-    transaction.mark(
-        row, "resume", {"from": row.failed_at, "was": row.status, "token": command.token}
-    )
+    said = {"from": row.failed_at, "was": row.status, "token": command.token, **_by(command)}
+    transaction.mark(row, "resume", said)
     return None
 
 
@@ -118,6 +118,10 @@ def _with_token(command: commands.Decide) -> str:
         return json.dumps(json.loads(command.decision) | {"token": command.token})
     except (ValueError, TypeError) as error:
         raise BadValue(f"a decision must be a JSON object: {error}") from None
+
+
+def _by(command: commands.Retry | commands.Resume) -> dict[str, str]:
+    return {} if command.by is None else {"by": command.by}
 
 
 def _was_asked(transaction: Transaction, row: RunRow, kind: str, token: str) -> bool:

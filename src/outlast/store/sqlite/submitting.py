@@ -145,6 +145,7 @@ def _insert(transaction: Transaction, fresh: Sequence[commands.Submit]) -> None:
                 transaction.now + v.delay,
                 v.timeout,
                 v.abandon_after,
+                v.by,
                 v.delay <= 0,
             )
             for v in fresh

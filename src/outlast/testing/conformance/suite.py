@@ -5,6 +5,7 @@ from __future__ import annotations
 from outlast.testing.conformance.abandonment import AbandonmentContract
 from outlast.testing.conformance.batches import EachContract
 from outlast.testing.conformance.bulk_submissions import ManyContract
+from outlast.testing.conformance.callers import CallerContract
 from outlast.testing.conformance.claims import ClaimContract
 from outlast.testing.conformance.concurrency import CrowdContract
 from outlast.testing.conformance.dead_letters import LetterContract
@@ -85,6 +86,7 @@ class StoreConformance(
     MeasureContract,
     ItemContract,
     EachContract,
+    CallerContract,
     PruneContract,
     SessionContract,
     SessionChangeContract,

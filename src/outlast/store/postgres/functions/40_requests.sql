@@ -1,7 +1,7 @@
 -- What people ask of a run: to hear, to end, to go on, what became of an effect; and how a run
 -- comes to be undone.
 
--- id, name, message, value, messages_max
+-- id, name, message, value, messages_max, by
 CREATE FUNCTION send__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
@@ -22,8 +22,8 @@ BEGIN
     ) THEN
         RETURN refused__v('depth', sent::text);
     END IF;
-    INSERT INTO messages (run, number, name, id, value, at)
-        VALUES (r.pk, sent + 1, v->>1, v->>2, v->>3, now)
+    INSERT INTO messages (run, number, name, id, value, at, by)
+        VALUES (r.pk, sent + 1, v->>1, v->>2, v->>3, now, v->>5)
     ON CONFLICT (run, md5(name), md5(id)) DO NOTHING;
     IF FOUND AND r.status = 'waiting' AND strpos(r.waits, E'\n' || (v->>1) || E'\n') > 0 THEN
         PERFORM wake__v(r, now);
@@ -62,7 +62,12 @@ BEGIN
     RETURN to_json(r.status);
 END $$;
 
--- id, token, seen
+-- Who asks, for the value of an entry; nothing if that is not said.
+CREATE FUNCTION by__v(by text) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN by IS NULL THEN '{}'::jsonb ELSE jsonb_build_object('by', by) END
+$$;
+
+-- id, token, seen, by
 CREATE FUNCTION retry__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
@@ -80,10 +85,11 @@ BEGIN
             RETURN refused;
         END IF;
         PERFORM requeue__v(r, v->>1, true, now);
-        PERFORM mark__v(r, 'retry', '', json_build_object(
+        PERFORM mark__v(r, 'retry', '', (jsonb_build_object(
             -- what is being undone is all still true
             'from', CASE WHEN r.undoing IS NULL THEN r.failed_at END,
-            'was', r.status, 'undoing', r.undoing IS NOT NULL, 'token', v->>1)::text, v->>1, now);
+            'was', r.status, 'undoing', r.undoing IS NOT NULL, 'token', v->>1)
+            || by__v(v->>3))::text, v->>1, now);
         RETURN NULL;
     ELSE
         RETURN refused__v('status', r.status);
@@ -116,7 +122,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- id, token
+-- id, token, by
 CREATE FUNCTION resume__v(v jsonb, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -130,8 +136,8 @@ BEGIN
     ELSIF r.status = 'parked' OR (r.workflow = '(each)' AND r.status = 'done') THEN
         PERFORM requeue__v(r, v->>1, false, now);
         PERFORM mark__v(r, 'resume', '',
-                        json_build_object('from', r.failed_at, 'was', r.status, 'token',
-                            v->>1)::text, v->>1, now);
+                        (jsonb_build_object('from', r.failed_at, 'was', r.status, 'token',
+                            v->>1) || by__v(v->>2))::text, v->>1, now);
         RETURN NULL;
     ELSE
         RETURN refused__v('status', r.status);
@@ -176,7 +182,7 @@ CREATE FUNCTION requeue__v(r runs, by text, again boolean, now double precision)
 BEGIN
     UPDATE runs SET status = 'queued', fence = -abs(fence), worker = NULL, due = now, ended = NULL,
         reason = NULL,
-                    token = by, value = NULL, error = NULL, failed_at = NULL, waits = '',
+                    token = requeue__v.by, value = NULL, error = NULL, failed_at = NULL, waits = '',
                         deaths = 0, ready = 1,
                     -- it may have come while the run was being parked
                     cancel = CASE WHEN again THEN NULL ELSE cancel END,

@@ -1,5 +1,5 @@
 -- Runs that come in. id, workflow, args, token, seed, queue, priority, delay, timeout, parent,
--- worker, attempts_max, interruptions_max, depth_max, abandon_after
+-- worker, attempts_max, interruptions_max, depth_max, abandon_after, by
 
 -- One that a worker begins at once.
 CREATE FUNCTION submit__v(v jsonb, now double precision) RETURNS text
@@ -24,13 +24,13 @@ BEGIN
         INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, worker, token,
             seed, parent, attempts_max,
                           interruptions_max, created, started, due, timeout, deadline,
-                              abandon_after, lives, claimed, claimed_by, claimed_host,
+                              abandon_after, by, lives, claimed, claimed_by, claimed_host,
                               claimed_pid)
         VALUES (nextval('numbers'), v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'running',
             base + nextval('fences'), v->>10, v->>3, v->>4,
                 v->>9, (v->>11)::bigint, (v->>12)::bigint, now, now, now, (v->>8)::double precision,
                     now + (v->>8)::double precision,
-                (v->>14)::double precision, 1, now, w.id, w.host, w.pid)
+                (v->>14)::double precision, v->>15, 1, now, w.id, w.host, w.pid)
         ON CONFLICT (id) DO NOTHING RETURNING * INTO r;
         IF FOUND THEN
             PERFORM list__v(ARRAY[v->>5], ARRAY[v->>1], NULL);
@@ -91,11 +91,12 @@ DECLARE
 BEGIN
     INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, token, seed, parent,
         attempts_max,
-                      interruptions_max, created, due, timeout, abandon_after, ready)
+                      interruptions_max, created, due, timeout, abandon_after, by,
+                          ready)
     SELECT fresh[n], v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'queued', 0, v->>3, v->>4, v->>9,
         (v->>11)::bigint, (v->>12)::bigint,
            now, now + (v->>7)::double precision, (v->>8)::double precision,
-               (v->>14)::double precision,
+               (v->>14)::double precision, v->>15,
            CASE WHEN (v->>7)::double precision <= 0 THEN 1 ELSE 0 END
     FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n) WHERE refusals[n] IS NULL
         ORDER BY (v->>0) COLLATE "C", n

@@ -31,7 +31,7 @@ BEGIN
         ORDER BY f.fence) || ']' INTO found_all FROM (
         SELECT o.*, sum(octet_length(o.one)) OVER (ORDER BY o.fence) AS before FROM (
             SELECT r.fence, row__v(r) AS one, json_build_array(r.pk, r.fence)::text AS short
-            FROM runs r WHERE r.worker = who AND r.token = by OFFSET 0) o
+            FROM runs r WHERE r.worker = who AND r.token = claimed__v.by OFFSET 0) o
     ) f;
     RETURN found_all;
 END $$;
@@ -263,7 +263,8 @@ BEGIN
             base + nextval('fences') AS fence
         FROM (SELECT * FROM picked ORDER BY n) p
     ), held AS (
-        UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = w.id, token = by,
+        UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = w.id,
+            token = give_all__v.by,
             claimed = now, claimed_by = w.id, claimed_host = w.host, claimed_pid = w.pid,
             released = NULL, released_as = NULL,
             waits = '', lives = lives + 1,

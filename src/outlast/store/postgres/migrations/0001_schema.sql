@@ -59,6 +59,7 @@ CREATE TABLE runs (
     -- how it ends after its compensation, as JSON
     undoing                text,
     abandon_after          double precision,                   -- seconds; see RunRow.abandon_after
+    by                     text,                               -- who submitted it
     -- the draining worker that released it
     left_by                text             COLLATE "C",
     left_at                double precision,                   -- both until it is claimed again
@@ -136,6 +137,7 @@ CREATE TABLE messages (
     id     text             COLLATE "C" NOT NULL,
     value  text             NOT NULL,
     at     double precision NOT NULL,
+    by     text,                                               -- who sent it
     PRIMARY KEY (run, number)
 );
 CREATE UNIQUE INDEX messages_once ON messages (run, md5(name), md5(id));

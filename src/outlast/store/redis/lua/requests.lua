@@ -205,12 +205,15 @@ local function remember(row, kind, token)
 end
 
 -- Return the JSON of a `retry` or `resume` entry.
-local function request_json(from, was, undoing, token)
+local function request_json(from, was, undoing, command)
     local parts = {'"from": ' .. (from and S.text(from) or 'null'), '"was": ' .. cjson.encode(was)}
     if undoing ~= nil then
         parts[#parts + 1] = '"undoing": ' .. tostring(undoing)
     end
-    parts[#parts + 1] = '"token": ' .. cjson.encode(token)
+    parts[#parts + 1] = '"token": ' .. cjson.encode(command.token)
+    if command.by then
+        parts[#parts + 1] = '"by": ' .. cjson.encode(command.by)
+    end
     return '{' .. table.concat(parts, ', ') .. '}'
 end
 
@@ -248,7 +251,7 @@ function S.Retry(command)
     local undoing = row.undoing ~= nil
     -- A compensation voids no entries: all that it compensates did happen.
     local from = not undoing and row.failed_at or nil
-    local entry = request_json(from, row.status, undoing, command.token)
+    local entry = request_json(from, row.status, undoing, command)
     remember(row, 'retry', command.token)
     requeue(row, command.token, true)
     S.append_store_entry(row, 'retry', entry)
@@ -266,7 +269,7 @@ function S.Resume(command)
     if row.status ~= 'parked' and not (row.workflow == '(each)' and row.status == 'done') then
         return refuse(row.status)
     end
-    local entry = request_json(row.failed_at, row.status, nil, command.token)
+    local entry = request_json(row.failed_at, row.status, nil, command)
     remember(row, 'resume', command.token)
     requeue(row, command.token, false)
     S.append_store_entry(row, 'resume', entry)

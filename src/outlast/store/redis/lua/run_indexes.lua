@@ -85,7 +85,7 @@ end
 -- Fields that not every new run has.
 local OPTIONAL = {
     'parent', 'worker', 'lives', 'started', 'claimed', 'claimed_by', 'claimed_host', 'claimed_pid',
-    'timeout', 'deadline', 'abandon_after',
+    'timeout', 'deadline', 'abandon_after', 'by',
 }
 
 local function field_of(row, field)

@@ -49,6 +49,7 @@ CREATE TABLE runs (
     error         TEXT,
     undoing       TEXT,                               -- how it ends after its compensation, as JSON
     abandon_after REAL,                               -- seconds; see RunRow.abandon_after
+    by            TEXT,                               -- who submitted it
     lives         INTEGER NOT NULL DEFAULT 0,
     mark          INTEGER NOT NULL DEFAULT 0,         -- seq of the last death or interruption
     deaths        INTEGER NOT NULL DEFAULT 0,
@@ -156,6 +157,7 @@ CREATE TABLE messages (
     id     TEXT    NOT NULL,
     value  TEXT    NOT NULL,
     at     REAL    NOT NULL,
+    by     TEXT,                                      -- who sent it
     PRIMARY KEY (run, number),
     UNIQUE (run, name, id)
 ) STRICT, WITHOUT ROWID;

@@ -5,13 +5,13 @@ SELECT (SELECT coalesce(max(number), 0) FROM messages WHERE run = :run),
        EXISTS (SELECT 1 FROM messages WHERE run = :run AND name = :name AND id = :message)
 
 -- name: SEND
-INSERT INTO messages (run, number, name, id, value, at)
-SELECT :run, coalesce(max(number), 0) + 1, :name, :message, :value, :now FROM messages
+INSERT INTO messages (run, number, name, id, value, at, by)
+SELECT :run, coalesce(max(number), 0) + 1, :name, :message, :value, :now, :by FROM messages
     WHERE run = :run
 ON CONFLICT (run, name, id) DO NOTHING
 
 -- name: MESSAGES
-SELECT number, name, id, value, at FROM messages WHERE run = ? AND number > ? ORDER BY number
+SELECT number, name, id, value, at, by FROM messages WHERE run = ? AND number > ? ORDER BY number
 
 -- name: WAKE
 UPDATE runs SET due = min(due, :now), ready = {ready}

@@ -20,6 +20,7 @@ SELECT {run} FROM runs WHERE id IN (SELECT value FROM json_each(?))
   AND (:items IS NULL OR (workflow = '') = :items)
   AND (:undoing IS NULL OR (undoing IS NOT NULL) = :undoing)
   AND (:parent IS NULL OR parent = :parent)
+  AND (:by IS NULL OR by = :by)
   AND (:waiting_for IS NULL OR (ended IS NULL AND instr(waits,
       char(10) || :waiting_for || char(10)) > 0))
   AND (:created_before IS NULL OR created < :created_before)

@@ -2,15 +2,15 @@
 
 -- name: SUBMIT
 INSERT INTO runs (id, workflow, args, queue, priority, status, fence, worker, token, seed, parent,
-    attempts_max, interruptions_max, created, started, due, timeout, deadline, abandon_after, lives,
+    attempts_max, interruptions_max, created, started, due, timeout, deadline, abandon_after, by, lives,
     claimed, claimed_by, claimed_host, claimed_pid)
 VALUES (:id, :workflow, :args, :queue, :priority, 'running', :fence, :worker, :token, :seed,
     :parent, :attempts_max, :interruptions_max, :now, :now, :now, :timeout, :now + :timeout,
-    :abandon_after, 1, :now, :worker, :host, :pid)
+    :abandon_after, :by, 1, :now, :worker, :host, :pid)
 ON CONFLICT (id) DO NOTHING
 RETURNING {run}
 
 -- name: ENQUEUE
 INSERT INTO runs (id, workflow, args, queue, priority, status, fence, token, seed, parent,
-    attempts_max, interruptions_max, created, due, timeout, abandon_after, ready)
-VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    attempts_max, interruptions_max, created, due, timeout, abandon_after, by, ready)
+VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

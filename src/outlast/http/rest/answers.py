@@ -1,0 +1,184 @@
+"""Describe the answers, for the OpenAPI document. Answers may have more fields than these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Document(BaseModel):
+    """The base of all answers: more fields may appear, and none is renamed."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ProblemDocument(Document):
+    """An error, as RFC 9457 defines it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    error: str | None = Field(description="A name that `outlast explain` knows.")
+    next: str = Field(description="What to do.")
+
+
+class ErrorDocument(Document):
+    type: str
+    message: Any = None
+    traceback: Any = None
+
+
+class RunDocument(Document):
+    id: str
+    workflow: str
+    item: bool
+    status: str
+    delayed: bool
+    queue: str
+    priority: int
+    created: str | None
+    started: str | None
+    ended: str | None
+    due: str | None
+    worker: str | None
+    fence: int
+    deaths: int
+    interruptions: int
+    failures: int
+    parent: str | None
+    by: str | None = Field(description="Who submitted it.")
+    waiting_for: list[str]
+    cancelling: str | None
+    reason: str | None
+    error: ErrorDocument | None
+    explain: str | None
+    undoing: dict[str, Any] | None
+
+
+class WholeRunDocument(RunDocument):
+    args: Any
+    result: Any
+    deadline: str | None
+    failed_at: int | None
+
+
+class RunsPage(Document):
+    runs: list[dict[str, Any]]
+    next: str | None = Field(description="Pass it as `cursor` for the next page.")
+
+
+class EntryDocument(Document):
+    seq: int
+    kind: str
+    key: str
+    at: str | None
+    args: Any
+    value: Any
+    error: ErrorDocument | None
+    seconds: float | None
+    attempt: int | None
+    cost: dict[str, Any] | None
+    fence: int
+    void: bool
+
+
+class JournalAnswer(Document):
+    entries: list[EntryDocument]
+    next: int | None = Field(description="Pass it as `after` for the next page.")
+
+
+class EffectsAnswer(Document):
+    effects: list[dict[str, Any]]
+    undecided: list[str]
+
+
+class WholeRunAnswer(Document):
+    run: WholeRunDocument
+    cost: dict[str, Any] | None = None
+    effects: list[dict[str, Any]] | None = None
+    undecided: list[str] = []
+    journal: list[EntryDocument] = []
+    messages: list[dict[str, Any]] = []
+
+
+class ResultDocument(Document):
+    id: str
+    workflow: str
+    status: str
+    result: Any
+    error: ErrorDocument | None
+    reason: str | None
+    explain: str | None
+
+
+class SubmittedRun(Document):
+    run: RunDocument
+    new: bool = Field(description="Whether this request submitted it.")
+
+
+class RunAnswer(Document):
+    run: RunDocument
+
+
+class MessageAnswer(Document):
+    id: str
+    name: str
+    message_id: str
+
+
+class StreamsAnswer(Document):
+    streams: list[dict[str, Any]]
+
+
+class QueuesAnswer(Document):
+    queues: list[dict[str, Any]]
+
+
+class LimitsAnswer(Document):
+    queue: str
+    depth: int | None
+    concurrency: int | None
+
+
+class WorkersAnswer(Document):
+    workers: list[dict[str, Any]]
+    struck_off: list[str]
+    stalls: list[dict[str, Any]]
+
+
+class DrainAnswer(Document):
+    worker: str
+    state: str = Field(description="asked, or draining since before.")
+
+
+class DrainsAnswer(Document):
+    drains: list[dict[str, Any]]
+
+
+class SessionsPage(Document):
+    sessions: list[dict[str, Any]]
+    next: str | None
+
+
+class SessionAnswer(Document):
+    session: dict[str, Any]
+
+
+class DeletedSession(Document):
+    deleted: dict[str, Any]
+
+
+class PruneAnswer(Document):
+    deleted: int
+    more: bool = Field(description="Whether the time was up before all were deleted.")
+
+
+class MeAnswer(Document):
+    name: str
+    role: str
+
+
+class WorkflowsAnswer(Document):
+    workflows: list[dict[str, Any]]

@@ -1,0 +1,135 @@
+"""Hold what a route needs to know of one request, and of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from starlette.responses import Response
+
+from outlast.codec.documents import render
+from outlast.errors import OutlastError, UnknownRun
+from outlast.http.rest.problems import NO_STORE, Problem
+from outlast.http.rest.roles import Caller, Role
+from outlast.store.protocol import Store
+from outlast.store.rows import RunRow
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+    from outlast.http.rest.access import Gate
+    from outlast.settings import Settings
+
+
+class ServedApp(Protocol):
+    """An Outlast, as the API uses it."""
+
+    settings: Settings
+
+    @property
+    def _open(self) -> Engine: ...
+
+    def watch(self, run_id: str, stream: str | None = None, *, after: str | None = None) -> Any:
+        """Follow a stream of a run, or the run itself."""
+
+
+@dataclass(slots=True)
+class Api:
+    """What all requests share."""
+
+    app: ServedApp
+    gate: Gate
+    masked_roles: frozenset[Role]
+    waiting: Counter[str] = field(default_factory=Counter)
+    """How many requests of each caller wait for something."""
+
+    def engine(self) -> Engine:
+        """Return the engine of the open app. Raise Problem 503 if the app is not open here."""
+        try:
+            engine = self.app._open
+        except OutlastError:
+            engine = None
+        if engine is None or engine.loop is not asyncio.get_running_loop():
+            raise Problem(
+                503,
+                "The Outlast behind this API is not open on the server's event loop.",
+                next="Open it in the lifespan of the web server: outlast.http.lifespan(app).",
+                kind="NotOpen",
+                headers={"retry-after": "1"},
+            )
+        return engine
+
+
+class ApiCall:
+    """One request: who makes it, and what it may see."""
+
+    def __init__(self, api: Api, engine: Engine, caller: Caller) -> None:
+        self.api = api
+        self.engine = engine
+        self.caller = caller
+
+    @property
+    def by(self) -> str:
+        return self.caller.name
+
+    @property
+    def is_own_only(self) -> bool:
+        """Return whether the caller may see only its own runs."""
+        return self.caller.role is Role.SUBMITTER
+
+    @property
+    def is_masked(self) -> bool:
+        """Return whether values are hidden from the caller."""
+        return self.caller.role in self.api.masked_roles
+
+    def check_own(self, row: RunRow | None, id: str) -> RunRow:
+        """Return the row. Raise UnknownRun if there is none that the caller may see."""
+        if row is None or (self.is_own_only and row.by != self.caller.name):
+            raise UnknownRun(id)
+        return row
+
+    async def row(self, id: str) -> RunRow:
+        """Return the row of a run that the caller may see, or raise UnknownRun."""
+        return self.check_own(await self.engine.client.read(self.engine.store.run, id), id)
+
+    async def answer(self, document: Callable[[Store], Any], status: int = 200) -> Response:
+        """Answer with a document that is read and rendered in a thread."""
+
+        def read(store: Store) -> bytes:
+            return render(document(store))
+
+        return _response(await self.engine.client.read(read, self.engine.store), status)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a request that waits. Raise Problem 429 if the caller has too many."""
+        waiting, most = self.api.waiting, self.engine.settings.api_streams_max
+        if waiting[self.by] >= most:
+            raise Problem(
+                429,
+                f"{self.by!r} has {most} requests that wait already, the most that are allowed.",
+                next="Close one, or raise the limit on the server: OUTLAST_API_STREAMS_MAX.",
+                headers={"retry-after": "1"},
+            )
+        waiting[self.by] += 1
+        try:
+            yield
+        finally:
+            waiting[self.by] -= 1
+            if not waiting[self.by]:
+                del waiting[self.by]
+
+
+def answer(document: Any, status: int = 200, **headers: str) -> Response:
+    """Answer with a small document."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return _response(render(document), status, named)
+
+
+def _response(body: bytes, status: int, headers: dict[str, str] | None = None) -> Response:
+    return Response(
+        body, status, headers={**(headers or {}), **NO_STORE}, media_type="application/json"
+    )

@@ -1,0 +1,42 @@
+"""Hide values from roles that must not see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MASKED = {"masked": True}
+_VALUES = frozenset({"args", "result", "value", "values", "last", "arguments"})
+_KEPT_VALUES = frozenset({"attempt", "fired", "death", "interruption", "retry", "resume"})
+"""Kinds of entries whose value is no value of the program."""
+
+
+def mask(document: Any) -> Any:
+    """Return a document without values of the program, and without what errors say.
+
+    Names, times, types of errors, reasons and costs stay.
+    """
+    if isinstance(document, list):
+        return [mask(one) for one in document]
+    if not isinstance(document, dict):
+        return document
+    kept = document.get("kind") in _KEPT_VALUES
+    return {
+        name: _masked(name, value) if not (kept and name == "value") else value
+        for name, value in document.items()
+    }
+
+
+def _masked(name: str, value: Any) -> Any:
+    if name in _VALUES:
+        return None if value is None else MASKED
+    if name in ("error", "undo_error"):
+        return _masked_error(value)
+    return mask(value)
+
+
+def _masked_error(error: Any) -> Any:
+    if isinstance(error, dict):
+        return {**error, "message": MASKED, "traceback": None}
+    if isinstance(error, str):
+        return error.partition(":")[0]
+    return error

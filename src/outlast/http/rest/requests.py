@@ -1,0 +1,186 @@
+"""Define what requests must look like. Unknown fields and parameters are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from starlette.exceptions import HTTPException
+
+from outlast.codec.identifiers import check_id
+from outlast.engine.submission import PRIORITY_MAX
+from outlast.errors import OutlastError
+from outlast.http.rest.encoded_paths import decoded
+
+WAIT_SECONDS_MAX = 60.0
+"""How long a request may wait. A proxy cuts longer ones."""
+LENGTH_MAX = 10_000
+AGE_SECONDS_MAX = 1e10
+NUMBER_MAX = 2**53
+"""The largest number that every JSON reader can read."""
+RUNS_MAX = 1_000
+ENTRIES_MAX = 1_000
+DEPTH_MAX = 1_000_000_000
+
+StatusName = Literal[
+    "queued", "delayed", "running", "waiting", "parked", "done", "failed", "cancelled", "dead"
+]
+
+
+def _printable(text: str) -> str:
+    try:
+        return check_id(text, LENGTH_MAX, "it")
+    except OutlastError as error:
+        raise ValueError(str(error)) from None
+
+
+def _storable(text: str) -> str:
+    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        raise ValueError("it has a character that cannot be stored")
+    return text
+
+
+def _segment(text: str) -> str:
+    return _printable(decoded(text))
+
+
+Name = Annotated[str, Field(min_length=1, max_length=LENGTH_MAX), AfterValidator(_printable)]
+Reason = Annotated[str, Field(max_length=LENGTH_MAX), AfterValidator(_storable)]
+Segment = Annotated[str, AfterValidator(_segment)]
+"""A part of the path. Any printable text, percent-encoded."""
+Seconds = Annotated[FiniteFloat, Field(ge=0, le=AGE_SECONDS_MAX)]
+Wait = Annotated[FiniteFloat, Field(ge=0, le=WAIT_SECONDS_MAX)]
+Number = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Nothing(_Query):
+    """A request without parameters."""
+
+
+class RunFilter(_Query):
+    """Which runs to list."""
+
+    status: list[StatusName] = Field(default=[], max_length=20)
+    workflow: Name | None = None
+    queue: Name | None = None
+    prefix: Name | None = Field(default=None, description="What the id starts with.")
+    parent: Name | None = None
+    waiting_for: Name | None = Field(default=None, description="A message that the run waits for.")
+    items: Literal["no", "only", "all"] = Field(default="no", description="Plain work items.")
+    undoing: bool | None = Field(default=None, description="Runs that are being compensated.")
+    older_than: Seconds | None = Field(default=None, description="Created that many seconds ago.")
+    newer_than: Seconds | None = None
+    limit: int = Field(default=100, ge=1, le=RUNS_MAX)
+    before: Name | None = Field(default=None, description="The id of a run: only older ones.")
+    cursor: Number | None = Field(default=None, description="`next` of the page before.")
+
+
+class RunView(_Query):
+    """How much of a run to show."""
+
+    brief: bool = Field(default=False, description="Leave out the journal and what is read of it.")
+
+
+class JournalPage(_Query):
+    after: Number = Field(default=0, description="`next` of the page before.")
+    limit: int = Field(default=ENTRIES_MAX, ge=1, le=ENTRIES_MAX)
+
+
+class ResultWait(_Query):
+    wait: Wait = Field(default=0.0, description="Seconds to wait for the end.")
+
+
+class WatchFrom(_Query):
+    after: Annotated[str, Field(max_length=200)] | None = Field(
+        default=None, description="The cursor of the last event. The header Last-Event-ID wins."
+    )
+
+
+class Submission(_Body):
+    """A run to submit."""
+
+    workflow: Name
+    args: list[Any] = Field(default=[], description="Arguments by position.")
+    kwargs: dict[str, Any] = Field(default={}, description="Arguments by name.")
+    id: Name | None = Field(
+        default=None,
+        description="The run's id. By default the header Idempotency-Key, or a new one.",
+    )
+    queue: Name = "default"
+    priority: int = Field(default=0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
+    delay: Seconds = Field(default=0.0, description="Seconds until workers may claim it.")
+    wait: Wait = Field(default=0.0, description="Seconds to wait for room in a full queue.")
+    on_conflict: Literal["raise", "join"] = "raise"
+
+
+class NewMessage(_Body):
+    name: Name
+    value: Any = None
+    id: Name | None = Field(
+        default=None,
+        description="A message with this name and id is sent once. By default the header "
+        "Idempotency-Key, or a new one.",
+    )
+
+
+class CancelRequest(_Body):
+    why: Reason = "cancelled over HTTP"
+
+
+class Decision(_Body):
+    """What became of an effect. Give `happened`, or one of the two flags."""
+
+    effect: Name
+    happened: Any = Field(default=None, description="The result, if the effect happened.")
+    did_not: bool = False
+    compensate: bool = False
+    result: Any = Field(default=None, description="With `compensate`: the result to compensate.")
+    intent: Number | None = None
+
+
+class QueueLimits(_Body):
+    """The limits of a queue. A limit that is left out stays, and null removes it."""
+
+    depth: Annotated[int, Field(ge=1, le=DEPTH_MAX)] | None = None
+    concurrency: Annotated[int, Field(ge=0, le=DEPTH_MAX)] | None = None
+
+
+class DrainRequest(_Body):
+    why: Reason = "asked over HTTP"
+
+
+class PruneRequest(_Body):
+    older_than: Seconds
+    dead: bool = False
+
+
+class DrainsPage(_Query):
+    limit: int = Field(default=20, ge=1, le=100)
+
+
+class SessionFilter(_Query):
+    prefix: Annotated[str, Field(max_length=LENGTH_MAX), AfterValidator(_storable)] = ""
+    limit: int = Field(default=100, ge=1, le=RUNS_MAX)
+    after: Name | None = Field(default=None, description="`next` of the page before.")
+
+
+class SessionView(_Query):
+    last: int = Field(default=10, ge=0, le=RUNS_MAX, description="Items of each list to show.")
+
+
+def key_of(given: str | None) -> str | None:
+    """Return the header Idempotency-Key. Raise HTTPException 400 for one that is no text."""
+    if given is None:
+        return None
+    try:
+        return _printable(given)
+    except ValueError as error:
+        raise HTTPException(400, f"Idempotency-Key: {error}") from None
