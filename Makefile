@@ -43,10 +43,12 @@ test: lint
 	$(BIN)/python -m bench.guard
 
 # The inner loop: workflows, effects, values and settings, without servers and other processes.
+# These tests compute and hardly wait, and each worker collects them all: more workers than cores cost time.
+FAST_WORKERS ?= auto
 FAST := $(addprefix tests/,api codec cost effects engine execution fencing sessions settings sync testing store/test_conformance.py) \
 	$(wildcard tests/store/test_writer*.py)
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) $(FAST) \
+	$(BIN)/python -m pytest -q -n $(FAST_WORKERS) --dist worksteal $(PYTEST_ARGS) $(FAST) \
 	  -k "not postgres and not redis and not process and not death and not kill and not crash and not ledger and not hung and not generated and not plugin"
 
 # Line and branch coverage, and which test executes which line. `make mutants` reads it.

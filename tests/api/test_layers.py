@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import outlast
 
 ROOT = Path(outlast.__file__).parent
@@ -43,9 +45,13 @@ NICKNAMES = frozenset(
 )
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(ROOT.rglob("*.py")):
-        yield path, ast.parse(path.read_text())
+PATHS = sorted(ROOT.rglob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def modules() -> list[tuple[Path, ast.Module]]:
+    """Return every module of the package, parsed once for all tests of this file."""
+    return [(path, ast.parse(path.read_text())) for path in PATHS]
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -63,13 +69,13 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def test_every_package_has_a_layer():
-    packages = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path, _ in modules()}
+    packages = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in PATHS}
     assert packages - {"__init__", "__main__"} <= set(RANKS)
 
 
-def test_packages_import_only_from_lower_layers():
+def test_packages_import_only_from_lower_layers(modules):
     upward = set()
-    for path, tree in modules():
+    for path, tree in modules:
         package = path.relative_to(ROOT).parts[0].removesuffix(".py")
         if package in RANKS:
             upward |= {
@@ -80,10 +86,10 @@ def test_packages_import_only_from_lower_layers():
     assert upward == NOT_YET
 
 
-def test_only_tools_and_testing_import_the_root():
+def test_only_tools_and_testing_import_the_root(modules):
     """`outlast/__init__.py` re-exports api, so that a package below api must not import it."""
     found = set()
-    for path, tree in modules():
+    for path, tree in modules:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module == "outlast":
                 if {alias.name for alias in node.names} - set(RANKS):
@@ -95,15 +101,13 @@ def test_only_tools_and_testing_import_the_root():
 
 def test_packages_are_imported_by_name_in_three_places():
     """`cli/app.py` imports commands, `api/targets` programs, `store/address` stores of its own."""
-    found = {
-        str(path.relative_to(ROOT)) for path, _ in modules() if "import_module(" in path.read_text()
-    }
+    found = {str(path.relative_to(ROOT)) for path in PATHS if "import_module(" in path.read_text()}
     assert found == {"api/targets.py", "cli/app.py", "store/address.py"}
 
 
-def test_no_module_or_class_has_a_nickname():
+def test_no_module_or_class_has_a_nickname(modules):
     found = []
-    for path, tree in modules():
+    for path, tree in modules:
         if NICKNAMES & set(path.stem.split("_")):
             found.append(str(path.relative_to(ROOT)))
         for node in ast.walk(tree):
