@@ -264,5 +264,5 @@ def _outcome(
 
 def _app(store: SQLiteStore, **settings: Any) -> Outlast:
     app = Outlast(_Kept(store), **OUTSIDE, **settings)
-    app._mode = INLINE
+    app._lifecycle.mode = INLINE
     return app

@@ -242,10 +242,14 @@ def test_spinning_run_is_parked_after_its_threads_end(gate, monkeypatch):
     monkeypatch.setattr("outlast.execution.delivery.CALLBACKS_MAX", 10_000)
     slow, fixed = Slow(gate), []
 
+    @step
+    async def until_slow_begins() -> None:
+        await wait_until_async(lambda: slow.now == 1)
+
     @workflow
     async def spins() -> int:
         beside = asyncio.create_task(slow.step.aio())
-        await asyncio.sleep(0.1)
+        await until_slow_begins()
         while not fixed:
             await asyncio.sleep(0)
         return await beside

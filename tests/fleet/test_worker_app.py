@@ -106,7 +106,7 @@ def test_unknown_workflows_wait_and_are_reported(caplog):
         await app.submit(job("known"))
         # Submitted by a program with newer code.
         newer = Outlast(app._config.store)
-        newer._mode = INLINE
+        newer._lifecycle.mode = INLINE
         async with newer:
             await newer.submit(strange("x"), id="strange")
         await asyncio.sleep(10)
