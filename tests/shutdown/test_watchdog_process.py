@@ -48,22 +48,24 @@ def test_the_guard_kills_a_program_with_a_loop_when_grace_ends(tmp_path, where):
 
 def test_the_guard_kills_shortly_before_grace_ends():
     count = _Count(30.0)
-    assert count.hear(bytes((signal.SIGUSR1,)), 100.0) == [signal.SIGUSR1]
+    assert count.receive(bytes((signal.SIGUSR1,)), 100.0) == [signal.SIGUSR1]
     assert count.kill_at is None
-    assert count.hear(bytes((signal.SIGTERM, signal.SIGINT)), 100.0) == [
+    assert count.receive(bytes((signal.SIGTERM, signal.SIGINT)), 100.0) == [
         signal.SIGTERM,
         signal.SIGINT,
     ]
     assert count.kill_at == 129.9
-    count.hear(bytes((signal.SIGTERM,)), 110.0)
+    count.receive(bytes((signal.SIGTERM,)), 110.0)
     assert count.kill_at == 129.9
 
 
 def test_signals_between_the_bytes_of_a_message_are_passed_on():
     count = _Count(30.0)
-    assert count.hear(bytes((ARM, 0x80, 0x80, signal.SIGUSR1, 0x80 | 7)), 100.0) == [signal.SIGUSR1]
+    assert count.receive(bytes((ARM, 0x80, 0x80, signal.SIGUSR1, 0x80 | 7)), 100.0) == [
+        signal.SIGUSR1
+    ]
     assert count.kill_at is None
-    assert count.hear(bytes((0x80 | 104, STOP)), 100.0) == []
+    assert count.receive(bytes((0x80 | 104, STOP)), 100.0) == []
     assert count.kill_at == 101.0  # 7 << 7 | 104
     assert count.stopped
 

@@ -151,7 +151,7 @@ class Current:
         body.drain.aware = True
         body.drain.listeners.append((self._body, fn))
         if shutdown.announced.done():
-            self._execution.host.call_soon_threadsafe(body.tell, shutdown.reason)
+            self._execution.host.call_soon_threadsafe(body.call_listeners, shutdown.reason)
 
     def cost(
         self, /, *, tokens: float = 0, usd: float | Decimal = 0.0, **more: float | Decimal
@@ -172,7 +172,7 @@ class Current:
                     "again in every life and records nothing itself."
                 )
             )
-        cost = Cost.said({"tokens": tokens, "usd": usd, **more})
+        cost = Cost.of({"tokens": tokens, "usd": usd, **more})
         if cost:
             self._body.spend(cost)
 

@@ -240,7 +240,7 @@ def to_decide(history: History, store: str | None, room: int | None) -> Iterator
     """Yield the commands with which a person decides each effect whose outcome is unknown."""
     row = history.row
     for one in history.undecided:
-        number = ("--intent", str(one.intent)) if one.acts > 1 or one.tried_anew else ()
+        number = ("--intent", str(one.intent)) if one.acts > 1 or one.tried_again else ()
 
         def say(*words: str, place: str = one.place, number: tuple[str, ...] = number) -> str:
             line = command("decide", row.id, place, *words, *number, store=store)

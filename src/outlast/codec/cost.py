@@ -45,7 +45,7 @@ class Cost:
         self._amounts: Mapping[str, Decimal] = amounts or {}
 
     @classmethod
-    def said(cls, amounts: Mapping[str, Any]) -> Cost:
+    def of(cls, amounts: Mapping[str, Any]) -> Cost:
         """Return the cost that a step reports. Raise Unrecordable for an invalid name or amount."""
         checked = {_name(name): _amount(name, value) for name, value in amounts.items()}
         cost = cls({name: amount for name, amount in checked.items() if amount})

@@ -32,17 +32,17 @@ def has_fields(value: Any) -> bool:
     return hasattr(kind, "model_fields") or dataclasses.is_dataclass(kind)
 
 
-def said_of(value: Any) -> Any:
+def shown_fields(value: Any) -> Any:
     """Return the fields that differ from their defaults, or what its own serializer returns."""
     kind: Any = type(value)
     if _writes_itself(kind):
         return _written(value)
-    said = {"class": kind.__name__}
+    fields = {"class": kind.__name__}
     for field in _fields(kind):
         one = getattr(value, field.name)
         if not field.is_left_out(one) and not _same(one, field.default):
-            said[field.name] = _written(value, field.name) if field.is_masked else one
-    return said | (getattr(value, "__pydantic_extra__", None) or {})
+            fields[field.name] = _written(value, field.name) if field.is_masked else one
+    return fields | (getattr(value, "__pydantic_extra__", None) or {})
 
 
 @lru_cache(CLASSES_MAX)

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from outlast.codec.codecs import PLAIN, Codec, codec_for
-from outlast.codec.fields import has_fields, said_of
+from outlast.codec.fields import has_fields, shown_fields
 from outlast.codec.plain_json import SCALARS, copied
 from outlast.errors import Unrecordable
 
@@ -308,7 +308,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return {"set": sorted(canonical(item) for item in value)}
     if has_fields(value):
-        return said_of(value)
+        return shown_fields(value)
     from pydantic_core import to_jsonable_python
 
     try:

@@ -57,7 +57,7 @@ class Sweeper:
                 extra={"workers": list(swept.workers)},
             )
         for id in swept.dead:
-            self._hooks.tell("dead", id)
+            self._hooks.report("dead", id)
         return bool(swept.workers)
 
     async def tidy(self) -> None:

@@ -137,7 +137,7 @@ def _check_seen(run: str, effect_record: EffectRecord, intent: int | None) -> No
     What a person saw of an earlier intent says nothing about it. Raise SettingsError if the effect
     was tried again and no `intent` is given, and WrongStatus if `intent` is not the last one.
     """
-    if intent is None and effect_record.tried_anew:
+    if intent is None and effect_record.tried_again:
         raise SettingsError(
             f"{effect_record.place} of run {run!r} was tried again since it was last decided. "
             "Check the outcome of the last attempt, then name it: "

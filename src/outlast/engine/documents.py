@@ -70,11 +70,11 @@ def undoing_document(row: RunRow) -> dict[str, Any] | None:
     if row.undoing is None:
         return None
     verdict = value_of(row.undoing)
-    said = verdict if isinstance(verdict, dict) else {}
-    error = said.get("error")
+    fields = verdict if isinstance(verdict, dict) else {}
+    error = fields.get("error")
     return {
-        "status": said.get("status"),
-        "reason": said.get("reason"),
+        "status": fields.get("status"),
+        "reason": fields.get("reason"),
         "error": error_document(error if isinstance(error, str) else None),
     }
 

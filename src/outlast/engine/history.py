@@ -111,14 +111,14 @@ class History:
 
         Return the sequence number from which the entry makes the journal void, or None.
         """
-        said = value_of(entry.value) if entry.kind == "retry" else None
-        facts = said if isinstance(said, dict) else {}
-        start = facts.get("from") if isinstance(facts.get("from"), int) else None
+        value = value_of(entry.value) if entry.kind == "retry" else None
+        retry = value if isinstance(value, dict) else {}
+        start = retry.get("from") if isinstance(retry.get("from"), int) else None
         if self._journal is None:
             return start
         try:
             if entry.kind == "retry":
-                start = None if facts.get("undoing") else self._journal.effect_log.cut(start)
+                start = None if retry.get("undoing") else self._journal.effect_log.cut(start)
             self._journal.add(entry)
         except Exception:
             # Damaged, or written by another version. Readers need not stop.

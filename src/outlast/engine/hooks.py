@@ -50,18 +50,18 @@ class Hooks:
         self._meters = meters
         self._background = background
         self._log_values = log_values
-        self._telling: set[asyncio.Task[None]] = set()
+        self._reporting: set[asyncio.Task[None]] = set()
 
-    def tell(self, what: str, id: str) -> None:
+    def report(self, what: str, id: str) -> None:
         """Log that a run is parked or a dead letter, and call the hook, in the background."""
-        task = self._background.spawn(self._tell(what, id))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = self._background.spawn(self._report(what, id))
+        self._reporting.add(task)
+        task.add_done_callback(self._reporting.discard)
 
     async def close(self, seconds: float) -> None:
         """Wait for hooks in progress. No other process will report these runs."""
-        if self._telling:
-            await asyncio.wait(list(self._telling), timeout=seconds)
+        if self._reporting:
+            await asyncio.wait(list(self._reporting), timeout=seconds)
 
     async def _row(self, what: str, id: str) -> RunRow | None:
         """Read the run's row, and retry until the store answers.
@@ -84,7 +84,7 @@ class Hooks:
                 is_logged = True
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _tell(self, what: str, id: str) -> None:
+    async def _report(self, what: str, id: str) -> None:
         row = await self._row(what, id)
         if row is None:
             return
@@ -96,7 +96,7 @@ class Hooks:
         ours = row.status == "dead" and not row.failures
         reason = format_reason(row.reason, self._log_values, ours=ours)
         page = of_run(row.status, row.reason)
-        facts = {
+        fields = {
             **log_fields(row),
             "worker": row.worker or self._registration.id,
             "status": row.status,
@@ -104,7 +104,7 @@ class Hooks:
             "explain": page,
         }
         why = reason or f"`outlast show {quote(id)}` shows why"
-        log.error("%s %s is %s: %s", kind, id, became, why, extra=facts)
+        log.error("%s %s is %s: %s", kind, id, became, why, extra=fields)
         hook = self._hooks.get(what)
         if hook is None:
             return
@@ -119,5 +119,5 @@ class Hooks:
                 kind,
                 id,
                 exc_info=redact(error, self._log_values),
-                extra=facts,
+                extra=fields,
             )

@@ -258,8 +258,8 @@ def _error_explained(text: str | None) -> str | None:
     """Return the `outlast explain` name of a recorded error, or None if it is not Outlast's own."""
     from outlast.explain.texts import find
 
-    said = value_of(text)
-    kind = str(said.get("type", "")) if isinstance(said, dict) else ""
+    recorded = value_of(text)
+    kind = str(recorded.get("type", "")) if isinstance(recorded, dict) else ""
     found = find(kind) if kind.startswith("outlast.") else None
     return None if found is None else found.name
 

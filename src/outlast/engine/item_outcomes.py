@@ -53,7 +53,7 @@ class ItemOutcomes:
         if isinstance(command, Ack):
             self._maintenance.item_acked()
         elif outcome == "dead":
-            self._hooks.tell("dead", row.id)
+            self._hooks.report("dead", row.id)
 
     def on_handled(self, *, released: bool) -> None:
         """Tell a drain that the handling of an item has ended."""

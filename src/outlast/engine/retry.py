@@ -70,16 +70,18 @@ async def _check(client: StoreClient, row: RunRow, outcome: Any) -> Any:
     """Return the outcome. Raise WrongStatus if the store refused it because of the parent."""
     if not (isinstance(outcome, Refused) and outcome.why == PARENT):
         return outcome
-    said = f"run {row.id!r} is a child of run {row.parent!r}, which "
+    child = f"run {row.id!r} is a child of run {row.parent!r}, which "
     if outcome.detail in ("gone", "done"):
         state = "was pruned" if outcome.detail == "gone" else "is done"
-        raise WrongStatus(f"{said}{state}: no run would own what it does. Start a new run instead.")
+        raise WrongStatus(
+            f"{child}{state}: no run would own what it does. Start a new run instead."
+        )
     undoing = outcome.detail == "undoing"
     state = "is being compensated" if undoing else f"is {outcome.detail}"
     then = "When that has ended, retry" if undoing else "Retry"
     top = await _topmost(client, row)
     raise WrongStatus(
-        f"{said}{state}. A child is retried by its parent. {then} the parent, which retries its "
+        f"{child}{state}. A child is retried by its parent. {then} the parent, which retries its "
         f"children: `outlast retry {quote(top)}`."
     )
 

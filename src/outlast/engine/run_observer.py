@@ -77,7 +77,7 @@ class RunObserver:
     def parked(self, id: str, *, recorded: bool) -> None:
         """Call the hook for a run that is parked because its journal cannot be read."""
         if recorded:
-            self._hooks.tell("parked", id)
+            self._hooks.report("parked", id)
         self._notifier.notify()
 
     async def journals_read(self) -> None:
@@ -130,9 +130,9 @@ class RunObserver:
         if not self._in_flight.is_hung(execution.fence):
             self._in_flight.drop(execution.fence)
         if outcome.kind is OutcomeKind.PARKED:
-            self._hooks.tell("parked", execution.id)
+            self._hooks.report("parked", execution.id)
         elif outcome.became_dead:
-            self._hooks.tell("dead", execution.id)
+            self._hooks.report("dead", execution.id)
         self._reporter.ended(execution, outcome)
         if self._shutdown.begun:
             self._listener.run_ended(execution, outcome)

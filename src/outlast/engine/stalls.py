@@ -116,7 +116,7 @@ class Stalls:
         if not name or (name not in self._counts and len(self._counts) >= STEPS_MAX):
             return None
         count = self._counts.get(name, 0) + 1
-        said = {
+        value = {
             "count": count,
             "seconds": round(seconds, 3),
             "at": self._client.store.now(),
@@ -125,7 +125,7 @@ class Stalls:
         return UpdateSession(
             self._registration.id,
             secrets.token_hex(8),
-            {name: json.dumps(said)},
+            {name: json.dumps(value)},
             STALLS_KEPT_SECONDS,
             space=STALLS,
         )

@@ -41,12 +41,12 @@ def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any,
     """
     effect = effect_call.effect
     check_known(effect)
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "effect": effect.name,
         "code": effect.code,
         "arguments": effect_call.arguments,
     }
-    execution.services.check_size(json.dumps(said), f"the arguments of {effect.name}")
+    execution.services.check_size(json.dumps(fields), f"the arguments of {effect.name}")
     units = units_around(effect, needs_compensation=False)
     call_site = execution.calls.reserve(
         "compensation",
@@ -57,8 +57,8 @@ def register(execution: RunExecution, effect_call: EffectCall) -> Coroutine[Any,
     names = join(units, call_site)
     call_site.effect = EffectSite(effect_call, names)
     if names:
-        said["units"] = names
-    return make_awaitable(execution, call_site, partial(_record, value=json.dumps(said)))
+        fields["units"] = names
+    return make_awaitable(execution, call_site, partial(_record, value=json.dumps(fields)))
 
 
 def _record(execution: RunExecution, call_site: CallSite, value: str) -> None:

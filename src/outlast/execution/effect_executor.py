@@ -205,14 +205,14 @@ class EffectExecutor:
             key = effect_record.key
         else:
             key = self.effect_call.make_key(execution.row.seed, self.call_site.key, generation)
-        said: dict[str, Any] = {
+        intent: dict[str, Any] = {
             "key": key, "effect": effect.name, "code": effect.code,
             "arguments": self.effect_call.arguments,
             "compensation": effect.compensation.name if effect.compensation is not None else None,
             "timeout": effect.timeout, "threaded": not effect.is_async, "generation": generation,
         }  # fmt: skip
         if self.units:
-            said["units"] = self.units
+            intent["units"] = self.units
         slow = max(SLOW_SECONDS, self.services.settings.effect_margin / 2)
         for _ in range(INTENTS_MAX):
             self.may_repeat = False
@@ -224,7 +224,7 @@ class EffectExecutor:
                 "intent",
                 self.call_site.key,
                 args=self.call_site.args,
-                value=json.dumps(said),
+                value=json.dumps(intent),
                 attempt=self.body.attempt,
             )
             if (
@@ -233,7 +233,7 @@ class EffectExecutor:
             ):
                 return key
             # The effect did not act after this intent.
-            said["again"] = True
+            intent["again"] = True
         execution.stop(EndReason.released("the store takes too long to record an intent"))
         return key
 
@@ -308,9 +308,9 @@ class EffectExecutor:
                 raise
         thread = self.in_thread(fn, *args, **kwargs)
         self.execution.steps.watch_thread(thread, self.execution.settled)
-        saying = "%s It is sync and cannot be stopped: run %s waits for it."
-        facts = self.execution.log_fields(self.call_site.key, self.body.attempt)
-        warn = partial(log.warning, saying, too_late, self.execution.id, extra=facts)
+        message = "%s It is sync and cannot be stopped: run %s waits for it."
+        fields = self.execution.log_fields(self.call_site.key, self.body.attempt)
+        warn = partial(log.warning, message, too_late, self.execution.id, extra=fields)
         late = self.execution.host.call_later(effect.timeout, warn)
         try:
             return await asyncio.shield(thread)

@@ -73,9 +73,9 @@ class EffectRecord:
     timeout: float = 0.0
     acts: int = 0
     """The number of intents in this generation that the effect may have acted on."""
-    looked_at: bool = False
+    had_fresh_start: bool = False
     """True once a retry, resume, decision or compensation gave the effect a fresh start."""
-    tried_anew: bool = False
+    tried_again: bool = False
     """True if an intent followed that fresh start. What was known of the effect before no longer
     applies."""
     ended: float = -math.inf
@@ -122,8 +122,8 @@ class EffectRecord:
         """Return whether the run ended before it was known if the effect happened."""
         return self.closed is not None and self.closed.error == LEFT_OPEN
 
-    def try_anew(self) -> None:
-        self.looked_at = self.looked_at or self.intent > 0
+    def start_fresh(self) -> None:
+        self.had_fresh_start = self.had_fresh_start or self.intent > 0
         self.raised = self.asked = 0
         self.retry_at = self.ask_at = 0.0
         self.error = None
@@ -145,7 +145,7 @@ class EffectRecord:
         self.decision = None
         self.undone = None
         self.by_hand = False
-        self.try_anew()
+        self.start_fresh()
 
 
 @dataclass
@@ -209,7 +209,7 @@ class EffectLog:
         if entry.kind in KINDS:
             _ADD[entry.kind](self, entry)
         elif entry.kind in AGAIN:
-            self._try_anew()
+            self._start_fresh()
         elif entry.kind in ENDS_OF_LIVES:
             for one in self.records.values():
                 if one.ended < one.at:
@@ -227,13 +227,13 @@ class EffectLog:
                     effect_record.open = effect_record.doubtful
 
     def _intent(self, entry: Entry | Record) -> None:
-        said: dict[str, Any] = json.loads(entry.value or "{}")
+        recorded: dict[str, Any] = json.loads(entry.value or "{}")
         effect_record = self.records.get(entry.key)
         if effect_record is None:
             effect_record = self.records[entry.key] = EffectRecord(entry.key, "intent", entry.seq)
         if effect_record.intent == 0:
             effect_record.first = entry.seq
-        if "again" not in said:
+        if "again" not in recorded:
             # Count only new intents. One with `again` repeats an intent that was too slow to act
             # on.
             effect_record.doubtful = effect_record.open
@@ -242,28 +242,28 @@ class EffectLog:
         effect_record.intent = entry.seq
         effect_record.at = entry.at
         effect_record.args = entry.args
-        effect_record.tried_anew = effect_record.looked_at
+        effect_record.tried_again = effect_record.had_fresh_start
         effect_record.ended = -math.inf
         effect_record.open = True
         effect_record.happened = None
         effect_record.closed = None
         effect_record.decision = None
-        effect_record.key = said["key"]
-        effect_record.timeout = said["timeout"]
-        effect_record.generation = said["generation"]
-        effect_record.effect = said["effect"]
-        effect_record.code = said["code"]
-        effect_record.arguments = said["arguments"]
-        effect_record.compensation = said["compensation"]
-        effect_record.threaded = said["threaded"]
-        effect_record.units = tuple(said.get("units", ()))
+        effect_record.key = recorded["key"]
+        effect_record.timeout = recorded["timeout"]
+        effect_record.generation = recorded["generation"]
+        effect_record.effect = recorded["effect"]
+        effect_record.code = recorded["code"]
+        effect_record.arguments = recorded["arguments"]
+        effect_record.compensation = recorded["compensation"]
+        effect_record.threaded = recorded["threaded"]
+        effect_record.units = tuple(recorded.get("units", ()))
 
     def _compensation(self, entry: Entry | Record) -> None:
-        said = json.loads(entry.value or "{}")
+        recorded = json.loads(entry.value or "{}")
         self.records[entry.key] = EffectRecord(
-            entry.key, "compensation", entry.seq, said["effect"], said["code"],
-            entry.args, said["arguments"],
-            units=tuple(said.get("units", ())), closed=entry, happened=True,
+            entry.key, "compensation", entry.seq, recorded["effect"], recorded["code"],
+            entry.args, recorded["arguments"],
+            units=tuple(recorded.get("units", ())), closed=entry, happened=True,
         )  # fmt: skip
 
     def _child(self, entry: Entry | Record) -> None:
@@ -284,25 +284,25 @@ class EffectLog:
         effect_record.doubt = entry.error
 
     def _decision(self, entry: Entry | Record) -> None:
-        said = json.loads(entry.value or "{}")
+        recorded = json.loads(entry.value or "{}")
         effect_record = self.records.get(entry.key)
-        self._try_anew()
+        self._start_fresh()
         if (effect_record is None or not effect_record.intent) and entry.key.startswith(UNDO):
             self._undid(entry)
             self.records[entry.key[len(UNDO) :]].by_hand = True
-        elif effect_record is not None and effect_record.intent == said["intent"]:
-            effect_record.decision = Decision(said["what"], said.get("value"))
-            if said["what"] == "did_not":
+        elif effect_record is not None and effect_record.intent == recorded["intent"]:
+            effect_record.decision = Decision(recorded["what"], recorded.get("value"))
+            if recorded["what"] == "did_not":
                 effect_record.open = effect_record.doubtful = False
 
-    def _try_anew(self) -> None:
+    def _start_fresh(self) -> None:
         for effect_record in self.records.values():
             if not effect_record.happened:
-                effect_record.try_anew()
+                effect_record.start_fresh()
 
     def _undoing(self, entry: Entry | Record) -> None:
         self.undoing = entry.seq
-        self._try_anew()
+        self._start_fresh()
 
     def _close(self, effect_record: EffectRecord, entry: Entry | Record) -> None:
         effect_record.unsure = effect_record.open and entry.error in (CANCELLED, LEFT_OPEN)

@@ -27,13 +27,13 @@ def warn_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
     kind = "effect" if call_site.effect is not None else call_site.kind
     line = "" if call_site.line is None else f" at {shown(call_site.line)}"
     level = logging.ERROR if call_site.effect is not None else logging.WARNING
-    saying = (
+    message = (
         "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
     )
     name = unescape_name(call_site.key.rpartition("/")[2].partition("#")[0].partition("[")[0])
     log.log(
         level,
-        saying,
+        message,
         kind,
         call_site.key,
         execution.id,

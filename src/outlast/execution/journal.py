@@ -61,12 +61,12 @@ class Journal:
         elif entry.kind == "message":
             self.taken.add(int(entry.value or 0))
         elif entry.kind == "retry":
-            said = json.loads(entry.value or "{}")
+            retry = json.loads(entry.value or "{}")
             self.retried = entry.at
             # A compensation that has not ended continues where it was.
-            start = None if said.get("undoing") else self.effect_log.cut(said.get("from"))
+            start = None if retry.get("undoing") else self.effect_log.cut(retry.get("from"))
             if start is not None:
-                self._void(start, said.get("from"))
+                self._void(start, retry.get("from"))
 
     def _void(self, start: int, ended_by: int | None) -> None:
         """Void the entries from `start` on.

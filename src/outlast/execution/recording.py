@@ -163,7 +163,7 @@ def log_lost_outcome(execution: RunExecution, key: str, error: str | None) -> No
         if error is None
         else f"raised {format_recorded(error, execution.services.log_values)}"
     )
-    saying = (
+    message = (
         "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
     )
-    log.error(saying, key, execution.id, came, extra=execution.log_fields(key))
+    log.error(message, key, execution.id, came, extra=execution.log_fields(key))

@@ -90,7 +90,7 @@ def mark_unknown(execution: RunExecution, key: str, why: str) -> None:
     if key.startswith(UNDO) and not _is_of_children(execution, key):
         execution.services.metrics.compensation("failed")
     characters = execution.services.log_values
-    said = (
+    reason = (
         f": {cut(why, characters)}"
         if characters
         else f" (`outlast show {quote(execution.id)}` shows why)"
@@ -99,7 +99,7 @@ def mark_unknown(execution: RunExecution, key: str, why: str) -> None:
         "the outcome of effect %s of run %s is unknown%s",
         key,
         execution.id,
-        said,
+        reason,
         extra=execution.log_fields(key),
     )
     execution.settled()
@@ -132,14 +132,14 @@ def _what_is_unknown(execution: RunExecution) -> str:
     effect = "EFFECT" if only is None else f"{only}{_which(execution, only)}"
     if all(_is_of_children(execution, key) for key in unknown):
         return f"{STUCK}{' '.join(lines)} Then run `outlast {again} {quote(execution.id)}`."
-    ways = (
+    commands = (
         f"`outlast {again} {quote(execution.id)}` to try again, or, if it was done by hand, "
         f"`outlast decide {quote(execution.id)} {effect} --happened null`"
         if stuck
         else f"`outlast decide {quote(execution.id)} {effect} "
         f"--happened RESULT` or `--did-not`{compensate}"
     )
-    return f"{STUCK if stuck else UNKNOWN}{' '.join(lines)} Run {ways}."
+    return f"{STUCK if stuck else UNKNOWN}{' '.join(lines)} Run {commands}."
 
 
 def _is_of_children(execution: RunExecution, key: str) -> bool:
@@ -152,7 +152,7 @@ def _which(execution: RunExecution, key: str) -> str:
     effect_record = execution.journal.effect_log.get(key)
     return (
         f" --intent {effect_record.intent}"
-        if effect_record is not None and effect_record.tried_anew
+        if effect_record is not None and effect_record.tried_again
         else ""
     )
 

@@ -140,8 +140,8 @@ class Change:
 
     def decode(self, text: str) -> Any:
         """Return the result from the text of an entry. Raise one of REFUSALS."""
-        said = json.loads(text)
-        return self.returned(outcome_of(said) if said else None)
+        answer = json.loads(text)
+        return self.returned(outcome_of(answer) if answer else None)
 
     def returned(self, outcome: Any) -> Any:
         """Return the caller's result. Raise one of REFUSALS."""
@@ -210,8 +210,8 @@ def entry_text(outcome: Any) -> str | None:
 
     Return None if the change has no entry.
     """
-    said = entry_of(outcome)
-    return None if said is None else json.dumps(said)
+    answer = entry_of(outcome)
+    return None if answer is None else json.dumps(answer)
 
 
 def fingerprint(*parts: Any) -> str:

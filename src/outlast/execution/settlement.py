@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def build_settlement(execution: RunExecution, main: RunTask) -> Settle:
     """Build the command that settles the run, after its workflow has returned or raised."""
     if execution.row.undoing is not None:
-        said = json.loads(execution.row.undoing)
-        return Settle(execution.pk, execution.fence, **said)
+        recorded = json.loads(execution.row.undoing)
+        return Settle(execution.pk, execution.fence, **recorded)
     text_max = execution.services.settings.error_text_max
     reason = execution.end_reason
     error: BaseException | None = None if reason is None else reason.cause

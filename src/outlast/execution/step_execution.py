@@ -250,7 +250,7 @@ class StepExecution:
         drain = self.outer._drain
         return drain is not None and bool(drain.progress)
 
-    def tell(self, why: str) -> None:
+    def call_listeners(self, why: str) -> None:
         """Call every listener once, and log the listeners that fail."""
         if self._drain is None:
             return
@@ -284,7 +284,7 @@ class StepExecution:
         drain.leaving = why
         for progress in list(drain.progress):
             progress.flush()
-        self.tell(why)
+        self.call_listeners(why)
         self.cancel()
 
     def cancel(self) -> None:

@@ -224,12 +224,12 @@ def _warn_if_changed(
     step.watched -= 1
     if step.signature.changed(before, args, kwargs):
         step.watched = 0
-        saying = (
+        message = (
             "step %s changes its arguments. They are copies: the workflow does not see that. "
             "Return what the workflow needs."
         )
         log.warning(
-            saying, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt)
+            message, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt)
         )
 
 
@@ -307,9 +307,9 @@ def log_call(body: StepExecution, args: str, text: str | None, error: str | None
         if error is not None
         else cut(text or "null", characters)
     )
-    saying = "%s %s(%s) of run %s: %s"
+    message = "%s %s(%s) of run %s: %s"
     log.debug(
-        saying, body.kind, body.key, cut(args, characters), execution.id, came,
+        message, body.kind, body.key, cut(args, characters), execution.id, came,
         extra=execution.log_fields(body.key, body.attempt),
     )  # fmt: skip
 

@@ -173,7 +173,7 @@ class ExecutionSpan:
         self._span = tracer.start_span(
             f"run {name}",
             above,
-            attributes=_facts(execution, row),
+            attributes=_attributes(execution, row),
             links=self._parent_of(spans, execution),
         )
         self._context = trace.set_span_in_context(self._span, Context())
@@ -273,8 +273,8 @@ def _safely(make: Callable[..., T], *args: Any) -> T | None:
         return None
 
 
-def _facts(execution: RunExecution, row: RunRow) -> dict[str, Any]:
-    facts = {
+def _attributes(execution: RunExecution, row: RunRow) -> dict[str, Any]:
+    attributes = {
         "outlast.run": row.id,
         "outlast.workflow": execution.workflow.name,
         "outlast.queue": row.queue,
@@ -284,7 +284,7 @@ def _facts(execution: RunExecution, row: RunRow) -> dict[str, Any]:
         "outlast.undoing": execution.undoing,
     }
     cause = execution.trace.cause
-    return facts if cause is None else {**facts, "outlast.cause": cause}
+    return attributes if cause is None else {**attributes, "outlast.cause": cause}
 
 
 def _error_of(reason: EndReason | None, outcome: RunOutcome) -> str | None:

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from outlast.http.metrics import registry_of
-from outlast.http.shutdown_auth import ShutdownAuthorizer, Unreadable, peer_of, said
+from outlast.http.shutdown_auth import ShutdownAuthorizer, Unreadable, peer_of, reason_in
 from outlast.http.status import NOT_OPEN, StatusProvider
 
 log = logging.getLogger("outlast.http")
@@ -138,7 +138,7 @@ class _Answers:
         if not self._gate.admits(request.scope):
             return self._refuse(request)
         try:
-            text = await said(request)
+            text = await reason_in(request)
         except Unreadable as error:
             return _answer(error.status, {"error": str(error)})
         provider = self._look()

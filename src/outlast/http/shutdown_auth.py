@@ -95,7 +95,7 @@ class Unreadable(Exception):
         super().__init__(why)
 
 
-async def said(request: Request) -> str:
+async def reason_in(request: Request) -> str:
     """Return the reason in the body, fit for one log line; "" if there is none.
 
     Raise Unreadable if the body is not usable.

@@ -137,7 +137,7 @@ class DrainSteps:
         # Wake the callers that wait for something to claim.
         engine.notifier.notify()
         for _, body in executing_steps(engine):
-            body.tell(self._state.reason)
+            body.call_listeners(self._state.reason)
         engine.background.track_task(engine.loop.create_task(self._learn_durations()))
         # Release idle runs first: everything their next worker needs is recorded.
         executions = list(engine.in_flight.executions.values())

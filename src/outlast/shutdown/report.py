@@ -142,17 +142,19 @@ class DrainReport:
 
     @classmethod
     def _read(cls, row: DrainRow) -> DrainReport:
-        said: dict[str, Any] = json.loads(row.report) if row.report else {}
-        why = said.get("why", "")
+        recorded: dict[str, Any] = json.loads(row.report) if row.report else {}
+        why = recorded.get("why", "")
         left = [
             _known(
                 Remaining, one if isinstance(one, dict) else {"what": "run", "id": one, "why": why}
             )
-            for one in said.pop("left", ())
+            for one in recorded.pop("left", ())
         ]
-        cleanup = [_known(CleanupResult, one) for one in said.pop("cleanup", ())]
-        known = {name: value for name, value in said.items() if name in cls.__dataclass_fields__}
-        until = said.get("seen") if known.get("cut_short") else row.ended
+        cleanup = [_known(CleanupResult, one) for one in recorded.pop("cleanup", ())]
+        known = {
+            name: value for name, value in recorded.items() if name in cls.__dataclass_fields__
+        }
+        until = recorded.get("seen") if known.get("cut_short") else row.ended
         if isinstance(until, (int, float)) and isinstance(row.began, (int, float)):
             known.setdefault("seconds", max(0.0, until - row.began))
         columns = {
@@ -208,7 +210,7 @@ def _moment(seconds: float) -> datetime | None:
         return None
 
 
-def _known(kind: type[T], said: dict[str, Any]) -> T:
+def _known(kind: type[T], recorded: dict[str, Any]) -> T:
     """Build an object from the fields this version knows.
 
     Another version may have written others.
@@ -219,7 +221,7 @@ def _known(kind: type[T], said: dict[str, Any]) -> T:
         name: required[name] if one.default is MISSING else one.default
         for name, one in fields.items()
     }
-    return kind(**{name: said.get(name, default) for name, default in defaults.items()})
+    return kind(**{name: recorded.get(name, default) for name, default in defaults.items()})
 
 
 def _spread(seconds: tuple[float, ...]) -> dict[str, float]:

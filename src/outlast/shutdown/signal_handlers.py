@@ -132,7 +132,7 @@ class SignalReceiver:
         asyncio.Runner, and other SignalReceiver do not.
         """
         current = signal.getsignal(number)
-        while (signals := _whose(current)) is not None:
+        while (signals := _receiver_of(current)) is not None:
             current = signals._previous.get(number)
         return _is_programs(current)
 
@@ -204,7 +204,7 @@ class SignalReceiver:
         current = signal.getsignal(number)
         reaction = self._previous.get(number) if current is self._handler else current
         self.restore()
-        if (other := _whose(reaction)) is not None:
+        if (other := _receiver_of(reaction)) is not None:
             if number in other._again:
                 other._end_by(number)
             return
@@ -256,7 +256,7 @@ class SignalReceiver:
 # --- whose handler it is ---
 
 
-def _whose(handler: Any) -> SignalReceiver | None:
+def _receiver_of(handler: Any) -> SignalReceiver | None:
     owner = getattr(handler, "__self__", None)
     return owner if isinstance(owner, SignalReceiver) else None
 

@@ -102,7 +102,7 @@ class WatchdogProcess:
         watchdog can be reached.
         """
         left = min(max(int(seconds * 1000), 0), _ARM_MILLISECONDS_MAX)
-        return self._tell(
+        return self._send(
             bytes((ARM, *(0x80 | (left >> shift) & 0x7F for shift in (21, 14, 7, 0))))
         )
 
@@ -113,7 +113,7 @@ class WatchdogProcess:
         """
         if not self.running:
             return
-        self._tell(bytes((STOP,)))
+        self._send(bytes((STOP,)))
         self._close()
         process, self._process = self._process, None
         if process is None:
@@ -144,7 +144,7 @@ class WatchdogProcess:
         wake, other, relay = self._fds
         return os.dup(wake), os.dup(relay), os.dup(other)
 
-    def _tell(self, message: bytes) -> bool:
+    def _send(self, message: bytes) -> bool:
         if self._fds is None or not self.running:
             return False
         try:
@@ -279,7 +279,7 @@ class _Count:
         self.stopped = False
         self._arming: list[int] | None = None
 
-    def hear(self, data: bytes, now: float) -> list[int]:
+    def receive(self, data: bytes, now: float) -> list[int]:
         """Parse these bytes, and return the signal numbers among them, in order."""
         numbers = []
         for byte in data:
@@ -330,7 +330,7 @@ def _watchdog(wake: int, relay: int, worker: int, grace: float) -> None:
             if not data:
                 return
             at = time.monotonic_ns().to_bytes(8, "big")
-            for number in count.hear(data, time.monotonic()):
+            for number in count.receive(data, time.monotonic()):
                 try:
                     os.write(relay, bytes((number,)) + at)
                 except OSError:

@@ -139,7 +139,7 @@ def give(owners: Owners | None, made: int) -> None:
             os.fchmod(made, stat.S_IMODE(found.st_mode) | mode)
 
 
-def say_if_open_to_others(path: Path) -> None:
+def warn_if_open_to_others(path: Path) -> None:
     """Warn if every user may read or write the database.
 
     An existing file keeps its mode, which may be deliberate. But a copy restored from a backup is
@@ -168,7 +168,7 @@ def check_own(folder: Path) -> None:
         )
 
 
-def say_if_everybody_writes(folder: Path) -> None:
+def warn_if_world_writable(folder: Path) -> None:
     """Warn if every user may write to a store's folder."""
     found = folder.stat()
     if hasattr(os, "geteuid") and found.st_mode & stat.S_IWOTH:

@@ -36,15 +36,15 @@ def stalls_of(store: Store) -> tuple[Stall, ...]:
     for row in store.sessions(SessionQuery(STALLS, limit=1_000, values=True)):
         for step, text in row.fields.items():
             try:
-                said = json.loads(text)
+                recorded = json.loads(text)
                 found.append(
                     Stall(
                         str(row.id),
                         step,
-                        int(said["count"]),
-                        float(said["seconds"]),
-                        float(said["at"]),
-                        str(said["line"]),
+                        int(recorded["count"]),
+                        float(recorded["seconds"]),
+                        float(recorded["at"]),
+                        str(recorded["line"]),
                     )
                 )
             except (KeyError, TypeError, ValueError, RecursionError):

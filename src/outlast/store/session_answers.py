@@ -36,13 +36,13 @@ def result_of(answer: int | Mapping[str, Any]) -> int | Changed:
     return Changed(answer["version"], popped, None if owner is None else int(owner))
 
 
-def outcome_of(said: Mapping[str, Any]) -> int | Changed | list[int | Changed] | Refused:
+def outcome_of(answer: Mapping[str, Any]) -> int | Changed | list[int | Changed] | Refused:
     """Return the outcome of a command, given what its entry says."""
-    if "refused" in said:
-        return Refused(*said["refused"])
-    if "changes" in said:
-        return [result_of(one) for one in said["changes"]]
-    return result_of(said)
+    if "refused" in answer:
+        return Refused(*answer["refused"])
+    if "changes" in answer:
+        return [result_of(one) for one in answer["changes"]]
+    return result_of(answer)
 
 
 def entry_of(outcome: Any) -> dict[str, Any] | None:

@@ -29,14 +29,14 @@ class News(NamedTuple):
     elsewhere: tuple[Topic, ...]
 
 
-def news_of(kinds: AbstractSet[type], *, rings: bool) -> News:
+def news_of(kinds: AbstractSet[type], *, notifies: bool) -> News:
     """Return the topics of a commit with commands of these types.
 
     `rings` means that the commit itself found something that others wait for.
     """
     streams = (Topic.STREAMS,) if Publish in kinds else ()
-    here = (Topic.CHANGES,) if rings or not kinds.isdisjoint(LOUD_AT_HOME) else ()
-    elsewhere = (Topic.CHANGES,) if rings or not kinds.isdisjoint(LOUD) else ()
+    here = (Topic.CHANGES,) if notifies or not kinds.isdisjoint(LOUD_AT_HOME) else ()
+    elsewhere = (Topic.CHANGES,) if notifies or not kinds.isdisjoint(LOUD) else ()
     return News((*here, *streams), (*elsewhere, *streams))
 
 

@@ -79,7 +79,7 @@ def _last_verdict(store: Store, id: str) -> str | None:
 
 def _reopen_file(store: FileStore, id: str, undoing: str | None) -> None:
     with store._writing:
-        store._mend_if_needed()
+        store._repair_if_needed()
         store._changes.clear()
         store._db.execute(sql.BEGIN)
         store._db.execute(_REOPEN, (undoing, id))

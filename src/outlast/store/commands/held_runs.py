@@ -167,14 +167,14 @@ def verdict(
     failed_at: int | None = None,
 ) -> str:
     """Return as JSON how a run ends after its compensation. The parameters are as in `Settle`."""
-    said = {
+    fields = {
         "status": status,
         "value": value,
         "error": error,
         "reason": reason,
         "failed_at": failed_at,
     }
-    return json.dumps(said)
+    return json.dumps(fields)
 
 
 class Ack(NamedTuple):

@@ -12,7 +12,7 @@ from outlast.errors import StoreBroken, StoreTooNew, StoreUnavailable
 from outlast.store.file import disk
 from outlast.store.file.log import NAME as LOG_NAME
 from outlast.store.file.log import OLD as OLD_LOG_NAME
-from outlast.store.file_trust import check_own, say_if_everybody_writes
+from outlast.store.file_trust import check_own, warn_if_world_writable
 from outlast.store.paths import making
 from outlast.store.private_files import lock, open_private
 
@@ -51,12 +51,12 @@ class Folder:
             disk.sync_path(folder.parent)
         check_own(self.path)
         self._lock()
-        say_if_everybody_writes(self.path)
+        warn_if_world_writable(self.path)
         if not (self.path / _FORMAT_FILE).exists():
             self._check()
             disk.end_with(self.path / LOG_NAME, 0, b"")
-            said = {"outlast": "file store", "format": FORMAT}
-            disk.replace(self.path / _FORMAT_FILE, json.dumps(said).encode() + b"\n")
+            document = {"outlast": "file store", "format": FORMAT}
+            disk.replace(self.path / _FORMAT_FILE, json.dumps(document).encode() + b"\n")
         elif not (self.path / LOG_NAME).exists() and not (self.path / OLD_LOG_NAME).exists():
             raise StoreBroken(
                 f"{self.path}: {LOG_NAME} is missing. Nothing was changed. Restore the folder "
@@ -74,7 +74,7 @@ class Folder:
         """Return False if the folder or its lock file was removed or replaced."""
         return disk.is_same(self._fd, self._lock_name)
 
-    def say_left(self) -> None:
+    def note_left(self) -> None:
         """Mark the lock file as left.
 
         It overwrites an existing byte, so it works on a full disk.
@@ -111,9 +111,9 @@ class Folder:
     def _check_format(self) -> None:
         text = disk.read(self.path / _FORMAT_FILE).decode(errors="replace")
         try:
-            said = json.loads(text)
-            known = said["outlast"] == "file store"
-            version = int(said["format"])
+            document = json.loads(text)
+            known = document["outlast"] == "file store"
+            version = int(document["format"])
         except (ValueError, TypeError, KeyError):
             known, version = False, 0
         if not known:

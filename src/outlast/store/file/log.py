@@ -255,8 +255,8 @@ def first_line(commit: int, at: float, there: Sum) -> bytes:
 
     After an orderly close the log has no other line.
     """
-    said = f'{{"files": {there.files}, "size": {there.size}}}'
-    return with_crc(f'{{"commit": {commit}, "at": {number(at)}, "journals": {said}') + b"\n"
+    journals = f'{{"files": {there.files}, "size": {there.size}}}'
+    return with_crc(f'{{"commit": {commit}, "at": {number(at)}, "journals": {journals}') + b"\n"
 
 
 def broken(path: Path, line: int, why: object) -> StoreBroken:

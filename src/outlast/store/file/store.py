@@ -5,9 +5,9 @@ transaction, all changes are on the disk as one line of the log. Afterwards the 
 journals, one per run and one per session (see `row_files`). So memory never holds what the files do
 not, and an acknowledged commit is on the disk.
 
-Every failure or interruption between the two leads to one state, `not _sound`, and `_mend` is the
-one way out of it. The log is authoritative up to the last commit that memory has. The store
-rewrites the journals from the log, then empties the log.
+After a failure or an interruption between the two, the next call repairs the files first. The log
+is authoritative up to the last commit that memory has. The store rewrites the journals from the
+log, then empties the log.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,6 +44,17 @@ LOG_BYTES_MAX = 4 * 1024 * 1024
 """Bytes. A longer log becomes the old log, and a new one begins."""
 
 
+class FileState(Enum):
+    """How the files compare with memory."""
+
+    CURRENT = auto()
+    """They agree."""
+    LOG_AHEAD = auto()
+    """The log may have a commit that memory does not have."""
+    JOURNALS_BEHIND = auto()
+    """The journals may lack a commit that the log and memory have."""
+
+
 class FileStore(SQLiteStore):
     """Keep runs as plain files in a folder, with SQLite in memory as the index."""
 
@@ -50,10 +62,7 @@ class FileStore(SQLiteStore):
         super().__init__(None, clock=clock)
         self.folder = Path(path).absolute()
         self.place = str(path)
-        self._sound = True
-        """Whether files and memory agree."""
-        self._behind = False
-        """If they do not: whether the journals lack something that the log has."""
+        self._state = FileState.CURRENT
         self._old: GradualSync | None = None
         """The journals to sync before the old log can be removed. None: there is no old log."""
 
@@ -126,7 +135,7 @@ class FileStore(SQLiteStore):
         self._batch: Batch | None = None
         self._rewriting: str | None = None
         # The store may have been open before.
-        self._sound, self._behind = True, False
+        self._state = FileState.CURRENT
         self._settle_files(ends, history.torn)
         self._compose_for(schema)
         if schema < len(steps):
@@ -227,7 +236,7 @@ class FileStore(SQLiteStore):
         with self._writing:
             if self._opened:
                 if isinstance(self._liveness, LocalLiveness) and self._liveness.holds:
-                    self._entered.say_left()
+                    self._entered.note_left()
                 self._put_away()
         super().close()
 
@@ -238,8 +247,8 @@ class FileStore(SQLiteStore):
         """
         try:
             self._check()
-            if not self._sound:
-                self._mend()
+            if self._state is not FileState.CURRENT:
+                self._repair()
             self._journals.sync([*self._old_files(), *self._journals.unsynced])
             self._log.empty()
             self._begin_log(self._committed())
@@ -269,17 +278,21 @@ class FileStore(SQLiteStore):
 
     def try_commit(self, commands: Sequence[Command]) -> list[Any] | None:
         """Commit only if one sync of the log is all the work. Return None otherwise."""
-        return super().try_commit(commands) if self._sound and not self._old_files() else None
+        if self._state is not FileState.CURRENT or self._old_files():
+            return None
+        return super().try_commit(commands)
 
     def _check(self) -> None:
         super()._check()
         try:
             # Always check the lock: without it another process can open the store. Check the log
             # only while no repair is due.
-            ours = self._entered.is_there() and (not self._sound or self._log.is_there())
+            is_ours = self._entered.is_there() and (
+                self._state is not FileState.CURRENT or self._log.is_there()
+            )
         except OSError as error:
             raise translate(error, self.place, committing=False) from error
-        if not ours:
+        if not is_ours:
             raise StoreBroken(
                 f"{self.place}: it was removed or replaced while in use. Nothing more is "
                 "written to it; start again.",
@@ -289,7 +302,7 @@ class FileStore(SQLiteStore):
     def _transact(
         self, commands: Sequence[Command], *, waits: bool = True
     ) -> tuple[list[Any], list[str], bool]:
-        self._mend_if_needed()
+        self._repair_if_needed()
         self._changes.clear()
         done = super()._transact(commands, waits=waits)
         self._finish()
@@ -307,11 +320,12 @@ class FileStore(SQLiteStore):
         CommitUnknown.
         """
         batch = self._composer.compose(changes, self._committed() + 1, at)
-        self._sound = False
+        self._state = FileState.LOG_AHEAD
         try:
             self._log.write(batch.line)
         except OSError:
-            self._sound = self._log.clean
+            if self._log.clean:
+                self._state = FileState.CURRENT
             raise
         self._batch = batch
         try:
@@ -328,7 +342,7 @@ class FileStore(SQLiteStore):
         batch = self._batch
         if batch is None:
             return
-        self._behind = True
+        self._state = FileState.JOURNALS_BEHIND
         self._log.grown(len(batch.line))
         self._journals.settle(batch)
         try:
@@ -341,7 +355,7 @@ class FileStore(SQLiteStore):
                 "%s: journals are behind the log, and will be repaired: %s", self.place, error
             )
         else:
-            self._sound, self._behind = True, False
+            self._state = FileState.CURRENT
 
     def _committed(self) -> int:
         """Return the number of the last commit that memory has."""
@@ -377,24 +391,26 @@ class FileStore(SQLiteStore):
         """
         with self._writing:
             self._check()
-            self._mend_if_needed()
+            self._repair_if_needed()
 
-    def _mend_if_needed(self) -> None:
-        if self._sound:
+    def _repair_if_needed(self) -> None:
+        if self._state is FileState.CURRENT:
             return
         try:
-            self._mend()
+            self._repair()
         except OSError as error:
             raise translate(error, self.place, committing=False) from error
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         committed, batch = self._committed(), self._batch
         if batch is not None and batch.commit <= committed:
             self._journals.settle(batch)
+            self._state = FileState.JOURNALS_BEHIND
         # Only the log has more than memory.
-        elif not self._behind:
+        elif self._state is FileState.LOG_AHEAD:
             self._log.cut()
-            self._batch, self._sound = None, True
+            self._batch = None
+            self._state = FileState.CURRENT
             return
         self._batch = None
         if self._rewriting is not None:
@@ -403,4 +419,4 @@ class FileStore(SQLiteStore):
             self._rewriting = None
         self._journals.unsynced.update(dict.fromkeys(self._old_files()))
         self._settle_files(tails(self.folder, self._log.read(upto=committed).parts), 0)
-        self._sound, self._behind = True, False
+        self._state = FileState.CURRENT

@@ -79,14 +79,14 @@ def at_opening(error: Exception, address: Address) -> OutlastError:
     """
     if isinstance(error, StoreError) or getattr(error, "sqlstate", None):
         return translate(error, address, sent=False, usable=False)
-    said = words(error, address)
+    message = words(error, address)
     if isinstance(error, psycopg.ProgrammingError) or any(one in str(error) for one in _DEFINITE):
         return SettingsError(
-            f"{address.place}: {stopped(said)} Check the address: user, password, database "
+            f"{address.place}: {stopped(message)} Check the address: user, password, database "
             "and options."
         )
     return StoreUnavailable(
-        f"{address.place}: cannot connect: {stopped(said)} Check that it runs, and the address."
+        f"{address.place}: cannot connect: {stopped(message)} Check that it runs, and the address."
     )
 
 
@@ -106,33 +106,34 @@ def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -
     """
     if isinstance(error, StoreError):
         return error
-    said, code = words(error, address), getattr(error, "sqlstate", None) or ""
+    message, code = words(error, address), getattr(error, "sqlstate", None) or ""
     if (
         not sent
         and not code
         and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError))
     ):
         # psycopg could not build a request from the values.
-        return BadValue(said)
+        return BadValue(message)
     if sent and (not usable or not code or code.startswith("08") or code == "40003"):
         return CommitUnknown(
-            f"{address.place}: the connection was lost in the middle of a commit ({said})."
+            f"{address.place}: the connection was lost in the middle of a commit ({message})."
         )
     if code.startswith(BAD_VALUES):
-        return BadValue(said)
+        return BadValue(message)
     if code == TOO_OLD:
         return StoreTooNew(
-            f"{address.place}: {stopped(said)} Upgrade this Outlast. Nothing was changed."
+            f"{address.place}: {stopped(message)} Upgrade this Outlast. Nothing was changed."
         )
     if code in _BROKEN:
-        return StoreBroken(f"{address.place}: {_BROKEN[code]} ({said})")
+        return StoreBroken(f"{address.place}: {_BROKEN[code]} ({message})")
     if isinstance(error, Late):
         return StoreUnavailable(
-            f"{address.place}: {stopped(said)} Check the server, its pooler and the network."
+            f"{address.place}: {stopped(message)} Check the server, its pooler and the network."
         )
     # libpq gives no code for a connection that fails: the server's message must do.
     without_code = "cannot connect. Check that it runs, the address, the user and the password."
     advice = _ADVICE.get(code, "it cannot be used now." if code else without_code)
     return StoreUnavailable(
-        f"{address.place}: {advice} Nothing acknowledged is lost; the runs are resumable. ({said})"
+        f"{address.place}: {advice} Nothing acknowledged is lost; the runs are resumable. "
+        f"({message})"
     )

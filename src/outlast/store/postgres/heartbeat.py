@@ -33,14 +33,14 @@ class Heartbeat:
         address: Address,
         every: float,
         format: Callable[[str], str],
-        ways: Sequence[Callable[[list[str]], bool]],
+        other_beats: Sequence[Callable[[list[str]], bool]],
         call_timeout: float,
     ) -> None:
         self._address = address
         self.every = every
         self._format = format
         self._call_timeout = call_timeout
-        self._ways = ways
+        self._other_beats = other_beats
         """Connections that may be free. Each sends a heartbeat, or returns False at once."""
         self._workers: set[str] = set()
         self._sent_at = 0.0
@@ -99,7 +99,7 @@ class Heartbeat:
                 self._spare = None
             return
         workers = sorted(self._workers)
-        if not workers or any(way(workers) for way in self._ways):
+        if not workers or any(beat(workers) for beat in self._other_beats):
             self.note_sent()
         elif not self._is_helped():
             helper = threading.Thread(

@@ -41,7 +41,7 @@ class Listener:
         address: Address,
         heartbeat: float,
         format: Callable[[str], str],
-        ways: Sequence[Callable[[list[str]], bool]],
+        other_beats: Sequence[Callable[[list[str]], bool]],
         call_timeout: float,
     ) -> None:
         """`ways` are other connections that can send a heartbeat: see `Heartbeat`."""
@@ -50,7 +50,7 @@ class Listener:
         self._connection = Connection(address, seconds_max=call_timeout)
         self.notifier = Notifier(address.schema, self._start, self._wake)
         self.liveness = Liveness(
-            Heartbeat(address, heartbeat, format, ways, call_timeout),
+            Heartbeat(address, heartbeat, format, other_beats, call_timeout),
             format,
             self._start,
             self._wake,

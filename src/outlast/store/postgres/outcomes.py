@@ -22,8 +22,8 @@ BRIEF = 9
 class Answer:
     def __init__(self, text: bytes, shape: Sequence[tuple[type, Sequence[Command]]]) -> None:
         self.now: float
-        self.rings: bool
-        self.now, self.rings, groups = json.loads(text)
+        self.notifies: bool
+        self.now, self.notifies, groups = json.loads(text)
         self.scans: list[tuple[float, int, Any]] = []
         """For each claim: the seconds its scan took, the entries it walked over, and the first runs
         it found.
@@ -44,39 +44,39 @@ class Answer:
                     for each, command in zip(group, some, strict=True)
                 ]
 
-    def _outcome(self, kind: type, said: Any, command: Command) -> Any:
-        if type(said) is dict:
-            return Refused(*said["!"]) if "!" in said else outcome_of(said)
-        if type(command) is commands.SubmitMany and said is True:
+    def _outcome(self, kind: type, answer: Any, command: Command) -> Any:
+        if type(answer) is dict:
+            return Refused(*answer["!"]) if "!" in answer else outcome_of(answer)
+        if type(command) is commands.SubmitMany and answer is True:
             return [Submitted(None, new=True)] * len(command.runs)
         if type(command) is commands.Claim:
-            return self._claimed(said, command)
+            return self._claimed(answer, command)
         read = _READ.get(kind)
-        return said if read is None else read(self, said)
+        return answer if read is None else read(self, answer)
 
-    def _row(self, said: Any) -> RunRow | None:
-        if said is None:
+    def _row(self, answer: Any) -> RunRow | None:
+        if answer is None:
             return None
-        if len(said) == FIELDS:
-            return RunRow._make(said)
-        self.late[said[0]] = said[1]
-        return _LATE._replace(pk=said[0], fence=said[1])
+        if len(answer) == FIELDS:
+            return RunRow._make(answer)
+        self.late[answer[0]] = answer[1]
+        return _LATE._replace(pk=answer[0], fence=answer[1])
 
-    def _submitted(self, said: Any) -> Submitted:
-        return Submitted(self._row(said[0]), said[1])
+    def _submitted(self, answer: Any) -> Submitted:
+        return Submitted(self._row(answer[0]), answer[1])
 
-    def _all_submitted(self, said: Any) -> list[Submitted]:
-        return [self._submitted(each) for each in said]
+    def _all_submitted(self, answer: Any) -> list[Submitted]:
+        return [self._submitted(each) for each in answer]
 
-    def _claimed(self, said: Any, command: commands.Claim) -> list[RunRow | None]:
-        rows, scan = said
+    def _claimed(self, answer: Any, command: commands.Claim) -> list[RunRow | None]:
+        rows, scan = answer
         if scan is not None:
             self.scans.append(tuple(scan))
         return [_begun(row, command) if len(row) == BRIEF else self._row(row) for row in rows]
 
-    def _pruned(self, said: Any) -> Any:
-        self.places.append(said[1])
-        return said[0]
+    def _pruned(self, answer: Any) -> Any:
+        self.places.append(answer[1])
+        return answer[0]
 
     def fill(self, rows: Sequence[RunRow]) -> bool:
         """Fill in the rows that were too long for the answer.
@@ -110,11 +110,11 @@ def _joined(outcomes: Sequence[Any]) -> Iterator[Submitted]:
             yield from _joined(outcome)
 
 
-def _begun(said: list[Any], command: commands.Claim) -> RunRow:
+def _begun(answer: list[Any], command: commands.Claim) -> RunRow:
     """Return the row of a run that starts for the first time. Nothing happened to it before this
     claim.
     """
-    pk, fence, priority, created, started, due, attempts_max, interruptions_max, texts = said
+    pk, fence, priority, created, started, due, attempts_max, interruptions_max, texts = answer
     id, workflow, args, queue, seed = texts
     return RunRow(
         pk,
@@ -163,6 +163,6 @@ _READ: dict[type, Callable[[Answer, Any], Any]] = {
     commands.Submit: Answer._submitted,
     commands.SubmitMany: Answer._all_submitted,
     commands.Prune: Answer._pruned,
-    commands.Sweep: lambda _, said: Swept(*map(tuple, said)),
-    commands.Drain: lambda _, said: tuple(said),
+    commands.Sweep: lambda _, answer: Swept(*map(tuple, answer)),
+    commands.Drain: lambda _, answer: tuple(answer),
 }

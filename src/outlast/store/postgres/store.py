@@ -90,9 +90,9 @@ class PostgresStore(Reads):
         self._committer = BatchCommitter(
             self._writer, self.address, self._named, self._clock, self._scan_cursors
         )
-        ways = (self._beat_reading, self._beat_writing)
+        beats = (self._beat_reading, self._beat_writing)
         self._listener = Listener(
-            self.address, self._heartbeat, self._named, ways, self.call_timeout
+            self.address, self._heartbeat, self._named, beats, self.call_timeout
         )
         self._notifier = self._listener.notifier
         self._liveness = self._listener.liveness
@@ -232,10 +232,10 @@ class PostgresStore(Reads):
         kinds = set(map(type, commands))
         if Prune in kinds:
             self._finish_prunes(commands, outcomes)
-        rings = answer.rings or any(
+        notifies = answer.notifies or any(
             _has_news(outcome) for outcome in outcomes if kinds & {Sweep, Drain}
         )
-        self._notify(news_of(kinds, rings=rings))
+        self._notify(news_of(kinds, notifies=notifies))
         return outcomes
 
     def _finish_prunes(self, commands: Sequence[Command], outcomes: list[int]) -> None:

@@ -100,9 +100,9 @@ def entries(flat: Sequence[str]) -> list[Entry]:
 
 
 def entry(seq: int, text: str) -> Entry:
-    fence, _, said = text.partition(" ")
+    fence, _, body = text.partition(" ")
     # The JSON list does not contain the fence.
-    return Entry(seq, *json.loads(said), fence=int(fence))  # type: ignore[misc]
+    return Entry(seq, *json.loads(body), fence=int(fence))  # type: ignore[misc]
 
 
 def message(number: int, text: str) -> Message:

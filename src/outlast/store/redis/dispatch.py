@@ -72,12 +72,12 @@ def encode(batch: Sequence[commands.Command]) -> list[str | bytes | int]:
     return arguments
 
 
-def alone(name: str, said: dict[str, Any]) -> list[str | bytes | int]:
+def alone(name: str, arguments: dict[str, Any]) -> list[str | bytes | int]:
     """Return the arguments of a call for one operation.
 
     It is for an operation that is not a protocol command, or for a command with extra fields.
     """
-    return [name, 1, _json([said]).encode()]
+    return [name, 1, _json([arguments]).encode()]
 
 
 def _check_fields(command: Any) -> None:
@@ -97,7 +97,7 @@ def _check_fields(command: Any) -> None:
     checks = _checks(kind)
     for (name, check), value in zip(checks, command, strict=True):
         if not check(value):
-            raise BadValue(f"{kind.__name__}.{name} cannot be {_shown(value)}.")
+            raise BadValue(f"{kind.__name__}.{name} cannot be {_as_text(value)}.")
     if all(_is_enough(part, check) for part, (_, check) in zip(shape[1:], checks, strict=True)):
         _shapes[shape] = tuple(at for at, part in enumerate(shape[1:]) if part in (int, float))
 
@@ -139,9 +139,9 @@ def _plain(command: Any) -> dict[str, Any]:
 def _record(record: commands.Record) -> tuple[int, int, int, str, bytes, bytes]:
     before, value, after = _parts(record)
     marks = _MARKS.get(record[3], "")
-    said = "null" if value is None else _quoted(value)
+    quoted = "null" if value is None else _quoted(value)
     key = record[4].encode() if "d" in marks else b""
-    return (*record[:3], marks, key, f"{before}{said}{after}".encode())
+    return (*record[:3], marks, key, f"{before}{quoted}{after}".encode())
 
 
 _NO_REST = (None,) * 5
@@ -162,7 +162,7 @@ def _parts(record: commands.Record) -> tuple[str, str | None, str]:
     return before, value, f",{_json(rest)[1:]}"
 
 
-def _noted(record: commands.Record) -> dict[str, Any]:
+def _record_fields(record: commands.Record) -> dict[str, Any]:
     """Encode a record whose value the store writes."""
     before, _, after = _parts(record)
     return {
@@ -184,10 +184,10 @@ def _fenced(command: Any) -> dict[str, Any]:
 
 
 def _submit(command: commands.Submit) -> dict[str, Any]:
-    said = _plain(command)
+    arguments = _plain(command)
     if abs(command.priority) > PRIORITY_MAX:
         raise BadValue(f"Submit.priority cannot be {command.priority}.")
-    return said
+    return arguments
 
 
 def _submit_many(command: commands.SubmitMany) -> dict[str, Any]:
@@ -201,33 +201,36 @@ def _submit_many(command: commands.SubmitMany) -> dict[str, Any]:
 
 
 def _decide(command: commands.Decide) -> dict[str, Any]:
-    said = _plain(command)
+    arguments = _plain(command)
     try:
         decision = json.dumps(json.loads(command.decision) | {"token": command.token})
     except (ValueError, TypeError, RecursionError) as error:
         raise BadValue(f"a decision must be a JSON object: {error}") from None
-    return said | {"decision": decision}
+    return arguments | {"decision": decision}
 
 
-def _enlist(command: commands.RegisterWorker) -> dict[str, Any]:
+def _register_worker(command: commands.RegisterWorker) -> dict[str, Any]:
     if command.worker == "":
         raise BadValue(
             "a worker's id cannot be empty: an empty id means that no worker holds a run."
         )
-    said = _plain(command)
+    arguments = _plain(command)
     # Reject text that is not UTF-8: json.dumps would escape it.
     "".join((*command.queues, *command.workflows)).encode()
-    return said | {"queues": json.dumps(command.queues), "workflows": json.dumps(command.workflows)}
+    return arguments | {
+        "queues": json.dumps(command.queues),
+        "workflows": json.dumps(command.workflows),
+    }
 
 
 def _prune(command: commands.Prune) -> dict[str, Any]:
-    said = {
+    arguments = {
         "start": 0,
         "look": PRUNE_LOOK,
         "ids": list(dict.fromkeys(command.ids)),
         "dead": bool(command.dead),
     }
-    return _plain(command) | said
+    return _plain(command) | arguments
 
 
 def more_of(prune: commands.Prune, count: int, start: int) -> list[str | bytes | int]:
@@ -235,8 +238,8 @@ def more_of(prune: commands.Prune, count: int, start: int) -> list[str | bytes |
 
     `count` runs are pruned already. The call begins at position `start`.
     """
-    said = _prune(prune) | {"limit": prune.limit - count, "start": start}
-    return alone("Prune", said)
+    arguments = _prune(prune) | {"limit": prune.limit - count, "start": start}
+    return alone("Prune", arguments)
 
 
 def _send(command: commands.Send) -> dict[str, Any]:
@@ -254,52 +257,52 @@ def _send(command: commands.Send) -> dict[str, Any]:
 
 
 def _update_session(command: commands.UpdateSession) -> dict[str, Any]:
-    said = _plain(command)
-    said["fields"] = [
+    arguments = _plain(command)
+    arguments["fields"] = [
         [field] if value is None else [field, value] for field, value in command.fields.items()
     ]
-    said["pops"] = list(command.pops.items())
-    said["replaces"] = [[field, *_checked(part)] for field, part in command.replaces.items()]
-    said["appends"] = [
+    arguments["pops"] = list(command.pops.items())
+    arguments["replaces"] = [[field, *_checked(part)] for field, part in command.replaces.items()]
+    arguments["appends"] = [
         [field, part.values] if part.keep is None else [field, *part]
         for field, part in command.appends.items()
         if _checked(part)
     ]
     if command.limits is not None:
-        said["limits"] = _plain(command.limits)
+        arguments["limits"] = _plain(command.limits)
     if command.record is not None:
-        said["record"] = _noted(command.record)
-    return said
+        arguments["record"] = _record_fields(command.record)
+    return arguments
 
 
 def _update_sessions(command: commands.UpdateSessions) -> dict[str, Any]:
     check_distinct(command)
-    said: dict[str, Any] = {"changes": list(map(_update_session, command.changes))}
+    arguments: dict[str, Any] = {"changes": list(map(_update_session, command.changes))}
     if command.record is not None:
-        said["record"] = _noted(command.record)
-    return said
+        arguments["record"] = _record_fields(command.record)
+    return arguments
 
 
-def _forget(command: commands.DeleteSession) -> dict[str, Any]:
-    said = _plain(command)
+def _delete_session(command: commands.DeleteSession) -> dict[str, Any]:
+    arguments = _plain(command)
     if command.record is not None:
-        said["record"] = _noted(command.record)
-    return said
+        arguments["record"] = _record_fields(command.record)
+    return arguments
 
 
 def _publish(command: commands.Publish) -> dict[str, Any]:
-    said = _fenced(command)
-    del said["values"]
-    said["count"] = len(command.values)
-    said["value"] = commands.chunk_of(command.values)
+    arguments = _fenced(command)
+    del arguments["values"]
+    arguments["count"] = len(command.values)
+    arguments["value"] = commands.chunk_of(command.values)
     # The script takes 0 for true.
-    said["resumes"], said["last"] = bool(command.resumes), bool(command.last)
+    arguments["resumes"], arguments["last"] = bool(command.resumes), bool(command.last)
     if command.record is not None:
         run, seq, fence, marks, key, text = _record(command.record)
         names = ("run", "seq", "fence", "marks", "key", "text")
         texts = (str(run), str(seq), str(fence), marks, key.decode(), text.decode())
-        said["record"] = dict(zip(names, texts, strict=True))
-    return said
+        arguments["record"] = dict(zip(names, texts, strict=True))
+    return arguments
 
 
 _ENCODE: dict[type, Callable[[Any], dict[str, Any]]] = {
@@ -313,11 +316,11 @@ _ENCODE: dict[type, Callable[[Any], dict[str, Any]]] = {
     commands.SubmitMany: _submit_many,
     commands.Prune: _prune,
     commands.Decide: _decide,
-    commands.RegisterWorker: _enlist,
+    commands.RegisterWorker: _register_worker,
     commands.Send: _send,
     commands.UpdateSession: _update_session,
     commands.UpdateSessions: _update_sessions,
-    commands.DeleteSession: _forget,
+    commands.DeleteSession: _delete_session,
 }
 
 # -- values
@@ -376,7 +379,7 @@ def _check(hint: Any) -> Check:
     return lambda value: isinstance(value, hint)
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -385,5 +388,5 @@ def integers(*values: int) -> Iterator[int]:
     """Yield the numbers that a read asks for. Raise BadValue for one that no row can have."""
     for value in values:
         if not _is_integer(value):
-            raise BadValue(f"{_shown(value)} is not a row number.")
+            raise BadValue(f"{_as_text(value)} is not a row number.")
         yield value

@@ -70,8 +70,8 @@ def wrong_address(error: StoreError) -> SettingsError | None:
 
     Return None if waiting may help.
     """
-    said = error.__cause__
-    if isinstance(said, exceptions.RedisError) and _code(said) in _DEFINITE:
+    cause = error.__cause__
+    if isinstance(cause, exceptions.RedisError) and _code(cause) in _DEFINITE:
         return SettingsError(str(error).replace(f" {_RESUMABLE}", ""))
     return None
 

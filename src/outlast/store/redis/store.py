@@ -202,10 +202,10 @@ class RedisStore(Reads):
             self._look_for_missing()
         with self._writing:
             self._check_open()
-            outcomes, rings = self._transact(commands)
+            outcomes, notifies = self._transact(commands)
             if Prune in kinds:
                 self._finish_prunes(commands, outcomes)
-        self._notifier.notify(news_of(kinds, rings=rings).here)
+        self._notifier.notify(news_of(kinds, notifies=notifies).here)
         return outcomes
 
     def _transact(
@@ -216,7 +216,7 @@ class RedisStore(Reads):
         self._meet_server()
         self._void_lost_calls()
         header = self._commit_header()
-        for topic in news_of(kinds, rings=False).elsewhere:
+        for topic in news_of(kinds, notifies=False).elsewhere:
             header["loud" if topic is Topic.CHANGES else "streams"] = True
         if not kinds.isdisjoint((Sweep, Claim)):
             header["gone"] = self._gone()
@@ -272,9 +272,9 @@ class RedisStore(Reads):
 
     def _outcomes(self, commands: Sequence[Command], answer: Any) -> tuple[list[Any], bool]:
         match answer:
-            case ["done", now, rings, answers]:
+            case ["done", now, notifies, answers]:
                 self._set_clock(now)
-                return decode_outcomes(commands, answers), rings == "1"
+                return decode_outcomes(commands, answers), notifies == "1"
             case ["fault", text, _, failed]:
                 raise fault(text, self.place, torn=failed != "0")
             case _:

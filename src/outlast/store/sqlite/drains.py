@@ -30,7 +30,7 @@ def drain(transaction: Transaction, command: commands.Drain) -> tuple[str, ...] 
         _forget(transaction, [command.worker])
     back = release_all_but(transaction, command.worker, command.keep, NOT_BEGUN)
     open_report(transaction, command.worker, command.reason)
-    transaction.rings = transaction.rings or bool(back)
+    transaction.notifies = transaction.notifies or bool(back)
     return back
 
 

@@ -54,14 +54,14 @@ def retry(transaction: Transaction, command: commands.Retry) -> Refused | None:
     # A run that is being compensated keeps its whole journal.
     start = row.failed_at if row.undoing is None else None
     _queue(transaction, row, command.token, again=True)
-    said = {
+    value = {
         "from": start,
         "was": row.status,
         "undoing": row.undoing is not None,
         "token": command.token,
         **_by(command),
     }
-    transaction.mark(row, "retry", said)
+    transaction.mark(row, "retry", value)
     return None
 
 

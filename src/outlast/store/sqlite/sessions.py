@@ -31,9 +31,9 @@ def update_several(transaction: Transaction, command: commands.UpdateSessions) -
 
 def delete(transaction: Transaction, command: commands.DeleteSession) -> Refused | None:
     if command.record is not None:
-        said = _said(transaction, command.record)
-        if said is not None:
-            return said if isinstance(said, Refused) else None
+        answer = _recorded_answer(transaction, command.record)
+        if answer is not None:
+            return answer if isinstance(answer, Refused) else None
         _record(transaction, command.record, {})
     found = find(transaction, command)
     if command.token not in found.tokens:
@@ -62,16 +62,16 @@ def _recorded(
     transaction: Transaction, record: commands.Record | None, change: Callable[[], Answer | Refused]
 ) -> Any:
     """Make a change with its entry, or return what the entry says if this is a repeat."""
-    said = None if record is None else _said(transaction, record)
-    if said is None:
+    answer = None if record is None else _recorded_answer(transaction, record)
+    if answer is None:
         outcome = change()
-        said = {"refused": [*outcome]} if isinstance(outcome, Refused) else outcome
+        answer = {"refused": [*outcome]} if isinstance(outcome, Refused) else outcome
         if record is not None:
-            _record(transaction, record, said)
-    return said if isinstance(said, Refused) else outcome_of(said)
+            _record(transaction, record, answer)
+    return answer if isinstance(answer, Refused) else outcome_of(answer)
 
 
-def _said(transaction: Transaction, record: commands.Record) -> Answer | Refused | None:
+def _recorded_answer(transaction: Transaction, record: commands.Record) -> Answer | Refused | None:
     """Return the entry's value if this is a repeat, or a Refused if it may not be written.
 
     Return None if it may be written.
@@ -79,15 +79,15 @@ def _said(transaction: Transaction, record: commands.Record) -> Answer | Refused
     values = (record.run, record.seq, record.fence)
     here = transaction.db.execute(sql.RECORDED, values).fetchone()
     if here is not None:
-        said: Answer = json.loads(here[0])
-        return said
+        answer: Answer = json.loads(here[0])
+        return answer
     taken = transaction.db.execute(sql.SEQ_TAKEN, (record.run, record.seq)).fetchone()
     held = transaction.db.execute(sql.HAS_FENCE, (record.run, record.fence)).fetchone()
     return None if held and not taken else Refused(FENCE)
 
 
-def _record(transaction: Transaction, record: commands.Record, said: Answer) -> None:
-    entry = record._replace(value=json.dumps(said))
+def _record(transaction: Transaction, record: commands.Record, answer: Answer) -> None:
+    entry = record._replace(value=json.dumps(answer))
     transaction.db.execute(sql.RECORD, (*entry, entry.run, entry.fence))
 
 

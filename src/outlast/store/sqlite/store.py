@@ -147,7 +147,7 @@ class SQLiteStore(Reads):
         self._notifier = Notifier(folder, owners)
         self._closing.append(self._notifier.close)
         # Warn last: a process that waits for a store opens it again and again.
-        file_trust.say_if_open_to_others(path)
+        file_trust.warn_if_open_to_others(path)
 
     def _open_read_only(self, path: Path) -> None:
         """Open a database that this process may not write. A commit raises StoreUnavailable."""
@@ -262,10 +262,10 @@ class SQLiteStore(Reads):
         with self._writing:
             self._check()
             with self._write_lock.urgently() if Drain in kinds else self._write_lock:
-                outcomes, buried, rings = self._transact(commands)
-        for worker in buried:
+                outcomes, swept, notifies = self._transact(commands)
+        for worker in swept:
             self._liveness.remove(worker)
-        self._notifier.notify(news_of(kinds, rings=rings))
+        self._notifier.notify(news_of(kinds, notifies=notifies))
         return outcomes
 
     def _transact(
@@ -298,14 +298,14 @@ class SQLiteStore(Reads):
                     db.execute(sql.ROLLBACK)
             found: BaseException = error
             if isinstance(error, (sqlite3.Error, OSError, ValueError, OverflowError)):
-                found = self._meaning(error, committing=committing)
+                found = self._as_store_error(error, committing=committing)
             if isinstance(found, StoreBroken) and found.gone and files is not None:
                 self._give_up(found)
             if found is error:
                 raise
             raise found from error
         self._prune_cursor = transaction.prune_cursor
-        return outcomes, transaction.buried, transaction.rings
+        return outcomes, transaction.swept, transaction.notifies
 
     def _before_commit(self, at: float) -> None:
         """Do what must precede a commit. If this raises, nothing was written."""
@@ -356,7 +356,7 @@ class SQLiteStore(Reads):
         except OSError as error:
             raise translate(error, self.place, committing=False) from error
 
-    def _meaning(self, error: Exception, *, committing: bool) -> StoreError:
+    def _as_store_error(self, error: Exception, *, committing: bool) -> StoreError:
         """Return the store's error for one of sqlite3 or the system. Lost files explain any."""
         try:
             if self._files is not None:
@@ -385,7 +385,7 @@ class SQLiteStore(Reads):
                     return self._read_only.query(action)
                 return action(self._reader)
             except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
-                raise self._meaning(error, committing=False) from error
+                raise self._as_store_error(error, committing=False) from error
 
     # -- liveness and notification
 

@@ -35,9 +35,9 @@ class Transaction:
         self.now = now
         self.alive = alive
         self.prune_cursor = prune_cursor or PruneCursor()
-        self.buried: list[str] = []
+        self.swept: list[str] = []
         """The workers that a sweep found dead."""
-        self.rings = False
+        self.notifies = False
         """Whether something changed that others may wait for, and that no command's type shows."""
         self._counts_by_queue: dict[str, QueueCounts] = {}
 
@@ -61,7 +61,7 @@ class Transaction:
             counts.more_queued += (after == "queued") - (before == "queued")
             if parent is None:
                 counts.more_running += (after == "running") - (before == "running")
-                self.rings = self.rings or (
+                self.notifies = self.notifies or (
                     before == "running" and counts.concurrency_max is not None
                 )
 

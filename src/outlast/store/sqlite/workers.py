@@ -100,8 +100,8 @@ def sweep(transaction: Transaction, command: commands.Sweep) -> commands.Swept:
             drains.cut_short(transaction, worker, tuple(taken), why, seen.seen)
         transaction.db.execute(sql.LEAVE, (worker,))
         workers.append(worker)
-    transaction.buried += workers
-    transaction.rings = transaction.rings or bool(workers)
+    transaction.swept += workers
+    transaction.notifies = transaction.notifies or bool(workers)
     return commands.Swept(tuple(swept), tuple(dead), tuple(workers))
 
 
