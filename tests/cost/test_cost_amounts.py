@@ -17,7 +17,7 @@ class Index:
 def total(*said):
     cost = NOTHING
     for one in said:
-        cost += Cost.said(one)
+        cost += Cost.of(one)
     return cost
 
 
@@ -43,7 +43,7 @@ def test_amounts_add_up_by_name_and_zeros_are_dropped():
     "amount", [3, 3.0, Decimal(3), Decimal("3.00"), 0.25, Decimal("1e-12"), Index(), 1e-300]
 )
 def test_every_kind_of_number_is_accepted_exactly(amount):
-    cost = Cost.said({"usd": amount})
+    cost = Cost.of({"usd": amount})
     assert Cost.read(cost.text()) == cost
     assert cost.document().get("usd", 0) == round(
         float(amount if not isinstance(amount, Index) else 7), 12
@@ -57,7 +57,7 @@ def test_every_kind_of_number_is_accepted_exactly(amount):
 )  # fmt: skip
 def test_other_values_are_refused_by_name(amount):
     with pytest.raises(Unrecordable, match=r"current\(\)\.cost\(usd=…\) takes") as raised:
-        Cost.said({"tokens": 1, "usd": amount})
+        Cost.of({"tokens": 1, "usd": amount})
     assert len(str(raised.value)) < 200
 
 
@@ -66,21 +66,21 @@ def test_other_values_are_refused_by_name(amount):
 )
 def test_names_are_short_and_plain(name):
     with pytest.raises(Unrecordable, match="takes names of at most"):
-        Cost.said({name: 1})
+        Cost.of({name: 1})
 
 
 def test_number_of_cost_names_is_limited():
     names = [f"n{number}" for number in range(NAMES_MAX + 1)]
-    assert len(Cost.said(dict.fromkeys(names[:-1], 1)).document()) == NAMES_MAX
+    assert len(Cost.of(dict.fromkeys(names[:-1], 1)).document()) == NAMES_MAX
     with pytest.raises(Unrecordable, match=f"at most {NAMES_MAX} names"):
-        Cost.said(dict.fromkeys(names, 1))
+        Cost.of(dict.fromkeys(names, 1))
 
 
 def test_a_sum_over_many_runs_keeps_to_the_names_that_came_first():
     many = NOTHING
     for number in range(UNITS_MAX + 5):
-        many = many.plus(Cost.said({f"n{number}": 1}), UNITS_MAX)
-    many = many.plus(Cost.said({"n0": 1, "late": 1}), UNITS_MAX)
+        many = many.plus(Cost.of({f"n{number}": 1}), UNITS_MAX)
+    many = many.plus(Cost.of({"n0": 1, "late": 1}), UNITS_MAX)
     assert len(many.document()) == UNITS_MAX
     assert many.document()["n0"] == 2
 
