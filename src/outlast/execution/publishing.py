@@ -25,7 +25,7 @@ from outlast.execution.call_site import CallSite
 from outlast.execution.calls import make_awaitable
 from outlast.execution.recording import Enclosing
 from outlast.execution.session_changes import fingerprint
-from outlast.execution.step_execution import StepExecution
+from outlast.execution.step_execution import OVER, StepExecution
 from outlast.execution.text_comparison import Comparison, TextComparison
 from outlast.store.commands import Publish, Record
 from outlast.store.stream_rows import PartRow
@@ -94,9 +94,9 @@ class Publisher:
         Raise Unrecordable if it is not plain JSON, LimitExceeded if the part becomes too long, and
         Evicted if this execution or attempt is over.
         """
+        self._execution.check_active()
         if self._closed:
-            self._execution.check_active()
-            raise Evicted("this attempt of the step is over: it can publish nothing more")
+            raise _over()
         text = plain_json.encode(value)
         self._size += len(text)
         size_max = self._execution.services.settings.stream_size_max
@@ -139,7 +139,11 @@ class Publisher:
         if threading.get_ident() == self._execution.services.host_thread:
             action()
         else:
-            self._execution.host.call_soon_threadsafe(action)
+            try:
+                self._execution.host.call_soon_threadsafe(action)
+            except RuntimeError as closed:
+                # The event loop is closed, and this execution has ended with it.
+                raise _over() from closed
 
     # -- on the host loop
 
@@ -230,19 +234,33 @@ class Publisher:
         If a write fails, the execution stops, which cancels the caller.
         """
         if self._in_flight:
-            self._ended = self._execution.host.create_future()
-            await self._ended
+            if self._ended is None:
+                self._ended = self._execution.host.create_future()
+            # Several may wait, and one of them may be cancelled.
+            await asyncio.shield(self._ended)
+
+
+def _over() -> Evicted:
+    return Evicted("this attempt of the step is over: it can publish nothing more")
+
+
+_creating = threading.Lock()
+"""Held while a publisher is created: several threads of a step may publish for the first time."""
 
 
 def publisher_of(body: StepExecution, stream: str) -> Publisher:
-    """Return the publisher of a step's attempt for a stream."""
-    owner = body.attempted
-    if owner.publishers is None:
-        owner.publishers = {}
-    key = (body.key, stream)
-    publisher = owner.publishers.get(key)
+    """Return the publisher of a step's attempt for a stream. Raise Evicted if it has ended."""
+    owner, key = body.attempted, (body.key, stream)
+    publisher = None if owner.publishers is None else owner.publishers.get(key)
     if publisher is None:
-        publisher = owner.publishers[key] = Publisher(body, stream)
+        with _creating:
+            if owner.publishers is OVER:
+                raise _over()
+            if owner.publishers is None:
+                owner.publishers = {}
+            publisher = owner.publishers.get(key)
+            if publisher is None:
+                publisher = owner.publishers[key] = Publisher(body, stream)
     return publisher
 
 
@@ -256,7 +274,7 @@ async def finish(body: StepExecution) -> None:
     for stream in published.streams_of(body.key):
         if (body.key, stream) not in mine:
             publisher_of(body, stream)
-    mine, body.publishers = body.publishers or {}, None
+    mine, body.publishers = body.publishers or {}, OVER
     for publisher in mine.values():
         await publisher.finish()
     published.forget(body.key)
@@ -264,7 +282,7 @@ async def finish(body: StepExecution) -> None:
 
 def abandon(body: StepExecution) -> None:
     """End what a failed attempt has published."""
-    mine, body.publishers = body.publishers or {}, None
+    mine, body.publishers = body.publishers or {}, OVER
     for (writer, stream), publisher in mine.items():
         publisher.abandon()
         body.execution.steps.published.add(writer, stream, publisher)

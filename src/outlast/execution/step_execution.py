@@ -30,6 +30,10 @@ _spending = threading.Lock()
 """Guards sums of costs: steps report them from any thread. It is held for one addition."""
 
 
+OVER: dict[tuple[str, str], Publisher] = {}
+"""The publishers of an attempt that has ended. What the attempt left behind publishes nothing."""
+
+
 class StepState(Enum):
     """What a step in flight does."""
 
@@ -139,7 +143,9 @@ class StepExecution:
         attempt."""
         self.error_text: str | None = None
         self.publishers: dict[tuple[str, str], Publisher] | None = None
-        """What this attempt publishes, by writer and stream. None if it has published nothing."""
+        """What this attempt publishes, by writer and stream. None if it has published nothing, and
+        OVER once it has ended.
+        """
         self._drain: DrainRequest | None = None
         self.effect: EffectState | None = None
         """None for a plain step."""

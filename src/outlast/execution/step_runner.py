@@ -14,7 +14,7 @@ from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTim
 from outlast.execution import publishing, recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.execution_state import EndReason
-from outlast.execution.step_execution import BODY, StepExecution, StepState
+from outlast.execution.step_execution import BODY, OVER, StepExecution, StepState
 from outlast.execution.unit_scope import UNIT
 from outlast.telemetry.error_text import cut, format_recorded
 
@@ -111,6 +111,7 @@ async def _perform(
         execution.steps.discard(body.task)
         # The task's context holds this body.
         body.task = None
+        body.publishers = OVER
         execution.settled()
     if body.is_cut and not call_site.asked:
         # Do not record a result that was cut short.
@@ -208,6 +209,7 @@ async def attempt(
             body.attempt += 1
             body.error_text = None
             body.calls.clear()
+            body.publishers = None
         else:
             if step.watched:
                 _warn_if_changed(body, step, before, args, kwargs)
@@ -374,6 +376,7 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
         execution.steps.leave_nested()
         BODY.reset(token)
         within.forget_listeners()
+        within.publishers = OVER
         within.move_cost_to(body)
         if body.outer.must_stop:
             body.outer.cancel()
