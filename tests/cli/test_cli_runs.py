@@ -245,8 +245,10 @@ def test_runs_prints_only_ids_for_another_command(outlast):
     assert outlast("runs", "--ids").out == "r 2\nr1\n"
     assert outlast("runs", "--status", "parked", "--ids").out == "r 2\n"
     limited = outlast("runs", "--ids", "--limit", "1")
-    assert limited.out == "r 2\n"
-    assert limited.err.startswith("outlast: Showing 1; use --limit for more.\n")
+    assert (limited.out, limited.err) == (
+        "r 2\n",
+        "outlast: Showing 1; use --limit for more.\n",
+    )
     assert outlast("runs", "--ids", "--json").code == 2
 
 

@@ -162,7 +162,8 @@ def runs(
     nothing = f"no {what} match." if is_filtered else f"no {what}."
     lines = _id_lines if ids else partial(_run_lines, wide=wide)
     with answering(as_json):
-        view = View(look, lines, _runs_document, nothing, _run_notes)
+        notes = _limit_notes if ids else _run_notes
+        view = View(look, lines, _runs_document, nothing, notes)
         shown(store, view, watch=watch, as_json=as_json)
 
 
@@ -185,12 +186,15 @@ def _runs_document(found: RunsFound) -> dict[str, Any]:
     }
 
 
+def _limit_notes(found: RunsFound) -> list[str]:
+    return [f"Showing {len(found.rows)}; use --limit for more."] if found.more else []
+
+
 def _run_notes(found: RunsFound) -> list[str]:
-    notes = [f"Showing {len(found.rows)}; use --limit for more."] if found.more else []
     # Explain only Outlast's own errors. A program's exception that ends a run is no news.
     pages = each_shown(found.rows, explained, lambda *_: None)
     names = dict.fromkeys(name for name in pages if name not in (None, "RunFailed"))
-    return notes + [where_explained(str(name)) for name in names]
+    return _limit_notes(found) + [where_explained(str(name)) for name in names]
 
 
 def _dead_workers(store: Store) -> set[str]:

@@ -60,4 +60,4 @@ class RunReporter:
         elif outcome.kind is not OutcomeKind.PARKED:
             # The hooks log a parked run.
             fields |= {"status": "released"}
-            log.info("run %s is released: %s", execution.id, outcome.reason, extra=fields)
+            log.info("run %s is released (%s)", execution.id, outcome.reason, extra=fields)
