@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from outlast import Call, Outlast, workflow
 
@@ -129,10 +132,59 @@ def langgraph() -> Contest:
     return Contest(plain, lambda: durable(given, config))
 
 
+def claude_agent() -> Contest:
+    """Return an agent of the Claude Agent SDK, plain and durable.
+
+    A stand-in for the SDK's program asks a scripted model in this process. Its own CPU time does
+    not count.
+    """
+    from claude_agent_sdk import ClaudeAgentOptions, create_sdk_mcp_server, query, tool
+
+    from outlast.integrations.claude_agent import durable_server, run_turn
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests/integrations/claude_agent"))
+    from messages_api import MessagesApi, blocks, call, text
+    from support_claude import stand_in
+
+    def script(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        turn = len(blocks(messages, "tool_result"))
+        return [call(f"c{turn}", "mcp__own__add", a=turn)] if turn < TURNS else [text("done")]
+
+    @tool("add", "Add one", {"a": int})
+    async def add(args: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [text(str(args["a"] + 1))]}
+
+    # Both end with the process.
+    folder = tempfile.TemporaryDirectory()
+    api = MessagesApi(script).__enter__()
+
+    def options(server: Any) -> ClaudeAgentOptions:
+        env = {"ANTHROPIC_BASE_URL": api.url, "CLAUDE_CONFIG_DIR": folder.name}
+        servers = {"own": server}
+        program = stand_in(Path(folder.name))
+        return ClaudeAgentOptions(
+            cli_path=program, cwd=folder.name, mcp_servers=servers, env=env, setting_sources=[]
+        )
+
+    async def plain() -> None:
+        server = create_sdk_mcp_server("own", tools=[add])
+        async for _ in query(prompt="hi", options=options(server)):
+            pass
+
+    durable_options = options(durable_server("own", tools=[add]))
+
+    @workflow(name="claude_agent")
+    async def one() -> str:
+        return str((await run_turn("hi", durable_options)).result)
+
+    return Contest(plain, one)
+
+
 FRAMEWORKS = {
     "OpenAI Agents": openai_agents,
     "Pydantic AI": pydantic_ai,
     "LangGraph": langgraph,
+    "Claude Agent SDK": claude_agent,
 }
 
 

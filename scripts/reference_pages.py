@@ -184,6 +184,16 @@ PAGES = {
         "[Make your OpenAI agent durable](openai-agents.md) shows it in use.",
         [_section("Names", "durable effect_tool workflow_tool run_with_approvals OutlastSession")],
     ),
+    "claude-agent": Page(
+        "outlast.integrations.claude_agent",
+        "The adapter for the Claude Agent SDK. "
+        "[Make your Claude agent durable](claude-agent.md) shows it in use.",
+        [
+            _section(
+                "Names", "run_turn durable_server effect_tool workflow_tool OutlastSessionStore"
+            )
+        ],
+    ),
     "settings": Page(
         "outlast.settings",
         "Every setting is a field of `Settings`. [Settings](settings.md) says where the values "

@@ -30,6 +30,7 @@ MODULES = {
     "outlast.integrations.pydantic_ai": "reference-pydantic-ai",
     "outlast.integrations.langgraph": "reference-langgraph",
     "outlast.integrations.openai_agents": "reference-openai-agents",
+    "outlast.integrations.claude_agent": "reference-claude-agent",
     "outlast.http": "reference-http",
     "outlast.logs": "reference-logs",
     "outlast.settings": "reference-settings",

@@ -76,6 +76,14 @@ def judge_openai(stage: Stage, processes: list[ExampleProcess], again: int) -> N
     assert processes[-1].lines[-1] == "You get 20 euros back for o-7."
 
 
+def judge_claude(stage: Stage, processes: list[ExampleProcess], again: int) -> None:
+    # The message of a response comes before its calls; one that was in flight comes again.
+    assert count(processes, "thinks").total() <= 4 + again
+    at_most(count(processes, "looks up"), 2, again)
+    assert [line.partition(" ")[2] for line in stage.ledger("refunds.txt")] == ["20 euros for o-7"]
+    assert processes[-1].lines[-1] == "You get 20 euros back for o-7."
+
+
 def judge_pydantic(stage: Stage, processes: list[ExampleProcess], again: int) -> None:
     at_most(count(processes, "thinks"), 3, again)
     at_most(count(processes, "advises"), 2, again)

@@ -17,6 +17,7 @@ from judges import (
     judge_approval,
     judge_batch,
     judge_checkpoint,
+    judge_claude,
     judge_langgraph,
     judge_openai,
     judge_pydantic,
@@ -24,6 +25,7 @@ from judges import (
     judge_stream,
     judge_undone,
 )
+from scripted_claude import scripted_claude
 
 from outlast.store.address import store_at
 from outlast.store.rows import RunQuery
@@ -40,7 +42,7 @@ PORT = "8765"
 JUDGES = {
     "report.py": (judge_report, 1), "batch.py": (judge_batch, 1), "checkpoint.py": (judge_checkpoint, 1), "approval.py": (judge_approval, 3),
     "stream.py": (judge_stream, 1), "trip.py": (judge_undone, 2), "openai_agent.py": (judge_openai, 2), "pydantic_agent.py": (judge_pydantic, 2),
-    "langgraph_agent.py": (judge_langgraph, 2),
+    "langgraph_agent.py": (judge_langgraph, 2), "claude_agent.py": (judge_claude, 2),
 }  # fmt: skip
 """What each has done outside, and how much its deaths on the page may have made it do again."""
 SERVICE = "A FastAPI service that drains with the server"
@@ -153,6 +155,11 @@ class Terminal:
 def test_sessions_of_the_page_are_as_shown(stage, section, request, tmp_path):
     if "postgresql://" in SECTIONS[section]:
         with a_place(request, "postgres", tmp_path) as stage.env["OUTLAST_STORE"]:
+            play(stage, section)
+            stage.close()
+    elif "claude_agent.py" in SECTIONS[section]:
+        with scripted_claude(tmp_path / "claude") as variables:
+            stage.env |= variables
             play(stage, section)
             stage.close()
     else:

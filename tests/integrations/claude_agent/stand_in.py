@@ -198,15 +198,20 @@ class Program:
         connection.request("POST", "/v1/messages", json.dumps(request).encode())
         response = json.loads(connection.getresponse().read())
         connection.close()
+        with self.lock:
+            self.show(response)
+        return response
+
+    def show(self, response: dict) -> None:
+        """Report the blocks of a response. The real program, too, mirrors them together."""
+        more = {name: response[name] for name in ("id", "usage", "stop_reason")}
         for block in response["content"]:
             if self.partial and block["type"] == "text":
                 delta = {"type": "text_delta", "text": block["text"]}
                 event = {"type": "content_block_delta", "index": 0, "delta": delta}
                 self.send(self._frame("stream_event", event=event))
-            more = {"id": response["id"], "usage": response["usage"], "model": MODEL}
-            entry = self.record("assistant", "assistant", [block], **more)
+            entry = self.record("assistant", "assistant", [block], model=MODEL, **more)
             self.send(self._frame("assistant", message=entry["message"], uuid=entry["uuid"]))
-        return response
 
     def _frame(self, kind: str, **more: object) -> dict:
         return {

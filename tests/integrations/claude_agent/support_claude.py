@@ -114,9 +114,9 @@ def _call(name: str, arguments: dict[str, Any]) -> str:
     return f"{name} {json.dumps(arguments, sort_keys=True)}"
 
 
-def stand_in(folder: Path) -> Path:
+def stand_in(folder: Path, name: str = "stand-in") -> Path:
     """Return a program in this folder that starts the stand-in for the SDK's program."""
-    program = folder / "stand-in"
+    program = folder / name
     file = Path(__file__).with_name("stand_in.py")
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{file}" "$@"\n')
     program.chmod(0o700)

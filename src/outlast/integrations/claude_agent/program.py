@@ -195,9 +195,9 @@ class ClaudeProgram:
         )
 
     def _expects_more(self) -> bool:
-        """Return whether the program is about to call tools at the same time."""
+        """Return whether more belongs to this pause: the rest of a response, or calls at once."""
         pauses = [pause for pause, _ in self._waiting.values()]
-        return any(
+        return any(self._transcript.is_unfinished(one.id) for one in pauses) or any(
             not self._waiting.keys() >= set(self._transcript.beside(one.id, self._at_once))
             for one in pauses
             if one.kind is PauseKind.TOOL and one.tool in self._at_once

@@ -128,6 +128,8 @@ class TurnTranscript:
         self._added: Entries = {}
         self._calls: dict[str, str] = {}
         """The tools of the calls, by the ids of the calls."""
+        self._unfinished: set[str] = set()
+        """The calls of responses that were still arriving when they were appended."""
         self._answered: set[str] = set()
         self.on_append: Any = None
         """Called without arguments after entries were appended."""
@@ -153,6 +155,8 @@ class TurnTranscript:
         for entry in given:
             for call in blocks(entry, "tool_use"):
                 self._calls[str(call["id"])] = str(call["name"])
+                if entry["message"].get("stop_reason") is None:
+                    self._unfinished.add(str(call["id"]))
         self._answered |= answered_calls(given)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
@@ -176,6 +180,10 @@ class TurnTranscript:
     def has_results(self, ids: Iterable[str]) -> bool:
         """Return whether the results of these tool calls were appended."""
         return self._answered.issuperset(ids)
+
+    def is_unfinished(self, id: str) -> bool:
+        """Return whether the response of a call was still arriving, as far as it is known."""
+        return id in self._unfinished
 
     def beside(self, id: str, tools: Collection[str]) -> list[str]:
         """Return the open calls of these tools around a call, without another tool in between."""
