@@ -167,6 +167,18 @@ PAGES = {
         "[Make your Pydantic AI agent durable](pydantic-ai.md) shows it in use.",
         [_section("Names", "OutlastDurability StepOptions ToolEffect effect_key")],
     ),
+    "ai-sdk": Page(
+        "outlast.integrations.ai_sdk",
+        "Streams of a run for the Vercel AI SDK. "
+        "[Show a run in a web page](frontends.md#the-ai-sdk) shows them in use.",
+        [_section("Names", "encode HEADERS")],
+    ),
+    "ag-ui": Page(
+        "outlast.integrations.ag_ui",
+        "Streams of a run for AG-UI. "
+        "[Show a run in a web page](frontends.md#ag-ui) shows them in use.",
+        [_section("Names", "encode")],
+    ),
     "langgraph": Page(
         "outlast.integrations.langgraph",
         "The adapter for LangGraph. "

@@ -28,6 +28,8 @@ MODULES = {
     "outlast.effects": "reference-effects",
     "outlast.fencing": "reference-fencing",
     "outlast.integrations.pydantic_ai": "reference-pydantic-ai",
+    "outlast.integrations.ag_ui": "reference-ag-ui",
+    "outlast.integrations.ai_sdk": "reference-ai-sdk",
     "outlast.integrations.langgraph": "reference-langgraph",
     "outlast.integrations.openai_agents": "reference-openai-agents",
     "outlast.integrations.claude_agent": "reference-claude-agent",

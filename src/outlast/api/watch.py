@@ -11,12 +11,14 @@ from typing import Any, Self
 from outlast.codec.identifiers import check_id, check_name
 from outlast.engine.engine import Engine
 from outlast.engine.watching.cursor import RunCursor, StreamCursor, origin_of
-from outlast.engine.watching.events import EndEvent, ResetEvent, WatchEvent
+from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent, WatchEvent
 from outlast.engine.watching.follower import Found
 from outlast.engine.watching.followers import AnyFollower, Followers
 from outlast.engine.watching.run_follower import RunFollower
 from outlast.engine.watching.stream_follower import StreamFollower
 from outlast.errors import Draining, StoreUnavailable
+
+__all__ = ["DataEvent", "EndEvent", "ResetEvent", "Watch", "WatchEvent"]
 
 EVENTS_MAX = 256
 """The most events that are handed out at once."""
