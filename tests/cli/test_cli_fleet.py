@@ -92,7 +92,7 @@ def test_a_step_that_blocked_a_workers_event_loop_is_shown(outlast):
 def test_workers_as_json_have_stable_keys(outlast):
     outlast.registered()
     document = outlast("workers", "--json").json
-    assert set(document) == {"workers", "struck_off", "stalls"}
+    assert set(document) == {"workers", "deregistered", "stalls"}
     [worker] = document["workers"]
     assert set(worker) == WORKER_KEYS
     assert worker["queues"] == ["default"]
@@ -109,7 +109,7 @@ def test_where_nobody_is_alive_it_is_said_on_stderr(outlast):
         "outlast: no process has this store open.\n",
     )
     assert outlast("queues").err == "outlast: no queues.\n"
-    assert outlast("workers", "--json").json == {"workers": [], "struck_off": [], "stalls": []}
+    assert outlast("workers", "--json").json == {"workers": [], "deregistered": [], "stalls": []}
     assert outlast("queues", "--json").json == {"queues": []}
 
 

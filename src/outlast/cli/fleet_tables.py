@@ -58,7 +58,7 @@ def worker_lines(fleet: Fleet, *, wide: bool) -> list[Text]:
             f"worker {safe(id)} was deregistered and still has runs: the next sweep releases them.",
             BAD,
         )
-        for id in fleet.struck_off
+        for id in fleet.deregistered
     ]
     return [*lines, *_stall_lines(fleet)]
 

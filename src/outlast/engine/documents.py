@@ -158,7 +158,7 @@ def workers_document(fleet: Fleet) -> dict[str, Any]:
         "workers": each_document(
             fleet.workers, lambda row: worker_document(row, fleet.state(row), fleet.now), "id"
         ),
-        "struck_off": list(fleet.struck_off),
+        "deregistered": list(fleet.deregistered),
         "stalls": [
             {**stall._asdict(), "at": iso(stall.at), "ended": stall.worker not in here}
             for stall in fleet.stalls

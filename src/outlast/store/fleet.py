@@ -105,10 +105,10 @@ class Fleet(NamedTuple):
         ]
 
     @property
-    def struck_off(self) -> tuple[str, ...]:
+    def deregistered(self) -> tuple[str, ...]:
         """Return the workers that are no longer registered but still hold runs."""
-        enlisted = {worker.id for worker in self.workers}
-        return tuple(sorted(self.dead - enlisted))
+        registered = {worker.id for worker in self.workers}
+        return tuple(sorted(self.dead - registered))
 
 
 class FleetQueues(NamedTuple):

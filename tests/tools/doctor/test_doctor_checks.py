@@ -145,6 +145,7 @@ def test_each_check_reports_its_fault_and_nothing_else(check, fine, wrong, level
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(parked=1),))}, "1 run waits for a person."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(dead=1),))}, "1 dead letter."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(returned=1, returned_since=NOW - 100),))}, "1 interrupted run waits, the longest for 100 s."),
+        (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(queued=1, concurrency_max=0),))}, "the queue is paused, and 1 run waits in it."),
         (fleet.workers, {"store": replace(STORE, dead=frozenset({"w1"}))}, "1 worker seems dead, and not swept yet: w1."),
         (fleet.drains, {"store": replace(STORE, drains=(drained(),))}, "1 drain in the last week, none cut short."),
         (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5})}, "1 step with recorded durations ends in the 24.7 s that a drain gives them."),

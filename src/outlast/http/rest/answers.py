@@ -144,7 +144,7 @@ class LimitsAnswer(Document):
 
 class WorkersAnswer(Document):
     workers: list[dict[str, Any]]
-    struck_off: list[str]
+    deregistered: list[str]
     stalls: list[dict[str, Any]]
 
 

@@ -159,11 +159,9 @@ def _show(findings: list[Finding]) -> None:
     out = console()
     width = max((len(one.check) for one in findings), default=0)
     for one in findings:
-        what = Text(one_line(one.what))
-        if one.where:
-            what.append(f"  [{one_line(one.where)}]", "dim")
+        what = _with_place(Text(one_line(one.what)), one_line(one.where), out, 10 + width)
         level = (f"{one.level.value:<8}", _STYLES[one.level])
-        out.print(Text.assemble(level, f"{one.check:<{width}}  ", _broken(what, out, 10 + width)))
+        out.print(Text.assemble(level, f"{one.check:<{width}}  ", what))
         if one.fix:
             fix = _broken(Text(one_line(one.fix)), out, 13 + width)
             out.print(Text.assemble(f"{'':<{8 + width}}  -> ", fix))
@@ -174,6 +172,20 @@ def _show(findings: list[Finding]) -> None:
         say(where_explained(name))
 
 
+def _with_place(what: Text, place: str, out: Console, indent: int) -> Text:
+    """Return a finding and where it applies, on a line of its own if a terminal is too narrow."""
+    from rich.text import Text
+
+    if not place:
+        return _broken(what, out, indent)
+    where = Text(f"[{place}]", "dim")
+    line = Text("  ").join([what, where])
+    if not out.is_terminal or line.cell_len <= out.width - indent:
+        return line
+    parts = [_broken(what, out, indent), _broken(where, out, indent)]
+    return Text(f"\n{'':<{indent}}").join(parts)
+
+
 def _broken(text: Text, out: Console, indent: int) -> Text:
     """Wrap the text on a terminal. In a pipe one finding stays one line."""
     from rich.text import Text
@@ -181,7 +193,10 @@ def _broken(text: Text, out: Console, indent: int) -> Text:
     room = out.width - indent
     if not out.is_terminal or room < ROOM_MIN:
         return text
-    return Text(f"\n{'':<{indent}}").join(text.wrap(out, room))
+    lines = text.wrap(out, room)
+    for line in lines:
+        line.rstrip()
+    return Text(f"\n{'':<{indent}}").join(lines)
 
 
 def _counted(findings: list[Finding], level: Level) -> str:

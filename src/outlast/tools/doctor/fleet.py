@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from outlast.settings.redaction import masked
 from outlast.tools.doctor.facts import Facts
@@ -62,6 +63,13 @@ def runs(facts: Facts) -> Iterator[Finding]:
                 f"{'waits' if waits == 1 else 'wait'} for a person.",
                 "List them with `outlast runs --status parked`. `outlast show ID` says what to "
                 "decide.",
+                where,
+            )
+        if queue.concurrency_max == 0 and queue.queued:
+            yield note(
+                f"the queue is paused, and {counted(queue.queued, 'run')} "
+                f"{'waits' if queue.queued == 1 else 'wait'} in it.",
+                f"To resume it, run `outlast limit {quote(queue.name)} --no-concurrency`.",
                 where,
             )
         names = found.unknown.get(queue.name, ())
