@@ -44,7 +44,7 @@ class Scene:
     returned: int = 5_000
     """Runs that were under way when the fleet was replaced."""
     turns_left_max: int = 6
-    """How often one of them has still to ask: by chance, from once to so often."""
+    """Return how often a submitter still has to ask: a random number up to the limit."""
     new_rate: float = 20.0
     """New runs a second, at random."""
     new_seconds: float = 40.0
@@ -161,7 +161,7 @@ def agent(ask: Ask, scene: Scene) -> Workflow[..., int]:
 
 
 def burst(scene: Scene) -> bytes:
-    """A store in which so many runs were begun and interrupted, all at one moment."""
+    """Return a store in which this many runs were begun and interrupted, all at one moment."""
     chance, clock = random.Random(scene.seed), VirtualClock()
     forever = asyncio.Event()
     under_way = 0

@@ -8,7 +8,7 @@ Seen from outside: the worker's row in the SQLite file, read every millisecond, 
     writers   three other processes with a thousand submissions on their way each, without a pause, and twenty runs in hand
     bulk      the same with `submit_many`: a thousand runs in one commit, which cannot be divided
 
-The last two depend on how long somebody else's transaction takes, and on how many of them are first.
+The last two depend on how long another transaction takes, and on how many of them are first.
 """
 
 from __future__ import annotations

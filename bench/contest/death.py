@@ -1,4 +1,4 @@
-"""Death and shutdown: what becomes of the jobs of a worker that is told to go, is killed, or falls silent. From the ledger alone."""
+"""Death and shutdown: what becomes of the jobs of a worker that gets SIGTERM, is killed, or is paused. Read from the ledger alone."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def measure(
 
 @contextmanager
 def _pool() -> Iterator[ThreadPoolExecutor]:
-    """Whoever gives up does not wait for what is still to come, and leaves no worker behind."""
+    """Give up without waiting for what is still to come, and leave no worker behind."""
     begin_again()
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
@@ -134,7 +134,7 @@ def _pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def _is_repeated(result: dict[str, Any]) -> bool:
-    """In the next round too. Whoever waits for a time-out would do so in each: an hour for everybody."""
+    """Leave it out of the next rounds too. Waiting for a time-out in each would take an hour."""
     return "failed" in result or result["trial_seconds"] <= REPEATED_SECONDS_MAX
 
 
@@ -164,7 +164,7 @@ def _tried(
     tell: Callable[[str], None],
     words: str,
 ) -> dict[str, Any]:
-    """What was not a trial, because the machine was too busy, is tried again; what failed is told."""
+    """What was not a trial, because the machine was too busy, is tried again. What failed is reported."""
     failed = ""
     for _ in range(TRIES_MAX):
         tell(f"{words}: {scenario.name}, {entrant.name}")

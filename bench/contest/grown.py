@@ -1,9 +1,9 @@
 """What becomes of Outlast's costs in a store that has grown: `python -m bench.contest.grown VERB --store URL` prints its figures as JSON. See growth.py.
 
-runs      a step, a claim and a recovery, with so many runs in the store
-journals  the next step and the replay of a run, with so many entries in its journal
-values    steps a second and bytes a second, with values of so many bytes
-space     bytes a step in the store, and what pruning gives back
+runs      a step, a claim and a recovery, with this many runs in the store
+journals  the next step and the replay of a run, with this many entries in its journal
+values    steps a second and bytes a second, with values of this many bytes
+space     bytes a step in the store, and what pruning frees
 hold      (a worker that takes one run and is killed by `runs`)
 """
 
@@ -36,7 +36,7 @@ from outlast.store.protocol import Store
 
 FLOWS = tuple(f"flow{number}" for number in range(10))
 ENDED_SHARE = 50
-"""One run in so many has ended; the others are queued."""
+"""One run in this many has ended; the others are queued."""
 TAIL = 50
 PATIENCE = 60.0
 
@@ -106,7 +106,7 @@ def _recovery(store: Store, address: str) -> dict[str, float]:
 
 
 def hold(given: argparse.Namespace) -> None:
-    """Takes one run, as a worker does, records a step of it, and then does nothing until it is killed, or whoever started it is gone."""
+    """Claim one run, record a step of it, and then do nothing until killed or until the parent is gone."""
     store, name = store_at(given.store[0]), f"victim-{os.getpid()}"
     store.open()
     store.acquire_liveness(name)
@@ -169,7 +169,7 @@ def journals(given: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _journal(address: str, entries: int) -> dict[str, float]:
-    """A run of so many steps, and its second life, which replays them and executes some more."""
+    """Measure a run of this many steps, and its second life, which replays them and executes some more."""
     id = f"long-{entries}"
     async with Outlast(address) as app:
         await app.start(long_run(entries), id=id)

@@ -11,7 +11,7 @@ LAST_MOMENT_SECONDS = 0.05
 
 
 class Case(NamedTuple):
-    """What the ledger is of: so many jobs of so many stages. The first takes no time, the second counts from the moment its gate was opened."""
+    """The jobs of the ledger and the stages of each. The first stage takes no time, the second counts from the moment its gate was opened."""
 
     jobs: int
     stages: int

@@ -28,7 +28,7 @@ class Bar(NamedTuple):
 def bars(
     title: str, unit: str, groups: Sequence[tuple[str, Sequence[Bar]]], *, logarithmic: bool = True
 ) -> str:
-    """One row a bar. On a logarithmic scale the same length is the same factor, whoever it is of."""
+    """Draw one row per bar. On a logarithmic scale the same length is the same factor."""
     spreads = [bar.spread for _, group in groups for bar in group if bar.spread]
     ends = [end for spread in spreads for end in (spread.low, spread.high) if end > 0] or [1.0]
     scale = _Scale(min(ends), max(ends), logarithmic=logarithmic)

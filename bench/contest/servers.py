@@ -39,7 +39,7 @@ class Stores:
         return f"{self.redis.url}?db={number}"
 
     def clear(self) -> None:
-        """Nothing is left of what `fresh` gave until now, and the disk has nothing more to do for it: whoever is next has a server at rest."""
+        """Remove what `fresh` gave until now and wait for the disk, so that the next case has an idle server."""
         for path in self.folder.glob("store-*.db*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if self.postgres:

@@ -84,7 +84,7 @@ def _round(
             cases = [case for case in CASES if shape.runs >= case.runs_min]
             random.Random(f"{number} {shape}").shuffle(
                 cases
-            )  # whoever is next to whom changes, the same every time
+            )  # the order changes from round to round, in the same way every time
             for case in cases:
                 variant = fastest.get((case.key, shape.runs > 1), case.variant)
                 tell(f"round {number} of {rounds}: {case.key}, {shape}")

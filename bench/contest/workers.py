@@ -24,7 +24,7 @@ _there: set[Worker] = set()
 
 
 class GivenUp(Exception):
-    """Somebody has given up all that is being measured."""
+    """Another process has given up all that is being measured."""
 
 
 class Worker:

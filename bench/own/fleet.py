@@ -90,7 +90,7 @@ async def queue_runs_at(store: str) -> dict[str, float]:
 
 
 def claims(folder: Path) -> dict[str, float]:
-    """What a claim of one run takes, with so many queued. Each is given back, so the number stays."""
+    """Measure the claim of one run, with this many queued. Each is released, so the number stays."""
     numbers: dict[str, float] = {}
     for queued in (1_000, 1_000_000):
         store = SQLiteStore(folder / f"claims-{queued}.db")

@@ -23,7 +23,7 @@ from outlast.http import Server
 
 RUNS, STEPS = 100, 20
 BATCHES = 5
-"""Of so many runs in one turn: about a second, in which it is scraped once."""
+"""Runs in one turn: about a second, in which it is scraped once."""
 PAIRS = 24
 
 SCRAPER = """

@@ -30,7 +30,7 @@ async def bit() -> None:
 
 @workflow
 async def grind(number: int) -> None:
-    """Whoever has recorded something in each of its lives is never a suspect."""
+    """Record something in each life, so that the run is never a suspect."""
     for _ in range(2000):
         await bit()
 

@@ -121,7 +121,7 @@ class Fleet:
 
 
 class History:
-    """What was scraped, laid out in minutes for promtool: each `add` holds for so many."""
+    """Lay out what was scraped in minutes, for promtool. Each `add` holds for several."""
 
     def __init__(self) -> None:
         self._minutes: list[Scrape] = []

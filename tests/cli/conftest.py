@@ -118,7 +118,7 @@ class Place:
     def registered(
         self, worker="w1", lease=1e6, queues=("default",), workflows=("report",), concurrency=4
     ) -> None:
-        """Somebody who claims."""
+        """Register a worker that claims."""
         self.commit(
             RegisterWorker(worker, "some-host", 4242, lease, queues, workflows, concurrency)
         )
@@ -162,7 +162,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> CommandClock:
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Ctrl-C after so many looks."""
+    """Press Ctrl-C after this many reads."""
 
     def until(looks):
         left = iter(range(looks - 1))

@@ -29,7 +29,7 @@ def test_a_store_is_made_and_then_found_to_be_as_it_should(outlast, address, tmp
     said = outlast("migrate", "--store", address, "--json")
     assert said.code == 0, said.out + said.err
     assert not list(tmp_path.glob("**/*-wal")), (
-        "what is left belongs to whoever migrates, and not to the worker"
+        "what is left belongs to the user that migrates, not to the worker"
     )
     there, known = store_at(address).versions()
     assert there == known

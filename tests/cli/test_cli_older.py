@@ -1,4 +1,4 @@
-"""A store of an older version: whoever looks or acts leaves it so, that the workers of that release may go on; `outlast migrate` brings it forward."""
+"""Commands leave a store of an older version as it is, so that its workers continue. Only `outlast migrate` changes it."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_migrate_upgrades_an_older_store(older):
 
 
 def test_older_store_is_refused_at_open(older):
-    """As where somebody has locked it, and is waited for."""
+    """Behave as where another program holds a lock and is waited for."""
     outlast, ours = older
     store = store_at(outlast.address)
     store.migrates = False

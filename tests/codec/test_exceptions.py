@@ -246,7 +246,7 @@ class NoSuchFile(OSError):
 
 
 def test_an_oserror_with_a_constructor_of_its_own_comes_back_as_what_it_is():
-    """It takes its arguments there, and not where others do; whoever catches it by its type must."""
+    """Take the arguments in `__new__`, and not where other exceptions do."""
     down = again(ApiDown("http://a"))
     assert type(down) is ApiDown
     assert (str(down), down.args, down.url) == (

@@ -180,7 +180,7 @@ def test_first_exception_is_raised_when_those_under_way_have_ended_and_nothing_n
 def test_item_that_fails_while_a_cancellation_is_looked_for_fails_the_map_and_nothing_new_starts(
     world, monkeypatch
 ):
-    """The store may take its time to say whether somebody wants it to end, and meanwhile the last items end."""
+    """The last items may end while the store is still asked whether the run is to be cancelled."""
     calls = []
     look = BatchRun.check_cancelled
 

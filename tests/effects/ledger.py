@@ -7,7 +7,7 @@
                             a writer with an older fence of the same run is refused from then on
     GET  /log        every line; GET /up
 
-A request is applied at the end of its delay, whoever has gone away by then; in that moment its fence is compared with the highest that
+A request is applied at the end of its delay, even if the client has gone away by then; in that moment its fence is compared with the highest that
 this run has shown (409, with that one in the header Outlast-Fence), the line is written and synced, and only then it is answered.
 
 The query of a POST says what befalls it: `delay=SECONDS` (0 unless given), `gate=PATH` (it waits until that file exists), and `fault=`
@@ -114,7 +114,7 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         text = self.rfile.read(length)
         if len(text) < length:
-            self.close_connection = True  # whoever asked died in the middle: that is no request
+            self.close_connection = True  # the client died in the middle: that is no request
             return
         body = json.loads(text or b"null")
         key = self.headers.get("Idempotency-Key", "")
@@ -177,7 +177,7 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(text)
         except OSError:
-            self.close_connection = True  # whoever asked has gone away
+            self.close_connection = True  # the client has gone away
 
     def cut(self) -> None:
         """The connection ends as at a crash: with a reset."""

@@ -53,7 +53,7 @@ class Outside:
         self._apply(request)
 
     def accept(self, request: Request, seconds: float) -> None:
-        """Take a request that nothing can stop any more. It takes effect after so many seconds."""
+        """Take a request that nothing can stop any more. It takes effect after this many seconds."""
         self._check_fence(request.run, request.fence)
         self.in_flight.append((self.clock() + seconds, request))
 

@@ -38,7 +38,7 @@ class Outside:
             raise ConnectionResetError(what)
 
     async def act(self, what: str, key: str = "") -> None:
-        """It has happened for a while before whoever did it is told."""
+        """Act, and answer the caller some time later."""
         self.apply(what, key)
         await asyncio.sleep(TAIL)
 

@@ -185,7 +185,7 @@ def test_cancelled_run_is_not_abandoned():
 
 
 def test_starting_the_run_by_its_id_continues_it():
-    """Somebody wants it after all."""
+    """Submit it again: its result is wanted after all."""
 
     async def main(app):
         run = await begun(app, trip(30))

@@ -174,7 +174,7 @@ def test_drain_does_not_interrupt_an_act(world):
     async def main(app):
         await app.start(paying("rent", 8.0), id="run")
         await asyncio.sleep(1)
-        return await app.drain("test", grace=10)  # steps are told to stop after 5.5 s of it
+        return await app.drain("test", grace=10)  # steps are asked to stop after 5.5 s of it
 
     report = world.do(main)
     assert [line.label for line in bank.done] == ["rent"]

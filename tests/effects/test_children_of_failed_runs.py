@@ -64,7 +64,7 @@ def statuses(world) -> dict[str, str]:
 
 
 def fails(world, call) -> None:
-    """In an hour: whoever only waits has not ended by then."""
+    """Verify in an hour: a run that only waits has not ended by then."""
 
     async def main(app):
         with pytest.raises(ValueError, match="no"):

@@ -307,7 +307,7 @@ def test_child_that_ended_unnoticed_is_undone(world):
 
     world.die(plain(), after=8)  # the child sleeps
 
-    async def finish(app):  # somebody else executes the child alone
+    async def finish(app):  # another process executes the child alone
         await (await app.start(child("c", 10), id="run/child#1")).result(timeout=LONG)
 
     world.do(finish)

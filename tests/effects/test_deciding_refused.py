@@ -243,7 +243,7 @@ def test_decision_takes_precedence_over_verify(world):
 
 
 def test_decision_on_one_effect_lets_others_be_retried(world):
-    """As a resume does: whoever decides has looked at the run."""
+    """A decision clears the count as a resume does: a person has looked at the run."""
     bank.comes["rent"], bank.comes["heat"] = ["lost"], ["broken"]
     bank.answers["rent"] = ["raises"] * 5 + ["truth"]
 

@@ -94,7 +94,7 @@ def test_hung_step_thread_does_not_block_resolving(gate, which, says):
 
 
 def test_run_is_parked_when_its_last_thread_has_ended(gate):
-    """Not before: whoever goes on with it must not meet that thread."""
+    """Release it only then: the next execution must not meet that thread."""
     hang = hanging(gate)
 
     @workflow

@@ -197,7 +197,7 @@ def test_full_disk_keeps_the_previous_content(tmp_path):
 
 
 def test_write_to_a_full_disk_did_not_happen(tmp_path):
-    """The disk has room for so many blocks, one more each time: at some point it is the note that finds none."""
+    """Give the disk one more block each time. At some point the note finds no room."""
     disk = tmp_path / "disk"
     disk.mkdir()
     ends = set()

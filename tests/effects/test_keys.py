@@ -221,7 +221,7 @@ def test_verify_gets_a_key_though_the_effect_takes_none(world):
 
 
 def test_retry_repeats_a_failed_effect_under_a_new_key(world):
-    """Whoever was told of a refusal under a key may answer with it for good."""
+    """A server that refused a request under a key may repeat that answer for good."""
 
     @workflow
     async def strict() -> str:

@@ -118,7 +118,7 @@ class Chaos:
             self.start()
 
     def stop(self, pod: Pod) -> None:
-        """SIGSTOP, at any moment but in a commit: one that is stopped with SQLite's lock in its hands keeps everybody out."""
+        """Send SIGSTOP at any moment but in a commit: a stopped process that holds SQLite's lock blocks all others."""
         while not pod.has_ended:
             pod.send_signal(signal.SIGSTOP)
             until(
@@ -131,7 +131,7 @@ class Chaos:
 
     def _keeps_everybody_out(self) -> bool:
         if not self.node.address.startswith("sqlite:"):
-            return False  # a commit is one call: a server has no lock of somebody who is stopped
+            return False  # a commit is one call: a stopped process holds no lock of a server
         file = self.node.address.removeprefix("sqlite:///")
         with closing(sqlite3.connect(file, isolation_level=None, timeout=0.3)) as other:
             try:
@@ -180,7 +180,7 @@ class Chaos:
             self.to_cancel -= set(ids)
 
     def feed(self) -> None:
-        """Keep so many under way, and have some of those cancelled that would never end."""
+        """Keep this many in flight, and cancel some of those that would never end."""
         over = sum(count for status, count in self.node.statuses().items() if status in ENDS)
         # children are not counted: there may be some more than that
         missing = UNDER_WAY - (self.submitted - over)

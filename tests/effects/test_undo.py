@@ -29,7 +29,7 @@ async def timed() -> None:
 
 
 def cancelled(world, call, after: float, why: str = "enough"):
-    """Cancelled so many seconds after its start, and over."""
+    """Cancel the run this many seconds after its start, and wait for its end."""
 
     async def main(app):
         run = await app.start(call, id="run")

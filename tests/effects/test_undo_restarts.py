@@ -214,7 +214,7 @@ def test_missing_compensation_waits_for_the_code(world, monkeypatch, missing):
 
         async def main(app):
             commit = app._open.store.commit
-            app._open.store._store.commit = lambda commands: (  # what it gives back
+            app._open.store._store.commit = lambda commands: (  # what it returns
                 given_back.extend(command for command in commands if isinstance(command, Release)),
                 commit(commands),
             )[1]

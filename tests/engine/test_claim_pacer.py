@@ -140,7 +140,7 @@ def test_new_work_may_take_what_returned_work_leaves():
 
 @given(st.floats(0.01, 0.99), st.integers(0, 1_000))
 def test_where_no_slot_can_be_kept_neither_kind_starves(share, before):
-    """New work comes first in its share of the claims, of any so many in a row."""
+    """New work comes first in its share of any such number of consecutive claims."""
     slots = ClaimPacer(1, now=0.0, new_share=share)
     for _ in range(before):
         slots.took(0)

@@ -43,7 +43,7 @@ def hanging_until(begun: threading.Event, ends: threading.Event) -> Workflow[[],
 
 @pytest.mark.parametrize("drain", [False, True])
 def test_run_with_a_running_step_is_kept_when_leaving_the_block_is_cancelled(tmp_path, drain):
-    """Given back, it would be executed by another process beside the thread that has not ended."""
+    """If it were released, another process would execute it beside the thread that has not ended."""
     store, begun, ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
 
     hanging = hanging_until(begun, ends)
@@ -67,7 +67,7 @@ def test_run_with_a_running_step_is_kept_when_leaving_the_block_is_cancelled(tmp
         async with Outlast(store) as other:
             assert [run.status for run in await other.runs()] == ["running"]
             ends.set()
-            await wait_until_async(lambda: not engine.in_flight.hung_ids())  # then it is given back
+            await wait_until_async(lambda: not engine.in_flight.hung_ids())  # then it is released
             assert (
                 await (await other.start(hanging(), id="run")).result(timeout=WAIT_SECONDS) is None
             )
@@ -224,7 +224,7 @@ def test_worker_kept_for_hung_work_is_removed_when_that_work_ends(tmp_path, kind
 
 
 def test_worker_stays_while_an_item_still_executes_after_a_hung_run_ended(tmp_path):
-    """Struck off, its worker would have the item given to another beside the handler that has not ended."""
+    """If the worker were deregistered, another one would get the item while the handler still executes."""
     store, ends, item_ends = f"sqlite:///{tmp_path}/o.db", threading.Event(), threading.Event()
     begun: set[str] = set()
 

@@ -199,7 +199,7 @@ def test_block_is_left_when_a_drain_begins_as_the_loop_ends(address):
     assert not app._lifecycle.is_open
 
 
-@pytest.mark.parametrize("while_it", ["is closed", "is struck off"])
+@pytest.mark.parametrize("while_it", ["is closed", "is deregistered"])
 def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while_it, monkeypatch):
     monkeypatch.setattr("outlast.store.sqlite.connection.BUSY_SECONDS", 0.1)
     monkeypatch.setattr("outlast.store.writer.group_commit.ATTEMPT_SECONDS_MIN", 0.1)
@@ -224,7 +224,7 @@ def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while
     async def main() -> None:
         leaving = asyncio.create_task(block())
         await wait_until_async(lambda: engines and engines[0].shutdown.closing)
-        if while_it == "is struck off":
+        if while_it == "is deregistered":
             await wait_until_async(
                 lambda: engines[0].writer._queue or engines[0].writer._health.failure
             )

@@ -17,7 +17,7 @@ def _fresh():
 
 @pytest.mark.parametrize("said", ["ack", "nack"])
 def test_item_is_settled_when_its_ack_or_nack_is_cancelled(said):
-    """It is written all the same: a drain does not wait for it, and whoever is to hear of a dead letter does."""
+    """Write it all the same: a drain does not wait for it, and the dead letter is reported."""
     dead: list[str] = []
 
     async def main(app) -> None:

@@ -13,7 +13,7 @@ from support.waiting import WAIT_SECONDS
 
 
 class Pauses:
-    """Instead of the event that ends a lease's thread: notes what it would wait for, and ends it after so many times."""
+    """Replace the event that ends a lease's thread. Note each wait, and end the thread after this many."""
 
     def __init__(self, count):
         self.seconds, self._count = [], count

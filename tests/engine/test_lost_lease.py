@@ -197,7 +197,7 @@ def test_item_is_not_handled_under_a_claim_of_a_lost_worker(
 
 @pytest.mark.parametrize("ends", ["left", "cancelled"])
 def test_worker_being_registered_again_at_close_is_removed(world, monkeypatch, ends):
-    """When the app was left, or whoever had asked for it was cancelled: the store took its time, and wrote it then."""
+    """Commit late: the app was left or the caller was cancelled while the store took its time."""
     ask = GroupCommitWriter.execute
 
     async def asked(self, command):

@@ -170,7 +170,7 @@ class Stage:
         return process.lines
 
     def ledger(self, name: str) -> list[str]:
-        """What happened outside: the lines of a file that stands for somebody else's server."""
+        """Return what happened outside: the lines of a file that stands for another server."""
         file = self.folder / name
         return file.read_text().splitlines() if file.exists() else []
 

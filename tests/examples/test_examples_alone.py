@@ -30,7 +30,7 @@ from support.waiting import wait_until
 SIGKILL, SIGTERM = signal.SIGKILL, signal.SIGTERM
 TRY_AGAIN, BY_SIGTERM = 75, -SIGTERM
 SHORT = {"OUTLAST_GRACE": "60", "OUTLAST_CHECKPOINT_RESERVE": "50", "OUTLAST_EXIT_RESERVE": "9.6"}
-"""Steps have a tenth of a second in a drain. The answer takes longer, so the stream is told to stop."""
+"""Steps have a tenth of a second in a drain. The answer takes longer, so the stream is asked to stop."""
 
 
 @dataclass(frozen=True)

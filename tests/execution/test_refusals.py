@@ -39,7 +39,7 @@ async def returns() -> str:
     try:
         await refused()
     except Exception as error:
-        return f"the model is told: {error}"
+        return f"the model gets: {error}"
     return "?"
 
 

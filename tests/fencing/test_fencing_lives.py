@@ -141,7 +141,7 @@ def test_importing_fencing_imports_no_drivers():
 
 
 def said_by(program, folder, count):
-    """Wait until a writer has said so many lines. Return (fence, what) of each."""
+    """Wait until a writer has printed this many lines. Return (fence, what) of each."""
 
     def lines():
         path = folder / "lines"

@@ -152,7 +152,7 @@ async def until_idle(app, claimer) -> None:
 
 
 async def lose_the_worker(app) -> None:
-    """It is struck off as if it were dead, and learns of it."""
+    """Deregister the worker as if it were dead. It notices."""
     engine = app._open
     old = engine.worker.id
     await engine.writer.execute(DeregisterWorker(old))

@@ -46,7 +46,7 @@ def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(cap
             await first_ended.wait()
             await ticks(10)
             assert [row.fence for row in engine.in_flight.held()] == [item.fence]
-            await engine.sweeper.tidy()  # what nobody had in hand would be given back
+            await engine.sweeper.tidy()  # it would release what no worker holds
             await asyncio.sleep(100)
 
         async def handler(item):
@@ -65,7 +65,7 @@ def test_handler_that_continues_after_nack_does_not_disturb_the_next_attempt(cap
         return attempts, await statuses(app, items=True)
 
     assert App(ramp=0).do(main) == ([1, 2], {"q/x": "done"})
-    assert caplog.text == "", "nothing is said of it twice"
+    assert caplog.text == "", "nothing is logged twice"
 
 
 def test_item_claimed_by_a_lost_worker_is_not_begun_under_the_old_fence():

@@ -104,7 +104,7 @@ def test_item_due_between_two_looks_is_not_late():
 
 
 class SlowToTell(SQLiteStore):
-    """Whoever asks it what has come since the messages that he knows waits for the answer."""
+    """Wait for the answer to the question which messages have come since."""
 
     def messages(self, run, after=0):
         if after:

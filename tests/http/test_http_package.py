@@ -1,4 +1,4 @@
-"""What importing costs, what is missing without the extra, and an Outlast in somebody's web server."""
+"""What importing costs, what is missing without the extra, and an Outlast in another web server."""
 
 import asyncio
 import subprocess

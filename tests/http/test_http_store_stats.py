@@ -228,7 +228,7 @@ def test_stale_looks_are_not_exported(world):
     old, too_old, age = world.do(main)
     assert all(old.values()), old
     assert not any(too_old.values()), too_old
-    assert age["quick",] > 300 and age["whole",] > 300, "and that is said"
+    assert age["quick",] > 300 and age["whole",] > 300, "and that is reported"
 
 
 def test_own_queues_keep_their_names_over_the_series_limit(address):
@@ -297,7 +297,7 @@ def test_drains_are_counted_by_their_end_within_the_last_15_minutes():
     assert found.ends == {"clean": 1, "cut_short": 1, "left": 1}
     assert found.runs == {"released": 2, "left": 2, "completed": 0, "waiting": 0, "checkpointed": 0, "given_back": 0}  # fmt: skip
     assert found.not_checkpointed == 1
-    assert found.seconds == [4.0, 9.0, 17.0], "not until somebody noticed"
+    assert found.seconds == [4.0, 9.0, 17.0], "not until a worker noticed"
 
 
 def test_all_drains_are_read_only_when_a_few_do_not_suffice():

@@ -1,4 +1,4 @@
-"""Workflows made by chance: a program is a JSON tree, and one workflow that executes any of them.
+"""Random workflows: a program is a JSON tree, and one workflow that executes any of them.
 
 Only outcomes that do not depend on how long a crash delays a step are part of a result: time-outs are far longer or far
 shorter than what they guard, races are between steps of clearly different length that start together, and the results of

@@ -85,7 +85,7 @@ def clone(db: sqlite3.Connection, table: str, where: str, **changed: Any) -> Non
 
 
 def rewrite(path: Path, change: Callable[[sqlite3.Connection], Any]) -> Any:
-    """As somebody does it who has the file and no Outlast."""
+    """Change a store as a program does that has the file and not Outlast."""
     with closing(sqlite3.connect(path)) as db, db:
         return change(db)
 

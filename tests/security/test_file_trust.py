@@ -76,7 +76,7 @@ def test_hard_linked_file_of_root_does_not_change_owner(tmp_path, victim, monkey
 
 
 def test_link_planted_during_a_chmod_is_not_followed(path, victim, monkeypatch) -> None:
-    """Whoever shares a database may write in its folders, and be quicker than the process that has just made something there."""
+    """A user who shares a database may write in its folders, and faster than the process that just created a file there."""
     victim.chmod(0o600)
     home = path.with_name("home")
     home.mkdir(mode=0o700)

@@ -44,7 +44,7 @@ def opened(path: Path) -> None:
 def given_away(
     path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER, gid: int = STRANGER
 ) -> None:
-    """As if somebody else had made it: root can, others have to pretend."""
+    """Give it to another user. Root can; others have to pretend."""
     if os.geteuid() == 0:
         os.chown(path, uid, gid)
         return
@@ -101,7 +101,7 @@ JOURNALS = ("commits.jsonl", "store.jsonl", "runs/000/000001.jsonl", "sessions/0
 
 @pytest.mark.parametrize("name", ["format", "runs", "sessions", *JOURNALS])
 def test_links_in_an_existing_file_store_are_not_followed(tmp_path, name) -> None:
-    """It leads to what was there: whoever follows it finds everything in order, and writes elsewhere."""
+    """The link leads to the old folder: a process that follows it finds everything in order, and writes elsewhere."""
     filled(tmp_path / "store")
     here, elsewhere = tmp_path / "store" / name, tmp_path / "elsewhere"
     here.rename(elsewhere)
@@ -132,7 +132,7 @@ def test_pipe_without_a_reader_does_not_block_a_file_store(tmp_path, name) -> No
     "put", [Path.mkdir, os.mkfifo, lambda journal: journal.symlink_to("nowhere")]
 )
 def test_commit_after_its_journal_was_replaced_is_the_last_one(tmp_path, put) -> None:
-    """What is in the log is durable; that something is wrong is said of what was not written."""
+    """What is in the log is durable. Only what was not written is reported as wrong."""
     store = FileStore(tmp_path / "store")
     store.open()
     row = store.commit(

@@ -110,7 +110,7 @@ ACTS = (
 
 
 def test_commands_on_hostile_runs_escape_their_output(hostile, capsys, tmp_path) -> None:
-    """On a copy. Each is refused or done, and what is said of it has no power."""
+    """Run each command on a copy. It is refused or done, and its output cannot control a terminal."""
     shutil.copy(hostile.path, tmp_path / "outlast.db")
     shell = Shell(f"sqlite:///{tmp_path}/outlast.db", capsys)
     for number, (name, *rest) in enumerate(ACTS):

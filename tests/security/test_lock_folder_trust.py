@@ -33,7 +33,7 @@ def victim(tmp_path: Path) -> Path:
 def given_away(
     path: Path, monkeypatch: pytest.MonkeyPatch, uid: int = STRANGER, gid: int = STRANGER
 ) -> None:
-    """As if somebody else had made it: root can, others have to pretend."""
+    """Give it to another user. Root can; others have to pretend."""
     if os.geteuid() == 0:
         os.chown(path, uid, gid)
         return

@@ -18,7 +18,7 @@ async def hold(what: str = "") -> str:
 
 
 def put(world, id="s", token="outside", **fields):
-    """What somebody else writes."""
+    """Write what another process would write."""
     world.store.commit(
         [UpdateSession(id, token, {name: str(value) for name, value in fields.items()})]
     )

@@ -10,7 +10,7 @@ seen: list = []
 GRACE = 30.0
 
 TOLD = GRACE - 3 - 2.3
-"""When steps are told to stop."""
+"""Wait until steps are asked to stop."""
 
 OVER = GRACE - 2.3
 """When they must have."""

@@ -45,7 +45,7 @@ def test_a_step_between_attempts_is_released_and_keeps_its_pause(world):
 
     report, seconds = drained(world, flow())
     assert (begun, report.left) == ([1], [])
-    assert seconds < 1, "it is given back at once"
+    assert seconds < 1, "it is released at once"
     assert world.row().worker is None
     world.restart(after=0.01)
     start = world.clock()

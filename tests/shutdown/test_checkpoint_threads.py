@@ -12,11 +12,11 @@ from outlast.shutdown.phases import DrainPhase
 from support.waiting import WAIT_SECONDS, wait_until, wait_until_async
 
 STOPS_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 60, "exit_reserve": 59.6}
-"""Steps are told to stop after 0.1 s and have a minute to do so."""
+"""Steps are asked to stop after 0.1 s and have a minute to do so."""
 
 
 LEAVES_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 0.2, "exit_reserve": 119.4}
-"""Steps are told to stop after 0.1 s and are left behind soon after."""
+"""Steps are asked to stop after 0.1 s and are left behind soon after."""
 
 
 def real(address, flow, *, then=None, **settings):
@@ -39,7 +39,7 @@ def real(address, flow, *, then=None, **settings):
 
 
 def wait_until_told_to_stop() -> None:
-    """Wait, in a thread that does not ask, until steps are told to stop."""
+    """Wait, in a thread that does not ask, until steps are asked to stop."""
     wait_until(lambda: real.drain.drain_phase is DrainPhase.CHECKPOINT)
 
 

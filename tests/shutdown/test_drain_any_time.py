@@ -116,7 +116,7 @@ def test_drains_at_any_time_lose_and_redo_nothing(seed):
             assert report.left == []
             assert report.checkpointed == 0
             rows = [row for row in await app.runs() if row.status == "running"]
-            assert rows == [], "everything is given back"
+            assert rows == [], "everything is released"
             if waiting.done():
                 return waiting.result()
             waiting.cancel()

@@ -14,7 +14,7 @@ from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until, wait_until_async
 
 LEAVES_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 0.2, "exit_reserve": 119.4}
-"""Steps are told to stop after 0.5 s and are left behind soon after."""
+"""Steps are asked to stop after 0.5 s and are left behind soon after."""
 
 
 seen: list = []

@@ -1,4 +1,4 @@
-"""Exit codes of processes that are told to end.
+"""Exit codes of processes that are asked to end.
 
 Kubernetes counts a Job whose pod exits with 0 as done and never starts it again. So an interrupted run exits
 with 75, "try again".

@@ -141,7 +141,7 @@ def test_on_dead_ends_for_an_item_that_fails_in_the_drain(file):
     "acked_by", ["its consumer", "its handler, which gives up waiting", "a task of its handler"]
 )
 def test_an_item_whose_ack_waits_for_the_writer_is_not_given_back(file, acked_by):
-    """It was handled. Given back, it would be handled twice."""
+    """It was handled. If it were released, it would be handled twice."""
 
     async def main():
         async with Outlast(file, signals=0, grace=600) as app:

@@ -1,4 +1,4 @@
-"""Layer 1: a worker that gets SIGTERM is not ready, says so in the store, and gives back what has not begun.
+"""Layer 1: a worker that gets SIGTERM is not ready, says so in the store, and releases what has not begun.
 
 `python -m bench.drain` measures how soon. Here it happens whatever the worker is busy with.
 """

@@ -1,4 +1,4 @@
-"""SignalReceiver that are received, passed on, given back and undone, in real processes."""
+"""Signals are received, passed on and handed back, and handlers are restored, in real processes."""
 
 import os
 import signal

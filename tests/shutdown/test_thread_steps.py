@@ -9,7 +9,7 @@ from outlast import Outlast, progress, step, unit, workflow
 from support.waiting import wait_until, wait_until_async
 
 STOPS_STEPS_SOON = {"grace": 120, "checkpoint_reserve": 60, "exit_reserve": 59.6}
-"""Steps are told to stop after 0.1 s and have a minute to do so."""
+"""Steps are asked to stop after 0.1 s and have a minute to do so."""
 
 
 seen: list = []
@@ -44,7 +44,7 @@ def layer() -> str | None:
 
 
 def until_told_to_stop():
-    """Wait, in a thread that does not ask, until steps are told to stop."""
+    """Wait, in a thread that does not ask, until steps are asked to stop."""
     wait_until(lambda: layer() == "checkpoint")
     time.sleep(0.05)
 

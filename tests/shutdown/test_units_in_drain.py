@@ -1,4 +1,4 @@
-"""Units of work in a drain: their steps start until steps are told to stop."""
+"""Units of work in a drain: their steps start until steps are asked to stop."""
 
 import asyncio
 

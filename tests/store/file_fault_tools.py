@@ -10,7 +10,7 @@ from file_history import (
 
 
 def as_opened_elsewhere(store, tmp_path) -> dict:
-    """What somebody finds who opens a copy of the folder as it is now."""
+    """Return what a process finds that opens a copy of the folder as it is now."""
     copy = tmp_path / "copy"
     shutil.copytree(store.folder, copy, ignore=shutil.ignore_patterns("lock"))
     other = opened(copy)

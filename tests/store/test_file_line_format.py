@@ -1,4 +1,4 @@
-"""A line gives back exactly what was put into it, and is JSON that anybody can read."""
+"""A line returns exactly what was put into it, and is plain JSON."""
 
 import json
 import math

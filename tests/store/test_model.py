@@ -199,9 +199,7 @@ class StoreMachine(RuleBasedStateMachine):
         lives = held if held and z else self.lives or [(999, 1, "a")]  # mostly one that goes on
         pk, fence, whose = lives[-1 - x % len(lives)]
         run = self.model.by_pk(pk)
-        seq = max(
-            (len(run.journal) if run else 0) + (z != 3), 1
-        )  # or one that somebody has taken already
+        seq = max((len(run.journal) if run else 0) + (z != 3), 1)  # or one that is taken already
         queues = ((), (), ("q1", "q0"), ("q1", "none"))[z]
         workflows = ((), (), (ITEM, "f1"), ("f1", "f0", EACH))[x % 4]
         match kind:

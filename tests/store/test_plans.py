@@ -170,7 +170,7 @@ def test_prune_in_batches_skips_kept_dead_letters_once(store):
 
 
 def with_letters(store, count):
-    """So many dead letters, and behind them thirty that are done."""
+    """Add this many dead letters, and behind them thirty runs that are done."""
     store.commit(
         [SubmitMany([Submit(f"r{n}", "flow", "{}", "t", "00" * 16) for n in range(count + 30)])]
     )

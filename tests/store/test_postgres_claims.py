@@ -1,4 +1,4 @@
-"""Claims stay cheap: however much is queued, however old the statistics are, and while somebody keeps a transaction open."""
+"""Claims stay cheap: however much is queued, however old the statistics are, and while another program keeps a transaction open."""
 
 import math
 import time
@@ -59,7 +59,7 @@ def take(store: PostgresStore, token: str, limit: int = 10) -> list[str]:
 
 @contextmanager
 def in_the_way(schema: str, count: int) -> Iterator[psycopg.Connection]:
-    """So many entries of runs that are gone lie before everything that is ready. A session beside the store's."""
+    """Put this many entries of deleted runs before everything that is ready, in a session beside the store's."""
     with connected(schema) as db, connected(schema) as idle:
         idle.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         idle.execute("SELECT count(*) FROM runs")
@@ -125,7 +125,7 @@ def test_claim_does_not_scan_claimed_runs_while_a_transaction_is_open(store, sch
 def test_claims_do_not_rescan_pages_of_claimed_runs_before_a_vacuum(
     store, schema, monkeypatch
 ) -> None:
-    """Entries that are known to be dead cost little, but thousands of pages of them lie in the way of who consumes thousands a second."""
+    """Entries that are known to be dead cost little, but thousands of pages of them slow down a consumer of thousands a second."""
     scans = []
     learn = store._scan_cursors.learn
     monkeypatch.setattr(

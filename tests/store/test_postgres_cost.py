@@ -69,7 +69,7 @@ def acks(rows: list[RunRow]) -> list[Ack]:
 
 
 def consume(store: PostgresStore, limit: int) -> int:
-    """Everything, so many at a time: how many claims that took."""
+    """Claim everything, this many at a time. Return how many claims that took."""
     rows: list[RunRow] = []
     for turn in range(10_000):
         rows = claim(store, f"{turn:016x}", limit, *acks(rows))
@@ -79,7 +79,7 @@ def consume(store: PostgresStore, limit: int) -> int:
 
 
 def test_item_writes_little_wal(store, db) -> None:
-    """Whoever adds an index to the runs, or has an item written once more, sees it here. By the server's own measure: what is logged for a
+    """An added index on the runs, or one more write per item, shows here. By the server's own measure: what is logged for a
     row is not the same in every version."""
 
     def through() -> None:
@@ -101,7 +101,7 @@ def test_item_writes_little_wal(store, db) -> None:
 
 
 def logged(db: psycopg.Connection, of: Callable[[], None]) -> float:
-    """Bytes of the server's log for an item, the least of three times: somebody may vacuum meanwhile."""
+    """Bytes of the server's log for an item, the least of three times: the server may vacuum meanwhile."""
     found = []
     for _ in range(3):
         before = db.execute(LOG).fetchone()[0]

@@ -33,7 +33,7 @@ def in_child(work) -> int:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_leaves_the_sessions_of_its_parent_alone(schema) -> None:
-    """Outlast's own chaos found it: a server was ended, and a process was started before anybody had connected anew."""
+    """Outlast's own chaos found it: a server ended, and a process forked before anything had connected again."""
     emptied(schema)
     store = PostgresStore.at(schema, heartbeat=0.05)
     store.open()

@@ -58,7 +58,7 @@ def outsider(schema) -> Iterator[psycopg.Connection]:
 
 @contextmanager
 def locked(db: psycopg.Connection, id: str) -> Iterator[None]:
-    """Keep a run's row locked, as somebody does who looks at it and forgets to commit."""
+    """Keep a run's row locked, like a person who reads it and forgets to commit."""
     with db.transaction():
         assert db.execute("SELECT 1 FROM runs WHERE id = %s FOR UPDATE", (id,)).fetchone()
         yield

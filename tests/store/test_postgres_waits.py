@@ -141,7 +141,7 @@ def test_worker_that_registers_during_a_sweep_is_not_swept(store, other, schema)
     with connected(schema) as db:
         name = f"holders_{migrate.version()}"
         (text,) = db.execute(f"SELECT pg_get_functiondef('{name}'::regproc)").fetchone()
-        # The sweep looks twice. It is held back when it has locked whoever seemed dead and looks again.
+        # The sweep looks twice. It is held back when it has locked the workers that seemed dead and looks again.
         hold_back = (
             f"IF nextval('looks') > 1 THEN PERFORM pg_advisory_xact_lock_shared({GATE}); END IF;"
         )

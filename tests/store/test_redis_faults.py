@@ -147,7 +147,7 @@ def test_replica_refuses_writes_and_is_reported(server, store, client, caplog):
 
 @contextmanager
 def tcp_server(*options):
-    """A server with a TCP port, which replicas need. A port that somebody else took is replaced."""
+    """A server with a TCP port, which replicas need. A port that is taken is replaced."""
     for _ in range(10):
         port = str(
             random.randrange(15_000, 30_000)

@@ -17,7 +17,7 @@ EXAMPLES = MODEL_EXAMPLES // 4
 
 
 class KillableStore(RedisStore):
-    """Whoever was let go of counts as killed, and as missed for long enough: nobody waits a second for it."""
+    """Count a released worker as killed and as missed for long enough, so that no test waits a second for it."""
 
     def __init__(self, place: str, clock: ManualClock, alive: set[str]) -> None:
         super().__init__(parse(place), clock=clock)

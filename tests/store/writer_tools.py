@@ -96,7 +96,7 @@ def with_writer(store, scenario, *, patience=PATIENCE, batch_max=1000, kind=Grou
 
 
 async def at_the_gate(store):
-    """The writer has a batch in its hands and waits at the closed gate."""
+    """Wait until the writer holds a batch at the closed gate."""
     await asyncio.to_thread(store.arrived.get, True, WAIT_SECONDS)
 
 

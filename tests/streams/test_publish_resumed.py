@@ -1,4 +1,4 @@
-"""A resumed stream continues what it published, and a viewer is told if it does not."""
+"""A resumed stream continues what it published, and a viewer gets a reset if it does not."""
 
 import asyncio
 import json

@@ -238,7 +238,7 @@ def test_agent_that_comes_back_before_its_server_finishes_the_answer(stage):
 
 @pytest.mark.parametrize("stage", ["prefill", "cursor"], indirect=True)
 def test_agent_that_gets_sigterm_loses_no_token(stage):
-    """What has arrived is saved, whatever the interval. The step is told to stop after 1 s of its grace."""
+    """What has arrived is saved, whatever the interval. The step is asked to stop after 1 s of its grace."""
     reserves = {"OUTLAST_CHECKPOINT_RESERVE": "29.5", "OUTLAST_EXIT_RESERVE": "29.4"}
     stage.start_agent(OUTLAST_PROGRESS_INTERVAL="1000", OUTLAST_GRACE="60", **reserves)
     stage.until_appended(5)

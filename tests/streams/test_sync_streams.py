@@ -177,7 +177,7 @@ def test_drain_stops_it_at_its_next_chunk(address, by):
     async def flow() -> str:
         return await long.aio()
 
-    # The step is told to stop at once, and has 60 s to do so.
+    # The step is asked to stop at once, and has 60 s to do so.
     reserves = {"grace": 121.0, "checkpoint_reserve": 60.0, "exit_reserve": 60.0}
     settings = {"signals": 0, "progress_interval": 1e6, **reserves}
 

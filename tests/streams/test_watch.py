@@ -1,4 +1,4 @@
-"""A viewer receives what a run publishes, from any process, and is told when it no longer holds."""
+"""A viewer receives what a run publishes, from any process, and gets a reset when it no longer holds."""
 
 import asyncio
 

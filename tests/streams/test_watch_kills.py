@@ -68,7 +68,7 @@ class Scene:
         self.start_viewer()
 
     def budget(self, tokens: int) -> None:
-        """Let the provider send so many tokens."""
+        """Let the provider send this many tokens."""
         new = self.folder / "budget.new"
         new.write_text(str(tokens))
         new.rename(self.folder / "budget")

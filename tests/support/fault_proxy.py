@@ -29,7 +29,7 @@ class Link:
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.client, self.server = client, server
         self.silent = False
-        """Nothing is passed on in either direction, and neither side is told."""
+        """Pass on nothing in either direction, without closing a connection."""
         self.marked = False
         """The request that is under way is one whose reply is to be cut."""
         self.pending: dict[socket.socket, deque[tuple[float, bytes]]] = {
@@ -98,7 +98,7 @@ class FaultProxy:
             self.silent = False
 
     def delay(self, *, requests: float = 0.0, replies: float = 0.0) -> None:
-        """Pass on everything so many seconds late. A client that hangs up does not take back its request."""
+        """Pass on everything this many seconds late. A client that hangs up does not take back its request."""
         with self._changing():
             self._request_delay, self._reply_delay = requests, replies
 

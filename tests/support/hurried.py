@@ -9,5 +9,5 @@ PAUSE = re.compile(r"\bsleep\(([\w.]+)\)")
 
 
 def hurried(program: str, faster: float = 10.0) -> str:
-    """Return the text of a program in which each `sleep(seconds)` is so many times shorter."""
+    """Return the text of a program in which each `sleep(seconds)` is this many times shorter."""
     return PAUSE.sub(rf"sleep(\1 / {faster:g})", program)

@@ -58,7 +58,7 @@ BEFORE_LAST_LONG_FILE = 0.75
 
 
 def spread_long_files(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Return the tests in the order for so many workers of xdist."""
+    """Return the tests in the order for this many workers of xdist."""
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.nodeid.partition("::")[0], []).append(item)

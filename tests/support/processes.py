@@ -117,7 +117,7 @@ class Program:
         return wait_until(check, self.describe, timeout=timeout, pause=pause)
 
     def wait_for_line(self, start: str, *, times: int = 1) -> str:
-        """Wait until so many lines of stdout start with `start`, and return the last of them."""
+        """Wait until this many lines of stdout start with `start`, and return the last of them."""
 
         def found() -> list[str]:
             lines = [line for line in self.lines if line.startswith(start)]

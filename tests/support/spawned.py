@@ -58,7 +58,7 @@ zygote = cache(Zygote)
 
 
 class Spawned:
-    """As `subprocess.Popen`, as far as the tests need it: until somebody asks how it ended, it is there, if only as a zombie."""
+    """Act like `subprocess.Popen`, as far as the tests need it. A process that has ended stays a zombie until its exit code is read."""
 
     def __init__(self, zygote: Zygote, request: dict[str, Any], fds: Sequence[int]) -> None:
         self._zygote, self._turn = zygote, threading.Lock()

@@ -12,7 +12,7 @@ WAIT_SECONDS = 120.0
 that is ten times slower than a developer's."""
 PAUSE_SECONDS = 0.005
 PAUSES_PER_LOOK = 3
-"""The pause after a look is at least so many times as long as the look: a condition that reads a whole
+"""The pause after a look is at least this many times as long as the look: a condition that reads a whole
 store leaves most of the machine to the processes that it observes."""
 
 

@@ -36,7 +36,7 @@ def asked(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
     while True:
         body, fds, _, _ = socket.recv_fds(requests, 1 << 20, 3)
         if not body:
-            os._exit(0)  # whoever asked is gone
+            os._exit(0)  # the process that asked is gone
         request = json.loads(body)
         if "reap" in request:
             requests.send(

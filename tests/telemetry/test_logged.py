@@ -189,7 +189,7 @@ def test_failure_after_close_is_logged_without_its_message(world, heard):
 
 
 class Away(SQLiteStore):
-    """It does not answer when asked for a run, so many times."""
+    """Do not answer the first reads of a run, this many times."""
 
     times = 0
 

@@ -62,7 +62,7 @@ def wants_an_effect(one: Effect[[str], None], other: SyncEffect[[str, str], int]
     print(one, other)
 
 
-# -- verify gives back what it decorates
+# -- verify returns what it decorates
 
 
 @pay.verify

@@ -1,4 +1,4 @@
-"""DBOS; what was set is said where it is set."""
+"""Drive DBOS. Each option is explained where it is set."""
 
 from __future__ import annotations
 

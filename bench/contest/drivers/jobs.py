@@ -83,7 +83,7 @@ def _is_held(job: Job, number: int) -> bool:
 def producing(
     opened: Callable[[argparse.Namespace], AbstractAsyncContextManager[Producer]],
 ) -> dict[str, Callable[[argparse.Namespace], dict[str, Any]]]:
-    """The commands of whoever puts jobs into the store: `submit`, `pulse`, `left`."""
+    """The commands of the process that puts jobs into the store: `submit`, `pulse`, `left`."""
 
     async def within(
         given: argparse.Namespace, act: Callable[[argparse.Namespace, Producer], Any]

@@ -1,4 +1,4 @@
-"""The yardstick: the store alone, one row a durable commit, from Python's own client. `--variant 20` is Postgres over so many connections."""
+"""The yardstick: the store alone, one row a durable commit, from Python's own client. `--variant 20` is Postgres over 20 connections."""
 
 from __future__ import annotations
 

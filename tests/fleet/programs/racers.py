@@ -1,4 +1,4 @@
-"""Many workers, made quickly: `racers.py FOLDER COUNT JSON` forks so many before anything is open. Each makes the file up-PID.
+"""Make many workers quickly: `racers.py FOLDER COUNT JSON` forks COUNT of them before anything is open. Each makes the file up-PID.
 
 They end when their parent is gone.
 """

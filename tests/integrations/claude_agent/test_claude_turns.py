@@ -71,7 +71,7 @@ async def fail(args: dict[str, Any]) -> dict[str, Any]:
 
 @effect(timeout=5, idempotent=True, undo=None, failed_on=ValueError)
 async def pay(amount: int, to: str = "ada", key: str = KEY) -> dict[str, Any]:
-    """Pay somebody."""
+    """Pay a person."""
     NOW[-1].acts.append(f"pay {amount} {to}")
     if amount < 0:
         raise ValueError("cannot pay less than nothing")

@@ -1,4 +1,4 @@
-"""A program that calls `run`, and is told to end while its HTTP server stops: `drain_at_the_end.py STORE`.
+"""A program that calls `run`, and gets SIGTERM while its HTTP server stops: `drain_at_the_end.py STORE`.
 
 The run has ended by then. A second SIGTERM follows before the interpreter has shut down.
 """

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 SETTINGS = {"grace": 600, "checkpoint_reserve": 200, "exit_reserve": 200}
 UNTIL_STEPS_STOP = 250
-"""Steps are told to stop after 200 s."""
+"""Steps are asked to stop after 200 s."""
 UNTIL_STEPS_ARE_LEFT = 450
 """Steps that did not stop are left behind after 400 s."""
 UNTIL_THE_END = 650
@@ -38,7 +38,7 @@ def install(file: str) -> None:
 
 
 def let_pass(file: Path, seconds: float) -> None:
-    """Say that so many seconds have passed in the process that reads this file."""
+    """Let this many seconds pass in the process that reads this file."""
     new = file.with_suffix(".new")
     new.write_text(str(seconds))
     new.rename(file)

@@ -1,4 +1,4 @@
-"""A worker whose program sends spans to a file, and only when it is told to flush: the processor's own time never comes."""
+"""A worker whose program sends spans to a file, and only when it is flushed: the processor never sends by itself."""
 
 import os
 from pathlib import Path

@@ -110,4 +110,4 @@ def test_slow_recovery_is_found(copy):
     assert found.startswith("good continued 500.0 s after its death")
     assert verdict["recovery"].facts["death"]["count"] == 1
     assert alarms(judged(copy, objective=600)) == {}
-    assert alarms(judged(copy, recovered=lambda *_: 1.5)) == {}, "whoever knows better is believed"
+    assert alarms(judged(copy, recovered=lambda *_: 1.5)) == {}, "a known recovery time counts"

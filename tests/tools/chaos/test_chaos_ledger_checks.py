@@ -89,7 +89,7 @@ def test_action_repeated_with_another_key_is_found(copy):
     assert key != "another"
     with closing(
         sqlite3.connect(copy, isolation_level=None)
-    ) as db:  # the first intent, of which nobody knew what came
+    ) as db:  # the first intent, whose outcome was unknown
         db.execute("UPDATE entries SET seq = seq + 1000 WHERE " + OF, ("good",))
         db.execute("UPDATE entries SET seq = seq - 999 WHERE " + OF, ("good",))
         db.execute(

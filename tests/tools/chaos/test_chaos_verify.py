@@ -55,7 +55,7 @@ def any_place(request, tmp_path):
 
 
 def contents(address: str) -> object:
-    """Every row of it. Of files what they say: whoever opens them tidies their log."""
+    """Return every row of a store, or the contents of its files: opening them would change their log."""
     if not address.startswith("file:"):
         with closing(peek(address)) as db:
             return list(db.iterdump())

@@ -191,7 +191,7 @@ def test_summary_counts_the_claims_that_failed_and_wraps_their_problems(good):
 
 
 class ReportedWaiting(Exception):
-    """The demo reported that a run waits for its editor, after so many messages were sent."""
+    """The demo reported that a run waits for its editor, after this many messages were sent."""
 
 
 def test_run_that_waits_to_verify_a_message_does_not_wait_for_its_editor(tmp_path):

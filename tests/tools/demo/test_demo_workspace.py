@@ -89,7 +89,7 @@ def test_a_store_with_nothing_but_a_checkpoint_is_refused_and_stays(tmp_path):
 
 
 def test_a_store_whose_runs_were_all_pruned_is_refused_and_stays(tmp_path):
-    """What is left of somebody's work are its queues, and their limits."""
+    """Finished work of another program leaves its queues and their limits."""
     path = tmp_path / "outlast-demo.db"
 
     async def main() -> None:

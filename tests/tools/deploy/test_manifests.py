@@ -192,7 +192,7 @@ def test_no_secret_gets_into_the_image():
     for secret in found["secrets"].values():
         assert secret["file"].startswith("./secrets/")
     assert {"secrets/", "**/.env", "**/*.db"} <= set(kept_out)
-    assert "store" not in kept_out, "somebody's package may have that name"
+    assert "store" not in kept_out, "a user's package may have that name"
 
 
 def test_sqlite_has_one_pod_and_one_volume():

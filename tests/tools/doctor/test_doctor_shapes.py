@@ -210,7 +210,7 @@ def test_what_was_laid_over_a_unit_counts(tmp_path):
     ]
     assert (one.level, "grace 100 s" in one.what) == (Level.ERROR, True)
     alone = fired(findings(tmp_path, ("a.service.d/override.conf", over.read_text())))
-    assert alone == {("grace", "note")}, "what a drop-in does not say is said by its unit"
+    assert alone == {("grace", "note")}, "what a drop-in does not set, its unit sets"
 
 
 NINES = ",".join(["*{}"] * 9)
