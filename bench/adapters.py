@@ -163,7 +163,13 @@ def claude_agent() -> Contest:
         servers = {"own": server}
         program = stand_in(Path(folder.name))
         return ClaudeAgentOptions(
-            cli_path=program, cwd=folder.name, mcp_servers=servers, env=env, setting_sources=[]
+            cli_path=program,
+            cwd=folder.name,
+            mcp_servers=servers,
+            env=env,
+            setting_sources=[],
+            strict_mcp_config=True,
+            tools=[],
         )
 
     async def plain() -> None:

@@ -228,6 +228,23 @@ def test_usage_is_the_cost_of_the_steps(agent):
     assert costs[-1]["usd"] > 0
 
 
+@pytest.mark.parametrize("agent", ["stand-in"], indirect=True)
+def test_second_of_two_turns_at_once_is_refused(agent):
+    agent.answers = {0: [call("c1", "mcp__shop__ask", what="it")], 1: [text("done")]}
+
+    async def main() -> None:
+        async with Outlast("memory:") as app:
+            runs = [await app.start(turn("hi", ADA, []), id=f"r{n}") for n in range(2)]
+            for n in range(2):
+                await app.send(f"r{n}", "answer", "yes")
+            ends = await asyncio.gather(*(run.result() for run in runs), return_exceptions=True)
+            assert sorted(type(one).__name__ for one in ends) == ["VersionConflict", "str"]
+            (found,) = await app.sessions("claude:")
+            assert found.version == 1
+
+    asyncio.run(main())
+
+
 class Died(Exception):
     """Ends a step as a crash does: the program is lost."""
 

@@ -27,7 +27,7 @@ from claude_agent_sdk import (
     ResultMessage,
 )
 
-from outlast.integrations.claude_agent.tools import CALL, DurableTool, durable_tools
+from outlast.integrations.claude_agent.tools import CALL, DurableServer, DurableTool, durable_tools
 from outlast.integrations.claude_agent.transcript import Entries, Result, TurnTranscript
 
 log = logging.getLogger("outlast.claude_agent")
@@ -100,8 +100,11 @@ class ClaudeProgram:
 
     def _extended(self, options: ClaudeAgentOptions, session_id: str) -> ClaudeAgentOptions:
         hooks: dict[Any, list[HookMatcher]] = dict(options.hooks or {})
-        for event, hook in (("PreToolUse", self._before_tool), ("PostToolBatch", self._after)):
-            ours = HookMatcher(hooks=[cast("Any", hook)], timeout=PAUSE_SECONDS)
+        asked: list[tuple[str, Any]] = [("PreToolUse", self._before_tool)]
+        if not self._has_only_durable_tools(options):
+            asked.append(("PostToolBatch", self._after))
+        for event, hook in asked:
+            ours = HookMatcher(hooks=[hook], timeout=PAUSE_SECONDS)
             hooks[event] = [*hooks.get(event, ()), ours]
         return replace(
             options,
@@ -109,6 +112,17 @@ class ClaudeProgram:
             session_store=cast("Any", self._transcript),
             session_store_flush="eager",
             resume=None if self._transcript.is_new else session_id,
+        )
+
+    @staticmethod
+    def _has_only_durable_tools(options: ClaudeAgentOptions) -> bool:
+        """Return whether the program has no results of its own tools to record."""
+        servers = options.mcp_servers
+        return (
+            options.tools == []
+            and options.strict_mcp_config
+            and isinstance(servers, dict)
+            and all(isinstance(one, DurableServer) for one in servers.values())
         )
 
     async def start(self) -> None:

@@ -31,7 +31,7 @@ from outlast.codec.signature import Unrecorded
 from outlast.errors import NotInRun, SettingsError, VersionConflict
 from outlast.integrations.claude_agent.program import ClaudeProgram, OnMessage, PauseKind
 from outlast.integrations.claude_agent.session_store import MAIN, SUBPATH, SUMMARY, session_name
-from outlast.integrations.claude_agent.tools import as_result, durable_tools
+from outlast.integrations.claude_agent.tools import DurableTool, as_result, durable_tools
 from outlast.integrations.claude_agent.transcript import (
     Entries,
     Result,
@@ -79,6 +79,8 @@ class Turn:
     """The tool and arguments of the in-process calls, by their ids."""
     earlier: Entries | None = None
     """The entries from which the program that executes now began. None while there is none."""
+    tools: dict[str, DurableTool] = field(default_factory=dict)
+    """The durable tools, by the names that the model uses."""
     usage: TurnUsage = field(default_factory=TurnUsage)
     """What this program has cost."""
 
@@ -128,6 +130,7 @@ async def run_turn(
     _check(options)
     session_id = str(uuid()) if conversation is None else _session_id(conversation)
     turn = Turn(prompt, options, session_id, on_message, frozenset(needs_approval), ttl)
+    turn.tools = durable_tools(options.mcp_servers)
     async with scope(name):
         while True:
             recorded = await _ask(turn, prompt, session_id)
@@ -292,7 +295,7 @@ async def _result(turn: Turn, id: str, tool: str, arguments: dict[str, Any]) -> 
     made_before = turn.again.get(call)
     if made_before:
         return made_before.pop(0)
-    return await durable_tools(turn.options.mcp_servers)[tool].result(id, arguments)
+    return await turn.tools[tool].result(id, arguments)
 
 
 async def _append(turn: Turn) -> None:
