@@ -170,7 +170,8 @@ async def _ask(
     session_id: str,  # noqa: ARG001
 ) -> Any:
     """Let the program go on until it pauses."""
-    found, resumed = turn.opened, False
+    found: dict[str, Any] = {}
+    resumed = False
     try:
         if turn.earlier is None:
             found, turn.earlier = await _load(turn)
@@ -187,7 +188,8 @@ async def _ask(
         await _close(turn)
         raise
     return {
-        "opened": turn.opened or found,
+        # The first step of the turn has it.
+        "opened": {} if turn.opened else found,
         "resumed": resumed,
         "entries": entries,
         "pauses": [
