@@ -9,7 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from bench.contest.homes import REPOSITORY
+from bench.contest.environments import REPOSITORY
 from bench.contest.place import place, when
 from bench.contest.report import SECTIONS, write
 from bench.folder import IN_MEMORY, file_system, measuring_folder

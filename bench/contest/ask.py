@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contest.contenders import Contender
-from bench.contest.homes import python_of
+from bench.contest.environments import python_of
 
 DRIVERS = Path(__file__).parent / "drivers"
 PATIENCE = 300.0

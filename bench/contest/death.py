@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bench.contest.ask import Failed, ask
 from bench.contest.contenders import CELERY, DBOS, DRAMATIQ, OUTLAST, PGQUEUER, Contender, Store
 from bench.contest.deathpage import REPEATED_SECONDS_MAX, outcomes, plots, tables
-from bench.contest.homes import python_of
+from bench.contest.environments import python_of
 from bench.contest.ledger import Attempts, Case
 from bench.contest.section import Found, Section
 from bench.contest.servers import Stores, stores

@@ -26,7 +26,7 @@ from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
-from bench.contest.room import room_of
+from bench.contest.store_size import size_of
 from bench.own.fleet import claim_ms, enlist, fill
 from bench.own.runs import execute, timed
 from outlast import Outlast, receive, step, workflow
@@ -244,19 +244,19 @@ async def _space(address: str) -> dict[str, Any]:
     """What the store takes for steps with values of 100 bytes: empty, filled, pruned, filled again, and made as small as it can be."""
     global of_size  # noqa: PLW0603
     of_size = base64.b64encode(random.Random(0).randbytes(VALUE_BYTES))[:VALUE_BYTES].decode()
-    room = room_of(address)
+    store_size = size_of(address)
     async with Outlast(address) as app:
         await (await app.start(giving(0, 5), id="warm-up")).result()
-        empty = room.bytes()
+        empty = store_size.bytes()
         await _give(app, "first")
-        filled, written = room.bytes(), room.written()
+        filled, written = store_size.bytes(), store_size.written()
         assert await app.prune(0.0) >= SPACE_RUNS
-        room.tidy()
-        pruned = room.bytes()
+        store_size.tidy()
+        pruned = store_size.bytes()
         await _give(app, "second")
-        again = room.bytes()
+        again = store_size.bytes()
         assert await app.prune(0.0) >= SPACE_RUNS
-    room.shrink()
+    store_size.shrink()
     steps = SPACE_RUNS * SPACE_STEPS
     return {
         "bytes_a_step": (filled - empty) / steps,
@@ -265,7 +265,7 @@ async def _space(address: str) -> dict[str, Any]:
         "filled": filled,
         "pruned": pruned,
         "filled_again": again,
-        "shrunk": room.bytes(),
+        "shrunk": store_size.bytes(),
     }
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.contest.contenders import Store
-from bench.contest.homes import REPOSITORY
+from bench.contest.environments import REPOSITORY
 from bench.contest.plot import Bar, bars
-from bench.contest.room import WORDS
 from bench.contest.section import Found, Section
 from bench.contest.servers import stores
+from bench.contest.store_size import WORDS
 from bench.contest.tables import NONE, last_line, table
 from bench.markdown import figure
 from bench.spread import Spread

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.contest.homes import REPOSITORY
+from bench.contest.environments import REPOSITORY
 from bench.folder import file_system
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bench.contest.ask import Failed, ask
 from bench.contest.contenders import CELERY, DBOS, DRAMATIQ, OUTLAST, PGQUEUER, Contender, Store
-from bench.contest.homes import python_of
+from bench.contest.environments import python_of
 from bench.contest.plot import Bar, bars
 from bench.contest.section import Found, Section
 from bench.contest.servers import Stores, stores

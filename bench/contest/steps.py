@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.contest.ask import Failed, ask
 from bench.contest.contenders import DBOS, LANGGRAPH
-from bench.contest.homes import python_of
+from bench.contest.environments import python_of
 from bench.contest.section import Found, Section
 from bench.contest.servers import Stores, stores
 from bench.contest.stepcases import CASES, HUNDRED, LONE, SHAPES, VARIANTS, Case, Shape

@@ -10,8 +10,8 @@ from outlast.store.rows import Entry
 ERROR = json.dumps({"type": "builtins:ConnectionError", "message": "x"})
 
 
-class Book:
-    """A journal that is written entry by entry, one a second."""
+class JournalWriter:
+    """Write a journal entry by entry, one a second."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

@@ -40,7 +40,7 @@ UNDO = {"/undo", "/undo-once"}
 ONCE = {"/once", "/undo-once"}
 
 
-class Book:
+class RequestLog:
     """The log, and what follows from it."""
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class Book:
 class Handler(BaseHTTPRequestHandler):
     protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
     timeout = 60
-    book: Book
+    book: RequestLog
     arrivals: Counter[str]
 
     def do_GET(self) -> None:
@@ -216,7 +216,7 @@ class Server(ThreadingHTTPServer):
 
 def main() -> None:
     folder, port = Path(sys.argv[1]), int(sys.argv[2])
-    Handler.book, Handler.arrivals = Book(folder / "ledger.log"), Counter()
+    Handler.book, Handler.arrivals = RequestLog(folder / "ledger.log"), Counter()
     with Server(("127.0.0.1", port), Handler) as server:
         print(json.dumps({"up": server.server_port}), flush=True)
         server.serve_forever()

@@ -1,11 +1,11 @@
 """The journal's entries about one effect fold into its state."""
 
-from effect_log_tools import ERROR, Book
+from effect_log_tools import ERROR, JournalWriter
 
 from outlast.codec.exceptions import CANCELLED
 
 
-def only(book: Book):
+def only(book: JournalWriter):
     (effect_record,) = book.fold()
     return effect_record
 
@@ -14,7 +14,7 @@ def only(book: Book):
 
 
 def test_journal_without_effects_gives_an_empty_log():
-    book = Book()
+    book = JournalWriter()
     book.add("step", "work#1", value="1")
     book.add("attempt", "work#2", value="3", error=ERROR, attempt=1)
     book.add("death", "")
@@ -23,7 +23,7 @@ def test_journal_without_effects_gives_an_empty_log():
 
 
 def test_intent_alone_is_open():
-    book = Book()
+    book = JournalWriter()
     seq = book.intent(key="k-1")
     effect_record = only(book)
     assert (effect_record.open, effect_record.happened, effect_record.closed) == (True, None, None)
@@ -43,7 +43,7 @@ def test_intent_alone_is_open():
 
 
 def test_step_with_a_value_means_happened():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.happened(value='"r"')
     effect_record = only(book)
@@ -51,7 +51,7 @@ def test_step_with_a_value_means_happened():
 
 
 def test_step_with_only_an_error_means_it_did_not_happen():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.did_not()
     effect_record = only(book)
@@ -59,14 +59,14 @@ def test_step_with_only_an_error_means_it_did_not_happen():
 
 
 def test_step_with_value_and_error_means_happened_without_result():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.add("step", "pay#1", value="null", error=ERROR)
     assert (only(book).open, only(book).happened) == (False, True)
 
 
 def test_attempt_that_raised_leaves_it_open_and_counts():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.raised(attempt=2, due=77.0)
     effect_record = only(book)
@@ -84,14 +84,14 @@ def test_attempt_that_raised_leaves_it_open_and_counts():
 
 
 def test_attempt_that_failed_for_certain_closes_it():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.raised(certain=True)
     assert (only(book).open, only(book).happened) == (False, None)
 
 
 def test_declared_failure_says_nothing_about_an_earlier_act():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.raised()
     book.intent()
@@ -103,7 +103,7 @@ def test_declared_failure_says_nothing_about_an_earlier_act():
 
 
 def test_renewed_intent_leaves_no_doubt():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.intent(again=True)
     assert (only(book).open, only(book).doubtful, only(book).acts) == (True, False, 1)
@@ -112,7 +112,7 @@ def test_renewed_intent_leaves_no_doubt():
 
 
 def test_renewed_intent_keeps_an_earlier_doubt():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.raised()
     book.intent()
@@ -122,14 +122,14 @@ def test_renewed_intent_keeps_an_earlier_doubt():
 
 
 def test_last_intent_sets_the_time():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.intent(again=True)
     assert (only(book).at, only(book).intent, only(book).first) == (102.0, 2, 1)
 
 
 def test_verify_that_could_not_tell_counts_and_leaves_it_open():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.asked(attempt=3, due=55.0)
     effect_record = only(book)
@@ -142,7 +142,7 @@ def test_verify_that_could_not_tell_counts_and_leaves_it_open():
 
 
 def test_negative_verify_settles_every_act_so_far():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.raised()
     book.intent()
@@ -155,7 +155,7 @@ def test_negative_verify_settles_every_act_so_far():
 
 
 def test_decision_that_it_happened_is_kept_for_the_life_that_confirms_it():
-    book = Book()
+    book = JournalWriter()
     intent = book.intent()
     book.decided("happened", intent, value='"found"')
     effect_record = only(book)
@@ -164,7 +164,7 @@ def test_decision_that_it_happened_is_kept_for_the_life_that_confirms_it():
 
 
 def test_negative_decision_closes_the_effect():
-    book = Book()
+    book = JournalWriter()
     book.decided("did_not", book.intent())
     assert (only(book).open, only(book).happened, only(book).decision.what) == (
         False,
@@ -174,7 +174,7 @@ def test_negative_decision_closes_the_effect():
 
 
 def test_decision_on_another_intent_is_ignored():
-    book = Book()
+    book = JournalWriter()
     first = book.intent()
     book.raised()
     book.intent()
@@ -183,7 +183,7 @@ def test_decision_on_another_intent_is_ignored():
 
 
 def test_new_intent_supersedes_a_decision():
-    book = Book()
+    book = JournalWriter()
     book.decided("did_not", book.intent())
     book.intent()
     assert (only(book).open, only(book).decision) == (True, None)
@@ -191,7 +191,7 @@ def test_new_intent_supersedes_a_decision():
 
 def test_counters_restart_after_resume_or_decision():
     for kind in ("resume", "decision"):
-        book = Book()
+        book = JournalWriter()
         intent = book.intent()
         book.raised(attempt=4)
         book.asked(attempt=5)
@@ -215,7 +215,7 @@ def test_counters_restart_after_resume_or_decision():
 
 
 def test_death_closes_nothing_and_is_noted_once():
-    book = Book()
+    book = JournalWriter()
     book.intent()
     book.add("death", "")
     book.add("death", "")
@@ -228,7 +228,7 @@ def test_death_closes_nothing_and_is_noted_once():
 
 
 def test_entries_of_other_places_are_ignored():
-    book = Book()
+    book = JournalWriter()
     book.intent("pay#1")
     book.add("step", "pay#2", value="1")
     book.raised("work#1", certain=True)
@@ -238,7 +238,7 @@ def test_entries_of_other_places_are_ignored():
 
 
 def test_newest_first_intent_comes_first():
-    book = Book()
+    book = JournalWriter()
     book.intent("a#1")
     book.intent("b#1")
     book.intent("a#1")
@@ -247,7 +247,7 @@ def test_newest_first_intent_comes_first():
 
 
 def test_only_what_happened_and_has_a_compensation_can_be_undone():
-    book = Book()
+    book = JournalWriter()
     book.intent("a#1", compensation="unpay")
     book.happened("a#1")
     book.intent("b#1", compensation="unpay")
@@ -264,7 +264,7 @@ def test_only_what_happened_and_has_a_compensation_can_be_undone():
 
 
 def test_effect_that_happened_survives_a_retry():
-    book = Book()
+    book = JournalWriter()
     start = book.intent()
     book.happened(value='"r"')
     book.retried(start)
@@ -276,7 +276,7 @@ def test_effect_that_happened_survives_a_retry():
 
 
 def test_effect_that_did_not_happen_is_new_after_a_retry():
-    book = Book()
+    book = JournalWriter()
     start = book.intent()
     book.did_not()
     book.retried(start)
@@ -295,7 +295,7 @@ def test_effect_that_did_not_happen_is_new_after_a_retry():
 
 
 def test_doubtful_cancelled_effect_keeps_its_generation_after_a_retry():
-    book = Book()
+    book = JournalWriter()
     start = book.intent()
     book.raised()
     book.add("step", "pay#1", error=CANCELLED)
@@ -304,7 +304,7 @@ def test_doubtful_cancelled_effect_keeps_its_generation_after_a_retry():
 
 
 def test_cancelled_effect_that_did_not_happen_is_new_after_a_retry():
-    book = Book()
+    book = JournalWriter()
     start = book.intent()
     book.raised(certain=True)
     book.add("step", "pay#1", error=CANCELLED)
@@ -313,14 +313,14 @@ def test_cancelled_effect_that_did_not_happen_is_new_after_a_retry():
 
 
 def test_open_effect_stays_open_after_a_retry():
-    book = Book()
+    book = JournalWriter()
     start = book.intent()
     book.retried(start)
     assert (book["pay#1"].open, book["pay#1"].generation) == (True, 0)
 
 
 def test_retry_keeps_what_precedes_its_start():
-    book = Book()
+    book = JournalWriter()
     book.intent("a#1")
     book.did_not("a#1")
     start = book.add("step", "work#1", error=ERROR)

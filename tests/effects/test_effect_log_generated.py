@@ -2,7 +2,7 @@
 
 import os
 
-from effect_log_tools import ERROR, Book
+from effect_log_tools import ERROR, JournalWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,7 +43,7 @@ class Model:
     )
 )
 def test_generated_journals_match_a_model(plan):
-    book, models, folded = Book(), {place: Model() for place in PLACES}, EffectLog()
+    book, models, folded = JournalWriter(), {place: Model() for place in PLACES}, EffectLog()
     journal = Journal()
     for op, place, number in plan:
         before = book.last
@@ -68,7 +68,7 @@ def test_generated_journals_match_a_model(plan):
     assert again.records == folded.records, "the same in every process"
 
 
-def _write(book: Book, models: dict[str, Model], op: str, place: str, number: int) -> None:
+def _write(book: JournalWriter, models: dict[str, Model], op: str, place: str, number: int) -> None:
     """One more entry, if a life or a person could write it here."""
     model = models[place]
     acted = bool(model.intents)
@@ -114,7 +114,7 @@ def _write(book: Book, models: dict[str, Model], op: str, place: str, number: in
                 one.clear()
 
 
-def _closed(book: Book, model: Model, place: str) -> int:
+def _closed(book: JournalWriter, model: Model, place: str) -> int:
     """The entry that ended what was dealt with here: its outcome, or else its last intent."""
     if not model.intents:
         return 0
@@ -130,7 +130,7 @@ def _closed(book: Book, model: Model, place: str) -> int:
 
 
 def test_lean_fold_drops_arguments_and_results_that_are_not_needed():
-    book = Book()
+    book = JournalWriter()
     for number in range(20):
         book.intent(f"pay#{number}", arguments="a" * 1000)
         book.happened(f"pay#{number}", value="r" * 1000)
@@ -143,7 +143,7 @@ def test_lean_fold_drops_arguments_and_results_that_are_not_needed():
 
 
 def test_lean_fold_keeps_what_is_open_or_to_be_undone_or_failed():
-    book = Book()
+    book = JournalWriter()
     book.intent("open#1")
     book.intent("pay#1", compensation="refund")
     book.happened("pay#1")

@@ -27,7 +27,7 @@ WORDS: dict[str, dict[str, str]] = {
 """What `bytes`, `tidy` and `shrink` mean for each store, for the report."""
 
 
-class Room(Protocol):
+class StoreSize(Protocol):
     def bytes(self) -> int: ...
 
     def written(self) -> int:
@@ -41,7 +41,7 @@ class Room(Protocol):
         """What an operator can do."""
 
 
-def room_of(address: str) -> Room:
+def size_of(address: str) -> StoreSize:
     if address.startswith("sqlite:"):
         return _SQLite(Path(address.removeprefix("sqlite:///")))
     return _Postgres(address) if address.startswith("postgres") else _Redis(address)

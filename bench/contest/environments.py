@@ -1,4 +1,4 @@
-"""A home for each peer: an environment of its own under `.cache/bench/`, made once. Outlast never shares one with them."""
+"""Create an environment for each peer under `.cache/bench/`, once. Outlast shares none of them."""
 
 from __future__ import annotations
 
