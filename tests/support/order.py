@@ -51,6 +51,9 @@ LONG_FILES = (
     "tests/store/test_conformance_postgres.py",
     "tests/store/test_crash_processes.py",
     "tests/typing/test_typing.py",
+    "tests/integrations/claude_agent/test_claude_killed.py",
+    "tests/integrations/claude_agent/test_claude_turns.py",
+    "tests/integrations/claude_agent/test_claude_crashes.py",
 )
 """The files that take longest, roughly the longest first."""
 BEFORE_LAST_LONG_FILE = 0.75
