@@ -48,7 +48,7 @@ class Listeners:
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """The topics that have a listener."""
+        """Return the topics that have a listener."""
         return tuple(self._callbacks)
 
     def of(self, topics: Iterable[Topic]) -> list[Callable[[], None]]:

@@ -38,6 +38,8 @@ class Followers:
     The task executes while there are followers.
     """
 
+    # 16 attributes: five collaborators, the limits of reading, and the state of the task.
+
     def __init__(
         self,
         client: StoreClient,

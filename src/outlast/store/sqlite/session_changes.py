@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def _size(self) -> int:
-        """The number of fields and lists afterwards."""
+        """Return the number of fields and lists afterwards."""
         before = 0 if self._command.clear else self._found.size
         return before + len(self._after) - len(self._before)
 

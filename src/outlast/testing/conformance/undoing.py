@@ -182,7 +182,7 @@ class UndoContract(Contract):
         assert [each.id for each in driver.claim("w2", queues=("q",), limit=5)] == ["r"]
 
     def test_release_after_undo_returns_queued(self, driver: StoreDriver) -> None:
-        """An execution that asked for compensation has nothing left to release."""
+        """Release nothing more once the execution has asked for compensation."""
         row = run_with_effect(driver)
         undo(driver, row)
         assert driver.one(Release(row.pk, row.fence, "drain")) == "queued"
