@@ -157,7 +157,15 @@ def test_show_as_json_has_stable_keys(outlast):
         row, 1, "step", "research#1", value='"notes"', seconds=0.25, attempt=1, args='{"n":0}'
     )
     document = outlast("show", "r1", "--json").json
-    assert set(document) == {"run", "cost", "effects", "undecided", "journal", "messages"}
+    assert set(document) == {
+        "run",
+        "cost",
+        "effects",
+        "undecided",
+        "executions",
+        "journal",
+        "messages",
+    }
     assert set(document["run"]) == RUN_KEYS | {"args", "result", "deadline", "failed_at"}
     assert document["run"]["args"] == {"topic": "tides"}
     [entry] = document["journal"]
@@ -272,6 +280,12 @@ def test_show_says_which_worker_died_and_which_took_over(outlast):
     assert "worker gone's lease ran out; worker w2 took over" in out
     assert "drain: SIGTERM (worker w2); worker w3 took over" in out
     assert "  worker     w3 (process " in out
+    executions = outlast("show", "r1", "--json").json["executions"]
+    assert [(one["worker"], one["status"]) for one in executions] == [
+        ("gone", "queued"),
+        ("w2", "queued"),
+        ("w3", "done"),
+    ]
     assert "fence" not in out
 
 

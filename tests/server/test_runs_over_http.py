@@ -264,7 +264,15 @@ def test_run_is_shown_as_the_command_line_shows_it(served):
         await api.olga.post("/v1/runs", json=body)
         await api.done("r")
         shown = (await api.olga.get("/v1/runs/r")).json()
-        assert set(shown) == {"run", "cost", "effects", "undecided", "journal", "messages"}
+        assert set(shown) == {
+            "run",
+            "cost",
+            "effects",
+            "undecided",
+            "executions",
+            "journal",
+            "messages",
+        }
         assert (shown["run"]["args"], shown["run"]["result"]) == ({"number": 21}, 42)
         assert [entry["key"] for entry in shown["journal"]] == ["double#1"]
         brief = (await api.olga.get("/v1/runs/r?brief=true")).json()

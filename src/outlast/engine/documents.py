@@ -16,7 +16,7 @@ from outlast.engine.inspection import EffectInfo, explained
 from outlast.engine.schedule_rows import ScheduleRow
 from outlast.store.commands import ITEM
 from outlast.store.fleet import Fleet, FleetQueues, names_of
-from outlast.store.rows import NEVER, Entry, Message, QueueRow, RunRow, WorkerRow
+from outlast.store.rows import NEVER, Entry, ExecutionRow, Message, QueueRow, RunRow, WorkerRow
 from outlast.store.session_rows import SessionRow
 from outlast.store.tolerant_rows import each_document
 
@@ -115,8 +115,23 @@ def history_document(history: History, now: float) -> dict[str, Any]:
         },
         "effects": None if effects is None else [effect_document(effect) for effect in effects],
         "undecided": [one.place for one in history.undecided],
+        "executions": [_execution_document(execution) for execution in history.executions],
         "journal": [entry_document(entry, entry.seq in history.void) for entry in history.entries],
         "messages": [message_document(message, history.received) for message in history.messages],
+    }
+
+
+def _execution_document(execution: ExecutionRow) -> dict[str, Any]:
+    """Return one execution: which worker held the run, under which fence, and how it ended."""
+    return {
+        "fence": execution.fence,
+        "worker": execution.worker,
+        "host": execution.host,
+        "pid": execution.pid,
+        "began": iso(execution.began),
+        "ended": iso(execution.ended),
+        "status": execution.status,
+        "reason": execution.reason,
     }
 
 

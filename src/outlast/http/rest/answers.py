@@ -99,6 +99,7 @@ class WholeRunAnswer(Document):
     cost: dict[str, Any] | None = None
     effects: list[dict[str, Any]] | None = None
     undecided: list[str] = []
+    executions: list[dict[str, Any]] = []
     journal: list[EntryDocument] = []
     messages: list[dict[str, Any]] = []
 
