@@ -7,15 +7,15 @@ CHANGES, STREAMS = Topic.CHANGES, Topic.STREAMS
 
 
 def test_publication_does_not_wake_processes_that_wait_for_work():
-    assert news_of({Publish, Record}, rings=False) == News((STREAMS,), (STREAMS,))
+    assert news_of({Publish, Record}, notifies=False) == News((STREAMS,), (STREAMS,))
 
 
 def test_other_commands_do_not_wake_viewers_of_streams():
-    assert news_of({Send}, rings=False) == News((CHANGES,), (CHANGES,))
-    assert news_of({Settle}, rings=False) == News((), (CHANGES,))
-    assert news_of({Record}, rings=False) == News((), ())
-    assert news_of({Claim}, rings=True) == News((CHANGES,), (CHANGES,))
+    assert news_of({Send}, notifies=False) == News((CHANGES,), (CHANGES,))
+    assert news_of({Settle}, notifies=False) == News((), (CHANGES,))
+    assert news_of({Record}, notifies=False) == News((), ())
+    assert news_of({Claim}, notifies=True) == News((CHANGES,), (CHANGES,))
 
 
 def test_commit_of_both_wakes_both():
-    assert news_of({Publish, Settle}, rings=False) == News((STREAMS,), (CHANGES, STREAMS))
+    assert news_of({Publish, Settle}, notifies=False) == News((STREAMS,), (CHANGES, STREAMS))
