@@ -11,6 +11,7 @@ from bench.folder import measuring_folder
 from bench.own.fleet import claims, items, pickup, queue_runs
 from bench.own.imports import imports
 from bench.own.memory import memory
+from bench.own.publish import measured as publish
 from bench.own.raw import raw
 from bench.own.replay import replay
 from bench.own.runs import hundred, lone, thousand
@@ -40,6 +41,7 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "postgres_growth": postgres_growth,
     "redis_growth": redis_growth,
     "telemetry": telemetry,
+    "publish": publish,
 }
 
 

@@ -326,6 +326,26 @@ ROWS = [
     Row(
         "the same: CPU per step, counted", "µs", ("telemetry",), _of("telemetry", "cpu_us_per_step")
     ),
+    Row(
+        "a published token: CPU in its step",
+        "µs",
+        ("publish",),
+        _of("publish", "cpu_us_per_token"),
+        Goal("<=", 5),
+    ),
+    Row(
+        "a published token: until a reader in another process has it (p50)",
+        "ms",
+        ("publish",),
+        _of("publish", "p50_ms"),
+    ),
+    Row(
+        "the same, past the throttle (`publish_interval`)",
+        "ms",
+        ("publish",),
+        _of("publish", "p50_past_interval_ms"),
+        Goal("<=", 20),
+    ),
 ]
 
 
