@@ -32,7 +32,7 @@ class News(NamedTuple):
 def news_of(kinds: AbstractSet[type], *, notifies: bool) -> News:
     """Return the topics of a commit with commands of these types.
 
-    `rings` means that the commit itself found something that others wait for.
+    `notifies` means that the commit itself found something that others wait for.
     """
     streams = (Topic.STREAMS,) if Publish in kinds else ()
     here = (Topic.CHANGES,) if notifies or not kinds.isdisjoint(LOUD_AT_HOME) else ()
