@@ -102,8 +102,7 @@ BEGIN
         was := (SELECT coalesce(jsonb_object_agg(f.field, CASE WHEN f.first IS NOT NULL
                 THEN jsonb_build_array(f.first, f.last) END), '{}')
             FROM session_fields f WHERE f.session = s.pk AND f.field = ANY(ARRAY(
-                SELECT jsonb_object_keys(v->2) UNION SELECT jsonb_object_keys(v->5)
-                UNION SELECT jsonb_object_keys(v->10) UNION SELECT jsonb_object_keys(v->11))));
+                SELECT jsonb_object_keys((v->2) || (v->5) || (v->10) || (v->11)))));
     END IF;
     IF v->9 <> '[]' AND was <> '{}' THEN
         sets := sets - ARRAY(SELECT a FROM jsonb_array_elements_text(v->9) a WHERE was ? a);
@@ -117,6 +116,14 @@ BEGIN
         becomes := (becomes - ARRAY(SELECT jsonb_object_keys(sets)))
             || (SELECT coalesce(jsonb_object_agg(key, NULL), '{}') FROM jsonb_each_text(sets)
                 WHERE value IS NOT NULL);
+    END IF;
+    IF v->5 = '{}' AND v->10 = '{}' AND v->11 = '{}' THEN  -- most changes only set fields
+        size := size + (SELECT count(*) FROM jsonb_object_keys(becomes))
+            - (SELECT count(*) FROM jsonb_object_keys(was));
+        RETURN coalesce(
+            beyond__v(v, was, becomes, popped, had, size),
+            jsonb_build_object('was', was, 'becomes', becomes, 'sets', sets, 'popped', popped,
+                'replaced', replaced, 'size', size));
     END IF;
     FOR part IN SELECT key, greatest(value::bigint, 0) AS count FROM jsonb_each_text(v->10) LOOP
         first := (becomes->part.key->>0)::bigint;
@@ -175,6 +182,8 @@ BEGIN
         RETURN NULL;
     ELSIF size > greatest((limits->>0)::bigint, had) THEN
         RETURN stop__v('limit', format('fields/%s/%s/', limits->>0, size));
+    ELSIF v->5 = '{}' AND popped = '{}' THEN
+        RETURN NULL;
     END IF;
     FOR part IN SELECT k, (becomes->k->>1)::bigint - (becomes->k->>0)::bigint + 1 AS count,
             coalesce((was->k->>1)::bigint - (was->k->>0)::bigint + 1, 0) AS before
@@ -233,7 +242,9 @@ BEGIN
                            THEN greatest(s.expires, now + (v->>3)::double precision) END
     WHERE u.pk = s.pk;
     PERFORM write_fields__v(s.pk, plan);
-    PERFORM write_lists__v(s.pk, v, plan);
+    IF v->5 <> '{}' OR plan->'popped' <> '{}' OR plan->'replaced' <> '{}' THEN
+        PERFORM write_lists__v(s.pk, v, plan);
+    END IF;
     RETURN answer;
 END $$;
 
