@@ -361,8 +361,10 @@ class OutlastSaver(BaseCheckpointSaver[str]):
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Return a version that is greater than the current one, and differs between branches."""
-        number = 0 if current is None else int(str(current).partition(".")[0])
-        return f"{number + 1:032}.{random.random():018}"  # noqa: S311 - no secret
+        # Versions are compared as texts, so those of another saver keep their width. Short ones
+        # keep a checkpoint within one page of a store.
+        number = "" if current is None else str(current).partition(".")[0]
+        return f"{int(number or 0) + 1:0{max(len(number), 8)}}.{random.getrandbits(40):010x}"
 
     # -- where calls are made
 
