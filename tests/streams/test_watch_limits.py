@@ -74,6 +74,7 @@ def counting(monkeypatch, store, name):
 @pytest.mark.parametrize("viewers", [1, 1000])
 def test_viewers_of_one_stream_share_its_reads(world, monkeypatch, viewers):
     reads = counting(monkeypatch, world.store, "stream")
+    rows = counting(monkeypatch, world.store, "run")
 
     async def main(app):
         await app.start(talk(), id="run")
@@ -85,6 +86,7 @@ def test_viewers_of_one_stream_share_its_reads(world, monkeypatch, viewers):
     world.do(main)
     # One for the beginning, one for each of the ten values, and a few that found nothing new.
     assert len(reads) <= 20
+    assert len(rows) <= 15, "the run is looked at every other second, and when it changes"
 
 
 @pytest.mark.parametrize("viewers", [1, 200])

@@ -84,6 +84,10 @@ class Follower(ABC, Generic[C, R]):
         """The number of seconds after which the store is read without a notification."""
         self.read_at = 0.0
         """When the last read began, on the event loop's clock."""
+        self.checks_run = True
+        """Whether the next read must also look at the run, and not only at what follows."""
+        self.checked = (0, 0.0)
+        """The number of changes in the store, and the time, when the run was looked at."""
         self.waiting = 0
         """How many viewers wait. Without any, nothing is read."""
         self.opening = 0

@@ -163,6 +163,7 @@ class Followers:
         round = self.rounds_begun
         for follower in followers:
             follower.read_at = now
+            self._decide_check(follower, now)
         try:
             readings = await self._patiently(_read_all, self._client.store, followers)
         except StoreUnavailable as error:
@@ -173,6 +174,18 @@ class Followers:
             else:
                 follower.apply(reading, round)
         return any(follower.is_behind and follower.waiting for follower in followers)
+
+    def _decide_check(self, follower: AnyFollower, now: float) -> None:
+        """Look at the run if something has changed in the store, and else at every poll.
+
+        Publications come ten times a second, and the end of a run once.
+        """
+        changes, at = follower.checked
+        follower.checks_run = bool(
+            follower.opening or changes != self._changes.count or now >= at + follower.poll
+        )
+        if follower.checks_run:
+            follower.checked = (self._changes.count, now)
 
     async def _listen(self) -> None:
         """Listen for publications. If the store is unavailable, the next round tries again."""

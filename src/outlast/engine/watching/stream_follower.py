@@ -12,6 +12,7 @@ from outlast.engine.watching.stream_reader import (
     StreamQuery,
     StreamReading,
     events_of,
+    read_more,
     read_page,
     read_stream,
 )
@@ -38,8 +39,13 @@ class StreamFollower(Follower[StreamCursor, StreamReading]):
     # -- reading
 
     def read(self, store: Store) -> StreamReading | None:
-        known = self._reading or self._begin
-        return read_stream(store, self._query(known, self._window.stop))
+        known = self._reading
+        if known is None:
+            return read_stream(store, self._query(self._begin, self._window.stop))
+        query = self._query(known, self._window.stop)
+        if self.checks_run or known.end_mark:
+            return read_stream(store, query)
+        return read_more(store, query, known) or read_stream(store, query)
 
     def read_page(
         self, store: Store, cursor: StreamCursor
