@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "outlast.cli.run",
     "submit": "outlast.cli.submit",
     "worker": "outlast.cli.worker",
+    "serve": "outlast.cli.serve",
     "runs": "outlast.cli.inspect",
     "show": "outlast.cli.inspect",
     "watch": "outlast.cli.follow",

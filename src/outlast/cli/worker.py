@@ -105,12 +105,12 @@ def _app(
     return place.app
 
 
-def _place(app: Outlast) -> str:
+def place_of(app: Outlast) -> str:
     """Return the location of the app's store, with secrets masked."""
     return masked(str(getattr(app._open.store, "place", type(app._open.store).__name__)))
 
 
-async def _drain_or_loss(app: Outlast) -> None:
+async def drain_or_loss(app: Outlast) -> None:
     """Wait until a drain begins. Raise StoreBroken if the store was removed.
 
     A supervisor then restarts the worker on the store that exists now.
@@ -151,12 +151,12 @@ async def _until_told(app: Outlast, place: WorkerTarget) -> None:
                 "queues": app._open.worker.offer.queues,
                 "workflows": names,
                 "concurrency": app.settings.concurrency,
-                "store": _place(app),
+                "store": place_of(app),
             },
         )
         striking = schedule_self_kill(app) if app.settings.chaos_kills_per_hour else None
         try:
-            await _drain_or_loss(app)
+            await drain_or_loss(app)
         finally:
             if striking is not None:
                 striking.cancel()

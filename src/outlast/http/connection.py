@@ -147,3 +147,49 @@ class Connection(H11Protocol):
     def _cut(self) -> None:
         self.connections.discard(self)
         self.transport.abort()
+
+
+class ApiConnection(Connection):
+    """A connection whose request may take long, as a stream of events does.
+
+    Only a request that is incomplete and an answer that is not read are bounded in time. The number
+    of connections is bounded by the server's configuration.
+    """
+
+    def __init__(self, config: Any, *args: Any, **options: Any) -> None:
+        super().__init__(config, *args, **options)
+        self._unread_seconds: float = config.unread_seconds
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        H11Protocol.connection_made(self, transport)
+        self.access_log = False
+        self._restart_timer()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            # The headers are complete. The API bounds the time of the body.
+            self._stop_timer()
+
+    def on_response_complete(self) -> None:
+        H11Protocol.on_response_complete(self)
+        self._stop_timer()
+
+    def pause_writing(self) -> None:
+        """Note that the client does not read. Cut the connection if that stays so."""
+        super().pause_writing()
+        self._stop_timer()
+        self._timer = self.loop.call_later(self._unread_seconds, self._cut_unread)
+
+    def resume_writing(self) -> None:
+        self._stop_timer()
+        super().resume_writing()
+
+    def _cut_unread(self) -> None:
+        self.logger.warning("A client was dropped: it did not read its answer.")
+        self._cut()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

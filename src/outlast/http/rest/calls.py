@@ -105,7 +105,18 @@ class ApiCall:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count a request that waits. Raise Problem 429 if the caller has too many."""
+        """Count a request that waits, as `begin_waiting` does."""
+        release = self.begin_waiting()
+        try:
+            yield
+        finally:
+            release()
+
+    def begin_waiting(self) -> Callable[[], None]:
+        """Count a request that waits, and return what ends that.
+
+        Raise Problem 429 if the caller has too many.
+        """
         waiting, most = self.api.waiting, self.engine.settings.api_streams_max
         if waiting[self.by] >= most:
             raise Problem(
@@ -115,12 +126,13 @@ class ApiCall:
                 headers={"retry-after": "1"},
             )
         waiting[self.by] += 1
-        try:
-            yield
-        finally:
+
+        def release() -> None:
             waiting[self.by] -= 1
             if not waiting[self.by]:
                 del waiting[self.by]
+
+        return release
 
 
 def answer(document: Any, status: int = 200, **headers: str) -> Response:

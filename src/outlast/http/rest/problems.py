@@ -87,10 +87,10 @@ class Problem(Exception):
         self.headers = dict(headers or {})
         self.facts = dict(facts or {})
 
-    def response(self) -> Response:
+    def document(self) -> dict[str, Any]:
         title = HTTPStatus(self.status).phrase
         kind = self.error or self.kind or title.replace(" ", "")
-        document = {
+        return {
             "type": f"urn:outlast:problem:{kind}",
             "title": title,
             "status": self.status,
@@ -99,8 +99,10 @@ class Problem(Exception):
             "next": self.next,
             **self.facts,
         }
+
+    def response(self) -> Response:
         return Response(
-            render(document),
+            render(self.document()),
             self.status,
             headers={**self.headers, **NO_STORE},
             media_type=MEDIA_TYPE,

@@ -56,11 +56,12 @@ class Routes:
         also: dict[int, type[BaseModel]] | None = None,
         problems: tuple[int, ...] = (),
         media_type: str | None = None,
+        nothing: bool = False,
     ) -> Callable[[Endpoint], Endpoint]:
         """Declare a route: who may use it, and what it answers.
 
-        `also` are further statuses that are no errors. Every route may answer 401, 403, 422, 429
-        and 503.
+        `also` are further statuses that are no errors; with `nothing`, 204 is one. Every route may
+        answer 401, 403, 422, 429 and 503.
         """
 
         def declare(endpoint: Endpoint) -> Endpoint:
@@ -80,6 +81,8 @@ class Routes:
                 documented[status]["content"] = {media_type: {"schema": {"type": "string"}}}
             for code, model in (also or {}).items():
                 documented[code] = {"description": "Not yet", "model": model}
+            if nothing:
+                documented[204] = {"description": "Nothing more will come"}
             options = {
                 "responses": documented,
                 "status_code": status,

@@ -1,0 +1,98 @@
+"""Serve the HTTP API and the five routes on the event loop of their Outlast."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+from outlast.http.api_app import api_at, server_extra
+from outlast.http.listening_socket import listen, url_of
+from outlast.http.routes import routes_at
+from outlast.settings.http_address import is_for_this_machine, parse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+log = logging.getLogger("outlast.http")
+
+LINGER_SECONDS = 2.0
+"""How long `/ready` answers 503 before the server stops to listen. At most a tenth of the grace."""
+STOP_SECONDS = 3.0
+"""How long answers in flight may take after that. At most a quarter of the grace."""
+
+
+class ApiServer:
+    """Serve an Outlast at an address, from `start` to `stop`.
+
+    `app` must be open on the current event loop when it starts. Raise SettingsError if nothing says
+    who may use the API, or if the extra `server` is not installed.
+    """
+
+    def __init__(self, app: Any, address: str, *, insecure_loopback: bool = False) -> None:
+        host, _ = parse(address)
+        self._app = app
+        self._address = address
+        with server_extra():
+            self._api = api_at(app, host, insecure_loopback=insecure_loopback)
+            self._routes = routes_at(app, host, None, None)
+        if insecure_loopback and not is_for_this_machine(address):
+            log.warning(
+                "--insecure-loopback with the address %s: only programs on this machine are "
+                "answered",
+                address,
+            )
+        self._listener: socket.socket | None = None
+        self._server: Any = None
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Return the URL that reaches it from this machine. It must have been started."""
+        assert self._listener is not None, "the server was started"
+        return url_of(self._listener)
+
+    def start(self) -> None:
+        """Start to listen. Raise SettingsError if that is not possible."""
+        from outlast.http.uvicorn_adapter import api_server_of
+
+        settings = self._app.settings
+        self._listener = listen(self._address)
+        self._server = api_server_of(
+            _ByPath(self._api, self._routes),
+            connections_max=settings.api_connections_max,
+            unread_seconds=settings.api_send_timeout,
+            stop_seconds=min(STOP_SECONDS, settings.grace / 4),
+        )
+        self._serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
+
+    async def stop(self) -> None:
+        """Let probes see that this process drains, then finish what is in flight and stop.
+
+        Streams have ended by then, each with its cursor.
+        """
+        if self._serving is None:
+            return
+        await asyncio.wait(
+            (self._serving,), timeout=min(LINGER_SECONDS, self._app.settings.grace / 10)
+        )
+        self._server.should_exit = True
+        await asyncio.wait((self._serving,))
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
+        if self._listener is not None:
+            self._listener.close()
+
+
+class _ByPath:
+    """Send what begins with /v1 to the API, and all else to the five routes."""
+
+    def __init__(self, api: ASGIApp, routes: ASGIApp) -> None:
+        self._api = api
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = str(scope.get("path", ""))
+        is_api = path == "/v1" or path.startswith("/v1/")
+        await (self._api if is_api else self._routes)(scope, receive, send)
