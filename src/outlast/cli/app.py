@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from outlast.cli.exit_codes import EPILOG
 from outlast.version import __version__
@@ -89,4 +90,8 @@ def command_line(first: str = "") -> Callable[..., object]:
             app.add_typer(command, name=name)
         else:
             app.command(epilog=EPILOG)(command)
-    return typer.main.get_command(app)
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    # Typer puts commands with subcommands last.
+    group.commands = {name: group.commands[name] for name in COMMANDS if name in group.commands}
+    return group

@@ -53,7 +53,7 @@ def explain(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain an error, alert, exit code, reason for parking or check.
+    """Explain an error, alert, exit code, parking reason or check.
 
     Each explanation says what it means and what to do. Without a name, list them all.
     """

@@ -71,7 +71,7 @@ def run(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Execute a workflow here, or continue the run with the same --id.
+    """Execute a workflow here, or continue the run with that --id.
 
     The result is printed as JSON on stdout; what the program itself prints goes to stderr. A run
     that has ended gives its recorded result. With the id of an existing run and no arguments, the
