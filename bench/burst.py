@@ -121,7 +121,7 @@ A rolling deploy releases all work in flight at once. If the new workers resumed
 | `returned_rate` | limits how many returned runs it resumes per second |
 | `new_share` | keeps a share of its slots for new runs |
 
-This page shows what that achieves and what it costs. The column *with* uses {settings}. The column *without* turns all three off.
+This page shows the benefit and the cost. The column *with* uses {settings}. The column *without* turns all three off.
 
 ## As many slots as runs
 
@@ -141,22 +141,22 @@ The same {other.returned:,} runs return to workers with {other.slots} slots each
 
 ## What it costs
 
-Slots kept for new runs stay empty when there are none, so returned runs finish later: after {held.gentle.returned_done[-1]:.0f} s instead of {held.without.returned_done[-1]:.0f} s in the first scenario, and {backlog.gentle.returned_done[-1]:.0f} s instead of {backlog.without.returned_done[-1]:.0f} s in the second.
+Slots kept for new runs stay empty when there are no new runs, so returned runs finish later: after {held.gentle.returned_done[-1]:.0f} s instead of {held.without.returned_done[-1]:.0f} s in the first scenario, and {backlog.gentle.returned_done[-1]:.0f} s instead of {backlog.without.returned_done[-1]:.0f} s in the second.
 
 While slots are still opening, a new run may find none free. The longest waits in the column *with* come from these first seconds.
 
 ## Choosing the settings
 
-`ramp` helps if it is longer than the calls that would otherwise start together. For calls of five seconds or more, use ten or more:
+`ramp` helps if it is longer than the calls that would otherwise start together. For calls of five seconds or more, set it to ten seconds or more:
 
     python -m bench.burst --workers 10 --returned 1000 --limit 700 --new-rate 2 \\
       --call-seconds 5 --work-seconds 7.5 --ramp 10
 
-`returned_rate` makes no difference here, because no worker frees slots that fast. It matters when returned runs have little left to do, and a worker would otherwise read and replay more than that many per second.
+`returned_rate` makes no difference here, because no worker frees slots that fast. It matters when returned runs have little left to do. A worker would then read and replay more runs per second than the setting allows.
 
 ## What is simulated
 
-The workers are real: one `Outlast(worker=True)` each, on one in-memory store and a virtual clock. Claims, replays, steps, retries and completions execute the production code. Their own duration is not simulated, and neither is the disk.
+The workers are real: one `Outlast(worker=True)` each, on one in-memory store and a virtual clock. Claims, replays, steps, retries and completions execute the production code. The virtual clock does not count the time that this code and the disk take.
 
 - **A run** is an agent. It calls the model, works for {scene.work_seconds:g} s (0.5 to 1.5 times that), and repeats. A returned run was interrupted in its second call and has 1 to {scene.turns_left_max} turns left. A new run has {scene.new_turns}.
 - **The model API** takes {scene.call_seconds:g} s per call when idle and twice that at its limit of {scene.limit:,} calls, ± 20 %. Above the limit it returns 429 after {scene.refusal_seconds:g} s, and that call counts as in flight too. The step retries after 1 s, 2 s, 4 s … up to 30 s, with jitter.
@@ -165,7 +165,7 @@ The workers are real: one `Outlast(worker=True)` each, on one in-memory store an
 
 Before anything is written, the simulation checks that each run ended once and that each call was answered once.
 
-The limit is chosen so that all slots together stay below it if their calls are spread out, but not if they are synchronised. With a limit above the number of slots, no call is rejected either way. The only difference left is how long new runs wait.
+The limit is chosen so that all slots together stay below it if their calls are spread out, but not if they are synchronised. If the limit is above the number of slots, the API rejects no call in either column. The settings then only change how long new runs wait.
 """
 
 

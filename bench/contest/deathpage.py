@@ -22,11 +22,11 @@ What happens to the jobs of a worker that goes away?
 
 Worker A has ten jobs in flight. Worker B is ready and idle. Then one of three things happens to A:
 
-- **SIGTERM**, as at a deploy, a scale-down or a spot reclaim. A has a grace period of 10 s. What is left of it then is killed, as a kubelet does.
+- **SIGTERM**, as at a deploy, a scale-down or a spot reclaim. A has a grace period of 10 s. Processes that are left after that are killed, as a kubelet does.
 - **kill -9** of its whole process tree, as at an OOM kill or a crash.
 - **SIGSTOP** of its whole process tree, as with a frozen machine or a cut network. Nothing is closed, and no lock is released.
 
-Each job consists of *stages*, one after another. Each stage writes to an external ledger when it starts and when it ends. All figures come from that ledger, none from what a system reports about itself. A is hit 0.3 s into the second stage of every job; the first stage takes no time.
+Each job consists of *stages*, one after another. Each stage writes to an external ledger when it starts and when it ends. All figures come from that ledger, and none from a system's own reports. A is hit 0.3 s into the second stage of every job. The first stage takes no time.
 
 A stage is a step for Outlast and DBOS, a task of a `chain` for Celery, and a message of a `pipeline` for Dramatiq. Some jobs are one function: Outlast's items, pgqueuer, Celery with one task, and Dramatiq with one message. Their stages are lines of that function, and a worker that takes the job over starts at the first line.
 
@@ -36,7 +36,7 @@ Trials that ended within {REPEATED_SECONDS_MAX:.0f} s, including the start of bo
 TITLES = {
     "fits": (
         "SIGTERM: jobs fit into the grace period",
-        "Three stages of 1 s each, after one that takes no time. A gets SIGTERM 0.3 s into the first of the three.",
+        "Three stages of 1 s each, after a first stage that takes no time. A gets SIGTERM 0.3 s into the first of the three.",
     ),
     "long": (
         "SIGTERM: jobs do not fit, but each of their stages does",
@@ -48,14 +48,14 @@ TITLES = {
     ),
     "killed": (
         "kill -9",
-        "Five stages of 1 s each, after one that takes no time. A and all its processes are killed 0.3 s into the first of the five.",
+        "Five stages of 1 s each, after a first stage that takes no time. A and all its processes are killed 0.3 s into the first of the five.",
     ),
     "silent": (
         "Frozen, then resumed",
         (
             "The same jobs, but A is only stopped with SIGSTOP. It continues when B has finished, or after 60 s.\n\n"
             "No system can distinguish this from a slow machine except by waiting. Each has a time-out for it, set to 5 s here where possible.\n\n"
-            "A stage in flight continues when its worker is back, so its effect happens twice with every system. That accounts for the first 10 *completed twice*, or 20 where the job is one function. Everything beyond them comes from a worker that continued jobs which already belonged to another: it has no fence."
+            "A stage in flight continues when its worker is back, so its effect happens twice with every system. That accounts for the first 10 *completed twice*, or 20 where the job is one function. Everything beyond them comes from a worker without a fence that continued jobs which already belonged to another worker."
         ),
     ),
 }

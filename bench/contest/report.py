@@ -17,7 +17,7 @@ SECTIONS: tuple[Section, ...] = (STEPS, QUEUE, DEATH, GROWTH)
 
 HEAD = """# Benchmarks
 
-Outlast beside the systems you might otherwise choose, measured on one machine, in the same rounds, on the same servers and the same disk.
+These pages compare Outlast with the systems you might otherwise choose. All were measured on one machine, in the same rounds, on the same servers and the same disk.
 
 The machine is shared and noisy. **Trust the ratios, not the absolute figures.**
 

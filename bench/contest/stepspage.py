@@ -17,7 +17,7 @@ INTRODUCTION = """# Durable steps
 
 How many durable steps per second does one process execute, and what does a step cost in CPU time?
 
-Each contender executes runs of steps that return their argument, in four sizes (runs x steps): {shapes}. It repeats each this for {seconds:g} s, at least once, after a warm-up (on SQLite until its log is reused).
+Each contender executes runs of steps that return their argument, in four sizes (runs x steps): {shapes}. After a warm-up, it repeats each size for {seconds:g} s, at least once. On SQLite, the warm-up lasts until the log is reused.
 
 - Every step is durable before the next step of its run starts. Afterwards, each contender's own store is asked whether it has every step, and its connection how durable a commit is.
 - Each contender is one process. Steps per second are counted from the first start to the last result.

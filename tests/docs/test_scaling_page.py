@@ -30,8 +30,8 @@ def test_the_page_says_what_it_reckons_with():
     assert f"values of **{VALUE:,} bytes**" in PART
     assert f"steps/s x 86,400 x ({DISK} + value)\n" in PART
     assert f"steps/s x ({LOG} + value)\n" in PART
-    assert f"{DISK} and the value" in PAGE
-    assert f"{LOG} and the value" in PAGE
+    assert f"{DISK} plus the value" in PAGE
+    assert f"{LOG} plus the value" in PAGE
     assert f"to {CPU * 1e6:.0f} µs" in PAGE
     assert f"about {IDLE} transactions a second" in PAGE
 

@@ -59,7 +59,7 @@ Three things always hold:
 
 - Waiting loses nothing that is recorded.
 - A stuck run harms no other run.
-- Looking first makes nothing worse.
+- Commands that only read are safe to run at any time.
 """
 
 _RAISED = "## Raised errors\n\nA program may catch these, and commands exit with them."
