@@ -85,7 +85,8 @@ class AgentProgram:
         python = cycle(pythons)
         for call in calls:
             stopping = (STOPPING, "^call ", call)
-            with self._start(next(python), place, log, stopping) as program:
+            drains = number == signal.SIGTERM
+            with self._start(next(python), place, log, stopping, drains=drains) as program:
                 program.wait_until_stopped()
                 program.send_signal(number)
                 program.resume()
@@ -98,10 +99,18 @@ class AgentProgram:
         return [made[start:end] for start, end in zip(ends, [*ends[1:], len(made)], strict=True)]
 
     def _start(
-        self, python: str, place: str, log: Path, stopping: Sequence[object] = ()
+        self,
+        python: str,
+        place: str,
+        log: Path,
+        stopping: Sequence[object] = (),
+        *,
+        drains: bool = False,
     ) -> Program:
         # After a kill in an act, the next life waits until the act cannot be in flight any more.
-        env = clean_environment(OUTLAST_EFFECT_MARGIN="0.2")
+        env = clean_environment(
+            OUTLAST_EFFECT_MARGIN="0.2", **({"AWAIT_DRAIN": "1"} if drains else {})
+        )
         command = [python, "-W", "error", "-u", *stopping, self.file, place, log]
         return Program(command, log.parent, env=env, fork=python == sys.executable)
 
