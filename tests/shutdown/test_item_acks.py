@@ -188,11 +188,11 @@ def test_an_item_whose_ack_the_store_refused_is_dropped():
             acks.append(asyncio.create_task(item.ack()))
             await asyncio.sleep(0)
 
-        def refuse(command, heard):
+        def refuse(command, heard, **options):
             if isinstance(command, Ack):
                 loop.call_later(1.0, heard, command, StoreUnavailable("it is away"))
             else:
-                put(command, heard)
+                put(command, heard, **options)
 
         engine, acks, loop = app._open, [], asyncio.get_running_loop()
         put, engine.writer.enqueue = engine.writer.enqueue, refuse
