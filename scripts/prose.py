@@ -35,8 +35,6 @@ PHRASES = re.compile(
     re.IGNORECASE,
 )
 READ = ("*.md", "src/*.py", "src/*.md", "examples/*.py", "deploy/*")
-NOT_READ = ("docs/benchmarks*.md",)
-"""Pages that quote recorded results, which change only with the next benchmark."""
 
 
 def main() -> None:
@@ -53,7 +51,7 @@ def files() -> Iterator[Path]:
     )
     for name in listed.stdout.splitlines():
         path = ROOT / name
-        if path.is_file() and not any(path.match(pattern) for pattern in NOT_READ):
+        if path.is_file():
             yield path
 
 

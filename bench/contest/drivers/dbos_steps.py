@@ -1,6 +1,6 @@
 """DBOS, durable steps: a step of its own is one row of its system database, written before the next begins.
 
-Configurations (`--variant`): "async" and "threads" have what its documentation lets one set for speed; "plain" is async as it comes.
+Configurations (`--variant`): "async" and "threads" have what its documentation lets one set for speed; "plain" is async with the defaults.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def steps(given: argparse.Namespace) -> dict[str, Any]:
 def _steps_config(given: argparse.Namespace) -> tuple[DBOSConfig, str]:
     config: DBOSConfig = {"name": "bench", "system_database_url": given.store, "log_level": "ERROR"}
     if given.variant == "plain":
-        return config, "as it comes: async workflows; on SQLite a rollback journal"
+        return config, "the defaults: async workflows; on SQLite a rollback journal"
     config["db_engine_kwargs"] = {"pool_pre_ping": False}
     words = "async workflows"
     if given.variant == "threads":
