@@ -7,18 +7,14 @@ import pytest
 
 from outlast import (
     DataEvent,
-    Draining,
     Outlast,
     ResetEvent,
-    StoreUnavailable,
     UnknownRun,
     publish,
-    receive,
     step,
     workflow,
 )
 from outlast.engine.watching import followers, window
-from support.waiting import wait_until_async
 
 log: list = []
 
@@ -343,86 +339,3 @@ def test_retried_run_resets_a_viewer_that_has_seen_its_end(world):
         assert again[-1].status == "done"
 
     world.do(main)
-
-
-# -- the process
-
-
-@workflow
-async def waits() -> str:
-    await publish("answer", "a question")
-    return await receive("word", str)
-
-
-def test_viewer_waits_for_a_waiting_run_and_ends_with_the_app(address):
-    async def main():
-        async with Outlast(address, signals=0) as app:
-            await app.start(waits(), id="r")
-            watch = app.watch("r", "answer")
-            assert (await anext(watch)).value == "a question"
-            viewer = asyncio.create_task(collect(watch))
-            await asyncio.sleep(0.05)
-            assert not viewer.done()
-        with pytest.raises(StoreUnavailable, match="was closed while run 'r' was watched"):
-            await viewer
-
-    asyncio.run(main())
-
-
-def test_viewer_of_a_process_that_drains_by_a_signal_gets_its_cursor(address):
-    async def main():
-        async with Outlast(address, signals=0) as app:
-            await app.start(waits(), id="r")
-            watch = app.watch("r", "answer")
-            event = await anext(watch)
-            viewer = asyncio.create_task(collect(watch))
-            await asyncio.sleep(0.05)
-            app._open.shutdown.note_signal()
-            await app.drain("a deploy")
-            with pytest.raises(Draining) as raised:
-                await viewer
-            assert raised.value.cursor == event.cursor
-            with pytest.raises(Draining):
-                await anext(app.watch("r", "answer"))
-
-    asyncio.run(main())
-
-
-def test_drain_of_a_program_that_goes_on_does_not_end_its_viewers(address):
-    async def main():
-        async with Outlast(address, signals=0) as app:
-            await app.start(waits(), id="r")
-            await app.drain("an upgrade")
-            watch = app.watch("r", "answer")
-            assert (await anext(watch)).value == "a question"
-
-    asyncio.run(main())
-
-
-def test_outage_is_waited_out_and_then_raised(address, monkeypatch):
-    async def main():
-        async with Outlast(address, signals=0, store_patience=0.5, poll=0.05) as app:
-            await app.start(waits(), id="r")
-            watch = app.watch("r", "answer")
-            await anext(watch)
-            read, failures = app._open.store.run, 0
-
-            def fails(*args):
-                nonlocal failures
-                failures += 1
-                raise StoreUnavailable("away")
-
-            monkeypatch.setattr(app._open.store, "run", fails)
-            viewer = asyncio.create_task(anext(watch))
-            await wait_until_async(lambda: failures >= 2)
-            monkeypatch.setattr(app._open.store, "run", read)
-            await asyncio.sleep(0.3)
-            assert not viewer.done(), "a short outage is waited out"
-            monkeypatch.setattr(app._open.store, "run", fails)
-            with pytest.raises(StoreUnavailable, match="away"):
-                await viewer
-            monkeypatch.setattr(app._open.store, "run", read)
-            again = app.watch("r", "answer")
-            assert (await anext(again)).value == "a question"
-
-    asyncio.run(main())
