@@ -376,8 +376,8 @@ class Abandoned(RunError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.id!r} was abandoned: nobody took it for {self.seconds:,.1f} seconds, "
-            f"and its effects were undone. Start it again with `outlast retry {self.id}`."
+            f"run {self.id!r} was abandoned: no worker took it for {self.seconds:,.1f} seconds, "
+            f"and its effects were compensated. Start it again with `outlast retry {self.id}`."
         )
 
 

@@ -368,7 +368,7 @@ BEGIN
     -- as `encode_error(Abandoned(id, seconds))`
     error := json_build_object(
         'type', 'outlast.errors:Abandoned',
-        'message', format('run %s was abandoned: nobody took it for %s seconds, and its effects were undone. Start it again with `outlast retry %s`.',
+        'message', format('run %s was abandoned: no worker took it for %s seconds, and its effects were compensated. Start it again with `outlast retry %s`.',
                           name, to_char(seconds, 'FM999,999,999,990.0'), r.id),
         'args', json_build_array(r.id, seconds),
         'state', json_build_object('id', r.id, 'reason', '', 'seconds', seconds))::text;

@@ -305,8 +305,8 @@ function S.abandoned_verdict(id, seconds)
     local rounded = string.format('%.1f', seconds)
     local with_commas = rounded:match('^%d+'):reverse():gsub('(%d%d%d)', '%1,'):reverse()
     local whole = with_commas:gsub('^,', '')
-    local message = 'run ' .. "'" .. id .. "'" .. ' was abandoned: nobody took it for '
-        .. whole .. rounded:match('%.%d$') .. ' seconds, and its effects were undone.'
+    local message = 'run ' .. "'" .. id .. "'" .. ' was abandoned: no worker took it for '
+        .. whole .. rounded:match('%.%d$') .. ' seconds, and its effects were compensated.'
         .. ' Start it again with `outlast retry ' .. id .. '`.'
     local name, time = cjson.encode(id), S.text(seconds)
     local error = '{"type":"outlast.errors:Abandoned","message":' .. cjson.encode(message)
