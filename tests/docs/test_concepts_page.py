@@ -37,5 +37,5 @@ def test_each_word_has_a_heading_or_stands_out_where_it_is_explained() -> None:
 def test_the_numbers_are_the_defaults() -> None:
     settings = Settings()
     assert f"`max_attempts` times ({settings.max_attempts})" in PAGE
-    assert f"renewed while it lives, {settings.lease:g} seconds long" in PAGE
+    assert f"It lasts {settings.lease:g} seconds and is renewed while the worker lives" in PAGE
     assert f"before its **grace** ends ({settings.grace:g} seconds)" in PAGE
