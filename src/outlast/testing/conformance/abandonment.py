@@ -78,7 +78,7 @@ class AbandonmentContract(Contract):
         error = decode_error(verdict["error"])
         assert isinstance(error, Abandoned)
         assert (error.id, error.seconds) == ("r", 101.0)
-        for word in ("'r'", "101", "undone", "outlast retry r"):
+        for word in ("'r'", "101", "compensated", "outlast retry r"):
             assert word in str(error)
 
     def test_the_life_that_undoes_it_goes_on_after_the_stores_entry(
