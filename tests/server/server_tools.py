@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from outlast import Outlast, receive, step, workflow
+from outlast import Outlast, effect, receive, step, workflow
 from outlast.http import api
 from support.waiting import WAIT_SECONDS
 
@@ -40,7 +40,24 @@ async def failing(secret: str) -> None:
     raise ValueError(f"not with {secret}")
 
 
-WORKFLOWS = [doubling, waiting, failing]
+@workflow
+async def parent(number: int) -> int:
+    """Have a child double a number."""
+    return await doubling(number)
+
+
+@effect(timeout=0.1, undo=None)
+async def charge(cents: int) -> str:
+    raise ConnectionError("the answer was lost")
+
+
+@workflow
+async def paying(cents: int) -> str:
+    """Charge a card whose bank does not answer."""
+    return await charge(cents)
+
+
+WORKFLOWS = [doubling, waiting, failing, parent, paying]
 
 
 class Client(httpx.AsyncClient):

@@ -1,6 +1,7 @@
 """Who may use which route, and what each caller sees."""
 
 import asyncio
+from urllib.parse import quote
 
 import pytest
 from fastapi.routing import APIRoute
@@ -104,10 +105,13 @@ def test_submitter_learns_nothing_of_a_run_that_has_its_id(served):
 
 def test_children_belong_to_who_submitted_their_parent(served):
     async def scenario(api):
-        body = {"workflow": "doubling", "args": [1], "id": "r"}
-        await api.sam.post("/v1/runs", json=body)
+        await api.sam.post("/v1/runs", json={"workflow": "parent", "args": [1], "id": "r"})
         await api.done("r")
-        assert (await api.sam.get("/v1/runs/r?brief=true")).json()["run"]["by"] == "sam"
+        (child,) = (await api.sam.get("/v1/runs?parent=r")).json()["runs"]
+        assert (child["workflow"], child["by"]) == ("doubling", "sam")
+        path = f"/v1/runs/{quote(child['id'], safe='')}"
+        assert (await api.sam.get(path)).json()["run"]["by"] == "sam"
+        assert (await api.sue.get(path)).status_code == 404
 
     served(scenario)
 

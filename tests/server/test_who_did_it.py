@@ -1,5 +1,7 @@
 """What a caller does names the caller: in the run, the journal and the mailbox."""
 
+import asyncio
+
 
 def by_of(shown, kind):
     return [entry["value"].get("by") for entry in shown["journal"] if entry["kind"] == kind]
@@ -73,3 +75,24 @@ def test_full_queue_is_told_with_what_to_do(served):
         assert answer.headers["retry-after"] == "1"
 
     served(scenario)
+
+
+def test_decision_about_an_effect_names_the_caller_and_ends_the_run(served):
+    async def scenario(api):
+        await api.sam.post("/v1/runs", json={"workflow": "paying", "args": [250], "id": "p"})
+        await until_parked(api, "p")
+        (effect,) = (await api.olga.get("/v1/runs/p/effects")).json()["effects"]
+        body = {"effect": effect["place"], "happened": "receipt 7"}
+        answer = await api.olga.post("/v1/runs/p/decide", json=body)
+        assert answer.status_code == 200, answer.text
+        assert (await api.done("p"))["result"] == "receipt 7"
+        shown = (await api.olga.get("/v1/runs/p")).json()
+        assert by_of(shown, "decision") == ["olga"]
+
+    served(scenario)
+
+
+async def until_parked(api, id):
+    path = f"/v1/runs/{id}?brief=true"
+    while (await api.olga.get(path)).json()["run"]["status"] != "parked":
+        await asyncio.sleep(0.01)
