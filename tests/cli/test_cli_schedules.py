@@ -78,6 +78,8 @@ def test_damaged_schedule_is_reported_beside_the_others(nightly):
     answer = nightly("schedules")
     assert "nightly" in answer.out
     assert "schedule 'broken' is damaged in the store" in answer.err
+    assert nightly("schedule", "delete", "broken").err == "outlast: deleted schedule broken.\n"
+    assert "broken" not in nightly("schedules").err
 
 
 def test_schedule_is_paused_and_resumed(nightly):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,7 +20,7 @@ from outlast import (
     workflow,
 )
 from outlast.api.schedule import scheduled_time
-from outlast.engine.schedule_rows import SCHEDULES, STATE
+from outlast.engine.schedule_rows import DEFINITION, SCHEDULES, STATE, State
 from outlast.store.commands import UpdateSession
 from outlast.testing import App
 from outlast.testing.clock import START
@@ -289,6 +291,29 @@ def test_damaged_schedule_does_not_stop_the_others(memory_world, caplog):
     fired, listed = worker(memory_world).do(main)
     assert (fired, listed) == ([1], 1)
     assert "is damaged in the store" in caplog.text
+
+
+@pytest.mark.parametrize("definition", ["damaged", "another zone"])
+def test_unusable_schedule_stops_no_other_and_can_be_deleted(memory_world, caplog, definition):
+    """The worker's own code has a schedule of that name, and sets it once it is deleted."""
+
+    async def main(app):
+        await app.schedule("a", summary(), every=HOUR)
+        await asyncio.sleep(1.5 * HOUR)
+        fired, listed = await runs_of(app, "a"), [info.name for info in await app.schedules()]
+        await app.delete_schedule("declared")
+        await asyncio.sleep(HOUR)
+        return fired, listed, [info.name for info in await app.schedules()]
+
+    app = worker(memory_world, workflows=[summary, declared])
+    fields = {DEFINITION: "{}", STATE: "{}"}
+    if definition == "another zone":
+        defined = Schedule(cron="0 * * * *").define(summary(), app.settings)
+        nowhere = asdict(replace(defined, tz="Europe/Nowhere"))
+        fields = {DEFINITION: json.dumps(nowhere), STATE: json.dumps(asdict(State(0.0, 0.0)))}
+    app.store.commit([UpdateSession("declared", "t", fields, space=SCHEDULES)])
+    assert app.do(main) == ([1], ["a"], ["a", "declared"])
+    assert "schedule 'declared'" in caplog.text
 
 
 async def _unknown(app):

@@ -78,8 +78,9 @@ async def backfill(engine: Engine, name: str, start: datetime, end: datetime) ->
 
 async def delete(engine: Engine, name: str) -> None:
     """Delete a schedule. Its runs stay."""
-    await row_of(engine, name)
-    await engine.scheduler.rows.delete(name)
+    check_schedule_name(name, engine.settings)
+    if not await engine.scheduler.rows.delete(name):
+        raise UnknownSchedule(name)
 
 
 async def row_of(engine: Engine, name: str) -> ScheduleRow:

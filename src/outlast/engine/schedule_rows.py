@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from outlast.engine.schedule_timing import Timing
 from outlast.engine.store_client import StoreClient
-from outlast.errors import StoreBroken
+from outlast.errors import SettingsError, StoreBroken
 from outlast.store.commands import DeleteSession, Refused, UpdateSession
 from outlast.store.session_rows import SessionQuery, SessionRow
 
@@ -153,21 +153,33 @@ class ScheduleRows:
         )
         return not isinstance(await self._client.writer.execute(command), Refused)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str) -> bool:
+        """Delete a schedule, also a damaged one. Return False if it does not exist."""
+        if await self._client.read(self._client.store.session, name, SCHEDULES) is None:
+            return False
         command = DeleteSession(name, secrets.token_hex(8), space=SCHEDULES)
         await self._client.writer.execute(command)
+        return True
 
 
 def row_of(row: SessionRow) -> ScheduleRow:
-    """Build a schedule from its session. Raise StoreBroken if it is damaged."""
+    """Build a schedule from its session.
+
+    Raise StoreBroken if it is damaged, or if this machine does not know its time zone.
+    """
     try:
-        definition, state = json.loads(row.fields[DEFINITION]), json.loads(row.fields[STATE])
-        return ScheduleRow(row.id, row.version, _definition_of(definition), _state_of(state))
+        definition = _definition_of(json.loads(row.fields[DEFINITION]))
+        state = _state_of(json.loads(row.fields[STATE]))
+        found = ScheduleRow(row.id, row.version, definition, state)
+        found.timing.check()
+    except SettingsError as error:
+        raise StoreBroken(f"schedule {row.id!r} cannot be used on this machine: {error}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise StoreBroken(
             f"schedule {row.id!r} is damaged in the store ({error!r}). Delete it with `outlast "
             f"schedule delete`, and let the program set it again."
         ) from None
+    return found
 
 
 def _definition_of(fields: dict[str, Any]) -> Definition:

@@ -21,7 +21,7 @@ from outlast.engine.schedule_policy import decide, has_work
 from outlast.engine.schedule_rows import Definition, Firing, ScheduleRow, ScheduleRows, State
 from outlast.engine.store_client import StoreClient
 from outlast.engine.submission import Submissions
-from outlast.errors import Backpressure, StoreError
+from outlast.errors import Backpressure, StoreBroken, StoreError
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.commands import Cancel
@@ -57,6 +57,7 @@ class Scheduler:
         self._refresh = REFRESH_POLLS * settings.poll
         self._log_values = settings.log_values
         self._log_backoff = LogBackoff(background.loop.time)
+        self._failures = 0
         self._changed = asyncio.Event()
         """Set when this process has changed a schedule."""
         self._declared: dict[str, Definition] = {}
@@ -64,7 +65,7 @@ class Scheduler:
 
     # -- setting schedules
 
-    async def set(self, name: str, definition: Definition, *, paused: bool = False) -> None:
+    async def set(self, name: str, definition: Definition) -> None:
         """Create a schedule, or replace its definition. An equal definition changes nothing.
 
         A replaced schedule stays paused if it was. Times that have passed do not fire under the new
@@ -76,7 +77,7 @@ class Scheduler:
                 return
             now = self._client.store.now()
             if row is None:
-                state = State(start=now, fired=now, paused=paused)
+                state = State(start=now, fired=now)
             else:
                 # Its pending runs belong to the old definition.
                 row = await self._submit_pending(row)
@@ -139,15 +140,14 @@ class Scheduler:
     async def _work(self) -> None:
         while not (self._shutdown.closing or self._shutdown.begun):
             pause = RETRY_SECONDS
+            failures = self._failures
             self._changed.clear()
             try:
-                for name in list(self._declared):
-                    await self.set(name, self._declared[name])
-                    del self._declared[name]
+                await self._set_declared()
                 pause = await self._fire_all()
             except Exception as error:
                 self._note_failure(error)
-            else:
+            if self._failures == failures:
                 self._log_backoff.reset()
             try:
                 async with asyncio.timeout(pause):
@@ -155,7 +155,18 @@ class Scheduler:
             except TimeoutError:
                 continue
 
+    async def _set_declared(self) -> None:
+        """Set the schedules in this worker's code that are not set yet."""
+        for name in list(self._declared):
+            try:
+                await self.set(name, self._declared[name])
+                del self._declared[name]
+            except StoreBroken as error:
+                # A damaged schedule must not stop the others.
+                self._note_failure(error)
+
     def _note_failure(self, error: Exception) -> None:
+        self._failures += 1
         if self._log_backoff.should_log():
             if isinstance(error, (StoreError, Backpressure)):
                 log.warning("Could not fire a schedule: %s", error)
@@ -164,19 +175,18 @@ class Scheduler:
 
     async def _fire_all(self) -> float:
         """Fire what is due. Return the seconds until this worker should look again."""
-        pause, failure = self._refresh, None
+        pause = self._refresh
         for row in await self.rows.all(self._note_failure):
             try:
                 later = await self._fire(row)
             except Backpressure as error:
                 # The other schedules may have room in their queues.
-                failure, later = error, row
+                self._note_failure(error)
+                later = row
             if later is None or has_work(later, self._client.store.now()):
                 pause = min(pause, RETRY_SECONDS)
             elif (due := later.next()) is not None:
                 pause = min(pause, due - self._client.store.now())
-        if failure is not None:
-            raise failure
         return max(pause, 0.0)
 
     async def _fire(self, row: ScheduleRow) -> ScheduleRow | None:
