@@ -352,6 +352,14 @@ def test_wrong_option_is_refused_before_anything_is_written(memory_world, option
     assert worker(memory_world).do(main) == []
 
 
+def test_workflow_that_is_not_called_is_refused(memory_world):
+    async def main(app):
+        with pytest.raises(TypeError, match="takes a call of a workflow"):
+            await app.schedule("report", summary, every=HOUR)
+
+    worker(memory_world).do(main)
+
+
 def test_too_long_name_is_refused(memory_world):
     async def main(app):
         with pytest.raises(LimitExceeded):

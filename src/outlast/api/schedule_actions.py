@@ -38,7 +38,8 @@ async def set_schedule(
     """Create a schedule or replace its definition, and return it."""
     if not hasattr(call, "workflow"):
         raise TypeError(
-            f"it takes a call of a workflow, like schedule('nightly', summary()), not {call!r}."
+            "app.schedule() takes a call of a workflow, such as schedule('nightly', summary()), "
+            f"not {call!r}."
         )
     check_schedule_name(name, engine.settings)
     check_size(engine.settings, call.args, f"the arguments of {call.workflow.name}")
