@@ -12,7 +12,7 @@ from outlast.cli.hints import becomes, command, verdict, waits_for_a_person
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.codec.cost import Cost
 from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
-from outlast.engine.history import History
+from outlast.engine.journal_view import History
 from outlast.errors.sentences import stopped
 from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
 from outlast.settings import Settings

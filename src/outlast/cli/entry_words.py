@@ -8,8 +8,8 @@ from outlast.cli.effect_view import by_words, cost_of, told
 from outlast.cli.session_entries import is_refused, session_words
 from outlast.cli.text import one_line, recorded, recorded_error, safe, short, span
 from outlast.codec.documents import value_of
-from outlast.engine.history import History
-from outlast.engine.takeover_history import EndOfExecution
+from outlast.engine.death_view import EndOfExecution
+from outlast.engine.journal_view import History
 from outlast.execution.call_site import child_id
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import UNDO

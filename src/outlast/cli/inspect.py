@@ -35,7 +35,7 @@ from outlast.store.tolerant_rows import DAMAGE, each_document, each_shown, legib
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from outlast.engine.history import History
+    from outlast.engine.journal_view import History
 
 
 class StatusName(StrEnum):
@@ -231,7 +231,7 @@ def show(
     name = f"run {id!r}"
 
     def look(opened: Store) -> RunFound:
-        from outlast.engine.history import History
+        from outlast.engine.journal_view import History
 
         with legible(name):
             row = opened.run(checked_id(id))

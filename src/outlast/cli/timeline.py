@@ -24,8 +24,8 @@ from outlast.cli.table import STYLES, status_shown
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, span
 from outlast.codec.documents import value_of
 from outlast.engine.documents import waits_of
-from outlast.engine.history import History
 from outlast.engine.inspection import explained
+from outlast.engine.journal_view import History
 from outlast.errors.reasons import STUCK
 from outlast.execution.run_cost import RunCost
 from outlast.store.commands import EACH, ITEM

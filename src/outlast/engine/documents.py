@@ -11,8 +11,8 @@ from typing import Any
 from outlast.codec.cost import Cost
 from outlast.codec.documents import error_document, value_of
 from outlast.codec.text import iso
-from outlast.engine.history import History
 from outlast.engine.inspection import EffectInfo, explained
+from outlast.engine.journal_view import History
 from outlast.engine.schedule_rows import ScheduleRow
 from outlast.store.commands import ITEM
 from outlast.store.fleet import Fleet, FleetQueues, names_of

@@ -34,8 +34,8 @@ from outlast.engine.schedule_rows import Definition, ScheduleRows
 from outlast.engine.scheduler import Scheduler
 from outlast.engine.shared_components import SharedComponents
 from outlast.engine.stalls import Stalls
-from outlast.engine.startup import Startup
-from outlast.engine.takeover import FleetRule, Takeover
+from outlast.engine.store_opening import Startup
+from outlast.engine.takeover_by_id import FleetRule, Takeover
 from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.engine.watching.followers import Followers
 from outlast.execution.definitions import WorkflowDefinition

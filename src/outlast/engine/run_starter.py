@@ -10,7 +10,7 @@ from outlast.engine.execution_starter import ExecutionStarter
 from outlast.engine.isolation import Isolation
 from outlast.engine.registration import WorkerRegistration
 from outlast.engine.submission import OnConflict, Submissions, check_joins
-from outlast.engine.takeover import Takeover
+from outlast.engine.takeover_by_id import Takeover
 from outlast.errors import Draining, StoreUnavailable
 from outlast.execution.definitions import WorkflowCall
 from outlast.execution.shutdown_state import ShutdownState

@@ -8,7 +8,7 @@ from outlast.engine.request_poller import RequestPoller
 from outlast.engine.run_starter import RunStarter
 from outlast.engine.run_waiter import RunWaiter
 from outlast.engine.submission import OnConflict
-from outlast.engine.takeover import Takeover
+from outlast.engine.takeover_by_id import Takeover
 from outlast.execution.definitions import WorkflowCall
 from outlast.execution.execution_state import RunOutcome
 from outlast.store.rows import RunRow

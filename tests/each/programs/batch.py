@@ -13,13 +13,13 @@ from pathlib import Path
 
 from outlast import Draining, Outlast
 from outlast import sync as blocking
-from outlast.engine import takeover
+from outlast.engine import direct_claim
 
 folder, form = sys.argv[1], sys.argv[2]
 numbers = range(int(sys.argv[3]), int(sys.argv[4]))
 seconds = float(sys.argv[5]) if sys.argv[5:] else 0.002
 STORE = f"sqlite:///{folder}/outlast.db"
-takeover.NOTICE_AFTER_SECONDS = 0.1  # a test waits for the message
+direct_claim.NOTICE_AFTER_SECONDS = 0.1  # a test waits for the message
 SETTINGS = {"heartbeat": 0.1, "death_backoff": 0.05, "signals": 1}
 
 

@@ -22,8 +22,8 @@ from outlast.engine.documents import (
     run_document,
     whole_run_document,
 )
-from outlast.engine.history import History
 from outlast.engine.inspection import EffectInfo
+from outlast.engine.journal_view import History
 from outlast.errors import Conflict, OutlastError, UnknownRun, Unrecordable
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.http.rest.answers import (

@@ -13,10 +13,10 @@ from outlast.store import commands
 from outlast.store.sqlite import (
     claiming,
     drains,
+    entries,
     messages,
     pruning,
     queues,
-    recording,
     releasing,
     requests,
     sessions,
@@ -33,7 +33,7 @@ def apply(transaction: Transaction, batch: Sequence[commands.Command]) -> list[A
     outcomes: list[Any] = []
     for kind, group in groupby(batch, type):
         if kind is commands.Record:
-            outcomes += recording.record(transaction, list(group))  # type: ignore[arg-type]
+            outcomes += entries.record(transaction, list(group))  # type: ignore[arg-type]
         elif kind is commands.Submit:
             outcomes += submitting.submit(transaction, list(group))  # type: ignore[arg-type]
         else:
@@ -46,9 +46,9 @@ def apply(transaction: Transaction, batch: Sequence[commands.Command]) -> list[A
 _HANDLERS: dict[type, Callable[[Transaction, Any], Any]] = {
     commands.SubmitMany: submitting.submit_many,
     commands.Claim: claiming.claim,
-    commands.SaveProgress: recording.save_progress,
+    commands.SaveProgress: entries.save_progress,
     commands.Publish: streams.publish,
-    commands.SetWaiting: recording.set_waiting,
+    commands.SetWaiting: entries.set_waiting,
     commands.Settle: releasing.settle,
     commands.Release: releasing.release,
     commands.Ack: releasing.ack,

@@ -13,7 +13,7 @@ from outlast.store import commands
 from outlast.store.commands import CANCEL, FENCE, Refused
 from outlast.store.rows import ENDED, RunRow
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite.recording import joined_names
+from outlast.store.sqlite.entries import joined_names
 
 if TYPE_CHECKING:
     from outlast.store.sqlite.transaction import Transaction

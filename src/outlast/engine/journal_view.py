@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.codec.documents import value_of
+from outlast.engine.death_view import cut_off, ends_of_executions, waits_for_decisions
 from outlast.engine.decisions import undecided
-from outlast.engine.takeover_history import cut_off, ends_of_executions, waits_for_decisions
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import EffectLog, EffectRecord
 from outlast.execution.journal import DELIVERED, Journal
