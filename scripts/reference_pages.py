@@ -94,7 +94,7 @@ PAGES = {
             _section("In a workflow or a step", "Current outlast.streams.ResumableStream"),
             _section(
                 "Snapshots of the store",
-                "RunInfo EffectInfo QueueInfo ScheduleInfo WorkerInfo DrainReport "
+                "RunInfo BulkReport EffectInfo QueueInfo ScheduleInfo WorkerInfo DrainReport "
                 "outlast.store.rows.Entry",
             ),
             _section("Streams of a run", "Watch DataEvent ResetEvent EndEvent"),

@@ -18,6 +18,7 @@ NAMES = [
     "Backpressure",
     "BadCursor",
     "BadName",
+    "BulkReport",
     "Call",
     "CannotResume",
     "Checkpoint",

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, C
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from outlast.api import queries, run_actions, schedule_actions
 from outlast.api.app_config import AppConfig
@@ -27,6 +27,7 @@ from outlast.api.watch import Watch, watch
 from outlast.api.workflow import Call, Workflow
 from outlast.codec.identifiers import check_queue_name
 from outlast.engine import actions
+from outlast.engine.bulk import BulkReport, act_on_all, bulk_action
 from outlast.engine.decisions import NOT_SAID
 from outlast.engine.engine import Engine
 from outlast.engine.hooks import Hook
@@ -489,6 +490,55 @@ class Outlast:
         except for a run whose compensation has begun: it stays until it is compensated.
         """
         return await actions.prune(self._open, queries.seconds(older_than), batch, dead=dead)
+
+    async def bulk(
+        self,
+        action: Literal["cancel", "retry", "resume", "prune"],
+        *,
+        status: str | Iterable[str] = (),
+        workflow: str | None = None,
+        queue: str | None = None,
+        prefix: str | None = None,
+        parent: str | None = None,
+        waiting_for: str | None = None,
+        items: bool | None = False,
+        undoing: bool | None = None,
+        older_than: timedelta | float | None = None,
+        newer_than: timedelta | float | None = None,
+        limit: int | None = None,
+        why: str = "cancelled with others",
+        dry_run: bool = False,
+        token: str | None = None,
+        by: str | None = None,
+    ) -> BulkReport:
+        """Cancel, retry, resume or prune all runs that match, newest first, in batches.
+
+        The filters are those of `runs`; at least one is required. Without a status, "retry" leaves
+        cancelled runs alone, and "cancel" and "prune" leave dead letters alone. `dry_run` only
+        counts. A run that changed meanwhile is skipped. A repeat after a crash continues, and with
+        the same `token` no run is retried or resumed twice.
+        """
+        query = RunQuery(
+            statuses=(status,) if isinstance(status, str) else tuple(status),
+            workflow=workflow,
+            queue=queue,
+            prefix=prefix,
+            parent=parent,
+            waiting_for=waiting_for,
+            items=items,
+            undoing=undoing,
+        )
+        query = queries.with_ages(self._open, query, older_than, newer_than)
+        return await act_on_all(
+            self._open,
+            bulk_action(action),
+            query,
+            why=why,
+            dry_run=dry_run,
+            limit=limit,
+            token=token,
+            by=by,
+        )
 
     # -- queues and workers
 

@@ -34,13 +34,23 @@ async def runs(
     before: str | None,
 ) -> list[RunInfo]:
     """Return the runs that match a query, these ages, and are older than the run `before`."""
+    before_pk = None if before is None else (await row_of(engine, before)).pk
+    query = with_ages(engine, query, older_than, newer_than)._replace(before_pk=before_pk)
+    return [RunInfo.of(row) for row in await engine.client.read(engine.store.runs, query)]
+
+
+def with_ages(
+    engine: Engine,
+    query: RunQuery,
+    older_than: timedelta | float | None,
+    newer_than: timedelta | float | None,
+) -> RunQuery:
+    """Return the query, limited to runs of these ages."""
     now = engine.store.now()
-    query = query._replace(
+    return query._replace(
         created_before=None if older_than is None else now - seconds(older_than),
         created_after=None if newer_than is None else now - seconds(newer_than),
-        before_pk=None if before is None else (await row_of(engine, before)).pk,
     )
-    return [RunInfo.of(row) for row in await engine.client.read(engine.store.runs, query)]
 
 
 async def journal_of(engine: Engine, id: str) -> list[Entry]:

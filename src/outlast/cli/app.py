@@ -34,6 +34,7 @@ COMMANDS = {
     "decide": "outlast.cli.decide",
     "send": "outlast.cli.mutate",
     "prune": "outlast.cli.mutate",
+    "bulk": "outlast.cli.bulk_actions",
     "sessions": "outlast.cli.sessions",
     "migrate": "outlast.cli.migrate",
     "doctor": "outlast.tools.doctor.command",

@@ -128,7 +128,7 @@ class Outlast:
 
     These methods take the same arguments as those of `outlast.Outlast`, and block: `start`,
     `submit`, `submit_many`, `get`, `result`, `runs`, `journal`, `send`, `cancel`, `retry`,
-    `resume`, `decide`, `effects`, `prune`, `sessions`, `queues`, `schedule`, `schedules`,
+    `resume`, `bulk`, `decide`, `effects`, `prune`, `sessions`, `queues`, `schedule`, `schedules`,
     `pause_schedule`, `resume_schedule`, `trigger_schedule`, `backfill_schedule`,
     `delete_schedule`, `workers`, `drain`, `drains`, `wait_drain` and `run_until_drain`. The first
     four return runs of this module.
@@ -252,6 +252,7 @@ class Outlast:
     retry = blocking(core.Outlast.retry)
     resume = blocking(core.Outlast.resume)
     decide = blocking(core.Outlast.decide)
+    bulk = blocking(core.Outlast.bulk)
     effects = blocking(core.Outlast.effects)
     prune = blocking(core.Outlast.prune)
     sessions = blocking(core.Outlast.sessions)

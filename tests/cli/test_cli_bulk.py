@@ -1,0 +1,41 @@
+"""`outlast bulk`."""
+
+from outlast.cli.os_user import os_user
+
+
+def statuses(outlast):
+    return {run["id"]: run["status"] for run in outlast("runs", "--json").json["runs"]}
+
+
+def test_without_yes_the_runs_are_counted_and_left_alone(outlast):
+    for id in ("a1", "a2", "b1"):
+        outlast.submitted(id)
+    answer = outlast("bulk", "cancel", "--prefix", "a")
+    told = "outlast: 2 runs match: a2, a1. Pass --yes to cancel them.\n"
+    assert (answer.code, answer.out, answer.err) == (0, "", told)
+    assert set(statuses(outlast).values()) == {"queued"}
+
+
+def test_with_yes_they_are_cancelled_by_the_user_of_the_system(outlast):
+    for id in ("a1", "a2", "b1"):
+        outlast.submitted(id)
+    answer = outlast("bulk", "cancel", "--prefix", "a", "--why", "enough", "--yes")
+    assert answer.err == "outlast: 2 runs match: 2 cancelled, or asked to end.\n"
+    assert statuses(outlast) == {"a1": "cancelled", "a2": "cancelled", "b1": "queued"}
+    assert outlast.row("a1").reason == f"enough (by {os_user()})"
+    document = outlast("bulk", "prune", "--prefix", "a", "--yes", "--json").json
+    assert (document["matched"], document["done"], document["problems"]) == (2, 2, [])
+    assert set(statuses(outlast)) == {"b1"}
+
+
+def test_nothing_matches(outlast):
+    outlast.submitted("a1")
+    assert outlast("bulk", "resume", "--prefix", "a").err == "outlast: 0 runs match.\n"
+
+
+def test_filter_without_a_condition_is_refused(outlast):
+    outlast.submitted("a1")
+    answer = outlast("bulk", "cancel", "--yes")
+    assert answer.code != 0
+    assert "needs a condition" in answer.err
+    assert statuses(outlast) == {"a1": "queued"}

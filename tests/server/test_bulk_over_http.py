@@ -1,0 +1,28 @@
+"""Acting on all runs that match a filter, over HTTP."""
+
+
+def test_runs_that_match_are_counted_then_cancelled_by_the_caller(served):
+    async def scenario(api):
+        for number in range(5):
+            body = {"workflow": "waiting", "args": ["?"], "id": f"w{number}", "queue": "elsewhere"}
+            await api.sam.post("/v1/runs", json=body)
+        asked = {"action": "cancel", "prefix": "w", "why": "enough"}
+        counted = (await api.olga.post("/v1/bulk", json={**asked, "dry_run": True})).json()
+        assert (counted["matched"], counted["done"], counted["next"]) == (5, 0, None)
+        first = (await api.olga.post("/v1/bulk", json={**asked, "limit": 2})).json()
+        assert (first["matched"], first["done"], first["examples"]) == (2, 2, ["w4", "w3"])
+        rest = await api.olga.post("/v1/bulk", json={**asked, "cursor": first["next"]})
+        assert (rest.json()["matched"], rest.json()["next"]) == (3, None)
+        shown = (await api.olga.get("/v1/runs/w0?brief=true")).json()["run"]
+        assert (shown["status"], shown["reason"]) == ("cancelled", "enough (by olga)")
+
+    served(scenario)
+
+
+def test_filter_without_a_condition_is_a_problem(served):
+    async def scenario(api):
+        answer = await api.olga.post("/v1/bulk", json={"action": "cancel"})
+        assert answer.status_code == 422
+        assert "needs a condition" in answer.json()["detail"]
+
+    served(scenario)
