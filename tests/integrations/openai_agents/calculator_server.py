@@ -1,22 +1,33 @@
-"""An MCP server that adds numbers, and notes each of its starts in a file."""
+"""`calculator_server.py LOG [HOLD]`: an MCP server that adds numbers.
 
+It notes its starts and calls in LOG. The call `add 3 4` does not return while the file HOLD exists.
+"""
+
+import asyncio
 import os
 import sys
 from pathlib import Path
 
 from mcp.server import MCPServer
 
-log = Path(sys.argv[1])
-with log.open("a") as file:
-    file.write(f"start {os.getpid()}\n")
+log, *hold = map(Path, sys.argv[1:])
+
+
+def note(line: str) -> None:
+    with log.open("a") as file:
+        file.write(f"{line}\n")
+
+
+note(f"start {os.getpid()}")
 server = MCPServer("calculator")
 
 
 @server.tool()
-def add(a: int, b: int) -> int:
+async def add(a: int, b: int) -> int:
     """Add two numbers."""
-    with log.open("a") as file:
-        file.write(f"add {a} {b}\n")
+    note(f"add {a} {b}")
+    while (a, b) == (3, 4) and any(path.exists() for path in hold):
+        await asyncio.sleep(0.02)
     return a + b
 
 

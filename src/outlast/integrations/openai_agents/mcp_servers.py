@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any, TypeVar
 
 from agents.mcp import MCPServer
-from mcp.types import CallToolResult, GetPromptResult, ListPromptsResult
+from anyio import BrokenResourceError, ClosedResourceError
+from mcp.types import CONNECTION_CLOSED, CallToolResult, GetPromptResult, ListPromptsResult
 from mcp.types import Tool as MCPTool
 
 from outlast.api.context import Place, place
@@ -14,6 +15,8 @@ from outlast.api.resource import resource
 from outlast.api.step import step
 from outlast.codec.signature import Unrecorded
 from outlast.integrations.openai_agents.responses import digest
+
+T = TypeVar("T")
 
 
 @resource
@@ -27,10 +30,45 @@ async def _connected(server: MCPServer) -> AsyncIterator[MCPServer]:
         yield server
 
 
+async def _read(server: MCPServer, call: Callable[[MCPServer], Awaitable[T]]) -> T:
+    """Make a call that changes nothing. If the connection was lost, make it on a new one."""
+    try:
+        return await _call(server, call)
+    except Exception as error:
+        if not _is_lost_connection(error):
+            raise
+    return await _call(server, call)
+
+
+async def _call(server: MCPServer, call: Callable[[MCPServer], Awaitable[T]]) -> T:
+    """Make a call. If the connection is lost, raise, and let the next call connect again."""
+    connected = await _connected(server)
+    session = getattr(connected, "session", None)
+    try:
+        return await call(connected)
+    except Exception as error:
+        # A call at the same time may have connected again already.
+        if _is_lost_connection(error) and getattr(server, "session", None) is session:
+            await _connected.close(server)
+        raise
+
+
+def _is_lost_connection(error: BaseException | None) -> bool:
+    """Return whether an error, or one of its causes, is that the connection was lost."""
+    while error is not None:
+        code = getattr(getattr(error, "error", None), "code", None)
+        lost = (BrokenResourceError, ClosedResourceError, ConnectionError)
+        if code == CONNECTION_CLOSED or isinstance(error, lost):
+            return True
+        error = error.__cause__
+    return False
+
+
 class DurableMCPServer(MCPServer):
     """An MCP server whose calls are steps in a workflow, and plain calls elsewhere.
 
-    It is connected by the first step that needs it, unless the program has connected it.
+    The first step that needs it connects it, unless the program has connected it. If the connection
+    is lost, a call of a tool fails as it does without Outlast, and the next step connects again.
     """
 
     def __init__(self, agent: str, server: MCPServer) -> None:
@@ -42,7 +80,7 @@ class DurableMCPServer(MCPServer):
         prefix = f"{agent}.{server.name}"
 
         async def list_tools(server: Annotated[MCPServer, Unrecorded]) -> list[MCPTool]:
-            return await (await _connected(server)).list_tools()
+            return await _read(server, lambda connected: connected.list_tools())
 
         async def call_tool(
             server: Annotated[MCPServer, Unrecorded],
@@ -50,15 +88,15 @@ class DurableMCPServer(MCPServer):
             arguments: dict[str, Any] | None,
             meta: Annotated[dict[str, Any] | None, Unrecorded],
         ) -> CallToolResult:
-            return await (await _connected(server)).call_tool(name, arguments, meta)
+            return await _call(server, lambda connected: connected.call_tool(name, arguments, meta))
 
         async def list_prompts(server: Annotated[MCPServer, Unrecorded]) -> ListPromptsResult:
-            return await (await _connected(server)).list_prompts()
+            return await _read(server, lambda connected: connected.list_prompts())
 
         async def get_prompt(
             server: Annotated[MCPServer, Unrecorded], name: str, arguments: dict[str, Any] | None
         ) -> GetPromptResult:
-            return await (await _connected(server)).get_prompt(name, arguments)
+            return await _read(server, lambda connected: connected.get_prompt(name, arguments))
 
         self._list_tools = step(name=f"{prefix}.list_tools")(list_tools)
         self._call_tool = step(name=f"{prefix}.call_tool")(call_tool)
