@@ -26,6 +26,7 @@ from outlast.api.unit import unit
 from outlast.api.workflow import Call, Workflow, workflow
 from outlast.codec.error_codec import ErrorCodec
 from outlast.codec.signature import Unchecked, Unrecorded
+from outlast.engine.bulk import BulkReport
 from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent
 from outlast.errors import (
@@ -87,12 +88,12 @@ from outlast.sync.watch import Watch
 from outlast.version import __version__
 
 __all__ = [
-    "KEY", "Abandoned", "Backpressure", "BadCursor", "BadName", "Call", "CannotResume",
-    "Checkpoint", "Conflict", "Current", "DataEvent", "Diverged", "DrainReport", "Draining",
-    "DuplicateName", "Effect", "EffectInfo", "EndEvent", "ErrorCodec", "Evicted", "Happened",
-    "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "NotOwner", "Outlast",
-    "OutlastError", "Output", "Progress", "Queue", "QueueInfo", "ResetEvent", "Resource", "Run",
-    "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
+    "KEY", "Abandoned", "Backpressure", "BadCursor", "BadName", "BulkReport", "Call",
+    "CannotResume", "Checkpoint", "Conflict", "Current", "DataEvent", "Diverged", "DrainReport",
+    "Draining", "DuplicateName", "Effect", "EffectInfo", "EndEvent", "ErrorCodec", "Evicted",
+    "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "NotOwner",
+    "Outlast", "OutlastError", "Output", "Progress", "Queue", "QueueInfo", "ResetEvent", "Resource",
+    "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
     "Schedule", "ScheduleInfo", "Session", "SessionChange", "SessionInfo", "SettingsError",
     "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew",
     "StoreUnavailable", "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked",
