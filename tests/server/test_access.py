@@ -69,7 +69,16 @@ def test_submitter_sees_and_acts_on_its_own_runs_alone(served):
         body = {"workflow": "waiting", "args": ["?"], "id": "s-1"}
         await api.sam.post("/v1/runs", json=body)
         await api.olga.post("/v1/runs", json={**body, "id": "o-1"})
-        for rest in ("", "/journal", "/effects", "/result", "/streams", "/watch", "/streams/x"):
+        for rest in (
+            "",
+            "/timeline",
+            "/journal",
+            "/effects",
+            "/result",
+            "/streams",
+            "/watch",
+            "/streams/x",
+        ):
             for id in ("s-1", "o-1", "no"):
                 foreign = await api.sue.get(f"/v1/runs/{id}{rest}")
                 assert (foreign.status_code, foreign.json()["error"]) == (404, "UnknownRun")
@@ -134,7 +143,10 @@ def test_masked_role_sees_no_values(served):
         await api.app.session("s").set("note", "ink")
         paths = ["/v1/runs", "/v1/sessions", "/v1/sessions/s"]
         for id in ("f", "d", "w"):
-            paths += [f"/v1/runs/{id}{rest}" for rest in ("", "/journal", "/effects", "/result")]
+            paths += [
+                f"/v1/runs/{id}{rest}"
+                for rest in ("", "/timeline", "/journal", "/effects", "/result")
+            ]
             paths += [f"/v1/runs/{id}/watch"]
         for path in paths:
             answer = await api.vera.get(path)

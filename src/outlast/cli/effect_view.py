@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.text import Text
 
 from outlast.cli.grid import Cell, Column, table
-from outlast.cli.hints import becomes, command, verdict, waits_for_a_person
-from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
-from outlast.codec.cost import Cost
-from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
+from outlast.cli.hints import becomes, command, waits_for_a_person
+from outlast.cli.text import moment, recorded, recorded_error, safe, short, span
+from outlast.codec.exceptions import CANCELLED
+from outlast.engine.effect_words import is_default_name
 from outlast.engine.journal_view import History
 from outlast.errors.sentences import stopped
 from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
 from outlast.settings import Settings
-from outlast.store.rows import Entry, RunRow
+from outlast.store.rows import RunRow
 
 EFFECTS = (
     Column("EFFECT"),
@@ -37,79 +36,6 @@ STATES = {
 RESULT_LENGTH = 40
 PLACE_LENGTH = 60
 BAD = "red"
-HISTORY = "yellow"
-
-
-# -- the timeline
-
-
-def told(
-    entry: Entry, facts: Mapping[str, Any], history: History, room: int | None
-) -> tuple[str, str] | None:
-    """Return what an entry says about an effect, and its style; None if it is about none."""
-    undo = entry.key.startswith(UNDO)
-    if entry.kind == "intent":
-        by = _fact(facts, "effect")
-        what = "" if not undo or _says_nothing(by) else f"by {by}, "
-        again = (
-            " (the previous intent was recorded too late, so nothing was done under it)"
-            if facts.get("again")
-            else ""
-        )
-        return f"{what}key {_fact(facts, 'key')}{again}", ""
-    if entry.kind == "verify":
-        if entry.args is not None:
-            return "verify says that it did not happen", HISTORY
-        doubt = recorded_error(entry.error, room) if entry.error else ""
-        return f"verify could not tell ({entry.attempt or 1}): {doubt}", HISTORY
-    if entry.kind == "decision":
-        open_for = history.open_for.get(entry.seq)
-        decided = f"decided{by_words(facts) or ' by hand'}"
-        if open_for is not None:
-            decided += f" after being unknown for {span(open_for)}"
-        if facts.get("what") == "did_not":
-            return f"{decided}: it did not happen", HISTORY
-        following = history.by_seq.get(entry.seq + 1)
-        if following is not None and following.kind == "undoing":
-            given = str(facts.get("value"))
-            with_result = (
-                "" if given == "null" else f", as if it had happened with {recorded(given, room)}"
-            )
-            return f"{decided}: compensate it{with_result}", HISTORY
-        return f"{decided}: it happened, with {recorded(str(facts.get('value')), room)}", HISTORY
-    if entry.kind == "undoing":
-        return f"compensation begins; the run will end as {verdict(facts, room)}", HISTORY
-    if entry.kind == "compensation":
-        given = recorded(str(facts.get("arguments", "")), room)
-        return f"to compensate it: {_fact(facts, 'effect')}, with {given}", ""
-    if entry.kind == "child" and undo and entry.error is None:
-        return "undone", ""
-    if entry.key in history.effects:
-        return _outcome(entry, undo, room)
-    return None
-
-
-def _outcome(entry: Entry, undo: bool, room: int | None) -> tuple[str, str] | None:
-    error = recorded_error(entry.error, room) if entry.error else ""
-    if entry.kind == "step":
-        tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
-        took = (
-            f" ({tries}{span(entry.seconds)}{cost_of(entry)})" if entry.seconds is not None else ""
-        )
-        if entry.error == LEFT_OPEN:
-            return "left open: whether it happened is not known", BAD
-        if entry.value is None:
-            return f"did not happen: {error}", BAD
-        if entry.error is not None:
-            return f"happened{took}, but: {error}", BAD
-        result = "" if undo and entry.value == "null" else f": {recorded(entry.value, room)}"
-        return f"{'undone' if undo else 'happened'}{took}{result}", ""
-    if entry.kind == "attempt" and entry.error is None:
-        return "not executed: its worker was shutting down", HISTORY
-    if entry.kind == "attempt":
-        known = "did not happen" if entry.args is not None else "failed, and may have happened"
-        return f"attempt {entry.attempt} {known}{cost_of(entry)}: {error}", HISTORY
-    return None
 
 
 # -- the table
@@ -215,7 +141,7 @@ def _undo(
     one: EffectRecord, undo: EffectRecord | None, history: History, undone: list[int], began: float
 ) -> str:
     name = safe(one.effect if one.kind == "compensation" else one.compensation or "")
-    by = "" if _says_nothing(name) else f"by {name}"
+    by = "" if is_default_name(name) else f"by {name}"
     if one.undone is not None:
         entry = history.by_seq.get(one.undone)
         when = f", at +{span(entry.at - began)}" if entry is not None else ""
@@ -226,14 +152,6 @@ def _undo(
             return f"{by}, in flight" if by else "in flight"
         return f"{name if by else 'it'} failed {undo.raised or undo.acts} times{error}"
     return (by or "can be undone") if name and (one.happened or one.open) else "-"
-
-
-def _says_nothing(compensation: str) -> bool:
-    """Return whether a compensation has the default name of a ready-made effect: "undo NAME"."""
-    return compensation.startswith("undo ")
-
-
-# -- what to do
 
 
 def to_decide(history: History, store: str | None, room: int | None) -> Iterator[str]:
@@ -311,21 +229,6 @@ def standing(history: History) -> Iterator[str]:
     if effect_log is not None:
         left = len(effect_log.undoable)
         yield f"{left} effect{'' if left == 1 else 's'} still to be compensated."
-
-
-def by_words(facts: Mapping[str, object]) -> str:
-    """Return who asked for what an entry records, as " by NAME"; "" if that is not known."""
-    by = facts.get("by")
-    return f" by {one_line(by)}" if isinstance(by, str) else ""
-
-
-def cost_of(entry: Entry) -> str:
-    cost = Cost.read(entry.cost)
-    return f", {cost}" if cost else ""
-
-
-def _fact(facts: Mapping[str, Any], name: str) -> str:
-    return one_line(str(facts.get(name, "")))
 
 
 def _ordinal(number: int) -> str:

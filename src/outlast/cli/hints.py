@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
-from outlast.cli.text import one_line, recorded_error, safe
+from outlast.cli.text import one_line, safe
 from outlast.codec.documents import value_of
+from outlast.engine.effect_words import verdict
 from outlast.errors.reasons import DIVERGED, STUCK, UNKNOWN
 from outlast.settings.redaction import masked
 from outlast.store.commands import EACH, ITEM
@@ -70,11 +69,3 @@ def becomes(row: RunRow) -> str:
     """Return how a run that is being compensated will end."""
     said = value_of(row.undoing)
     return verdict(said if isinstance(said, dict) else {}, None)
-
-
-def verdict(facts: Mapping[str, Any], room: int | None) -> str:
-    """Return a verdict as text, from the facts of its entry."""
-    error = facts.get("error")
-    reason = facts.get("reason")
-    why = recorded_error(str(error), room) if error else one_line(str(reason)) if reason else ""
-    return one_line(str(facts.get("status", "?"))) + (f": {why}" if why else "")

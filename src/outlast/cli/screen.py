@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from outlast.cli.output import console
+from outlast.engine.entry_words import WORDS_MAX
 
-SHORT = 100
 SHORT_MIN = 40
 WORDS_MIN = 24
 """The narrowest column that words are wrapped in. They begin on a line of their own otherwise."""
@@ -31,7 +31,7 @@ class Screen(NamedTuple):
         if full:
             return cls(None, None)
         if not out.is_terminal:
-            return cls(SHORT, None)
+            return cls(WORDS_MAX, None)
         return cls(max(SHORT_MIN, out.width - 20), out.width)
 
     def hung(self, head: Text, words: Text) -> list[Text]:

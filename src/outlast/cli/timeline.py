@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from outlast.cli.effect_view import effect_lines, standing, still_open, to_decide
-from outlast.cli.entry_words import entry_words
 from outlast.cli.grid import GAP
 from outlast.cli.hints import (
     command,
@@ -24,6 +23,8 @@ from outlast.cli.table import STYLES, status_shown
 from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, span
 from outlast.codec.documents import value_of
 from outlast.engine.documents import waits_of
+from outlast.engine.effect_words import Tone
+from outlast.engine.entry_words import entry_words
 from outlast.engine.inspection import explained
 from outlast.engine.journal_view import History
 from outlast.errors.reasons import STUCK
@@ -33,6 +34,7 @@ from outlast.store.fleet import Fleet
 from outlast.store.rows import NEVER, RunRow, WorkerRow
 
 KEY_WIDTH_MAX = 48
+TONES = {Tone.PLAIN: "", Tone.BAD: "red", Tone.HISTORY: "yellow"}
 SUSPECT = 2
 """The value of `RunRow.ready` for a suspect."""
 
@@ -144,12 +146,12 @@ def _lines(history: History, screen: Screen) -> Iterator[Text]:
     kind_width = max(cell_len(safe(entry.kind)) for entry in history.entries)
     key_width = min(KEY_WIDTH_MAX, max(map(cell_len, keys)))
     for entry, time, key in zip(history.entries, times, keys, strict=True):
-        what, style = entry_words(entry, history, screen.room, began)
+        what, tone = entry_words(entry, history, screen.room, began)
         kind = safe(entry.kind)
         head = Text(f"  {time:>{time_width}}  {entry.seq:>{seq_width}}  {kind}")
         head.append(" " * (kind_width - cell_len(kind)) + GAP)
         head.append(key + " " * max(0, key_width - cell_len(key)) + GAP)
-        words = Text(what, style)
+        words = Text(what, TONES[tone])
         void = entry.seq in history.void
         if void:
             words.append("  (void since the retry)", "default")

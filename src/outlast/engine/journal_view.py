@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from outlast.codec.documents import value_of
 from outlast.engine.death_view import cut_off, ends_of_executions, waits_for_decisions
@@ -79,12 +79,15 @@ class History:
         return undecided(self.effect_log)
 
     @classmethod
-    def of(cls, store: Store, row: RunRow) -> History:
+    def of(
+        cls, store: Store, row: RunRow, journal: Callable[[Store, int], list[Entry]] = whole_journal
+    ) -> History:
+        """Read the history of a run. `journal` reads its entries."""
         messages, executions = store.messages(row.pk), store.executions(row.pk)
         if row.workflow == EACH:
             done = store.done_count(row.pk)
             return cls(row, store.history(row.pk), messages, executions, done)
-        history = cls(row, whole_journal(store, row.pk), messages, executions)
+        history = cls(row, journal(store, row.pk), messages, executions)
         if any(entry.key == CHILDREN for entry in history.entries):
             history.has_children = bool(store.runs(RunQuery(parent=row.id, items=None, limit=1)))
         return history

@@ -14,7 +14,6 @@ from outlast.engine.documents import run_document, undoing_document
 from outlast.errors import WrongStatus
 from outlast.http.rest.answers import MessageAnswer, RunAnswer
 from outlast.http.rest.calls import ApiCall, answer
-from outlast.http.rest.masking import mask
 from outlast.http.rest.problems import invalid
 from outlast.http.rest.requests import (
     CancelRequest,
@@ -141,4 +140,4 @@ async def decide_effect(
 async def _run_now(call: ApiCall, id: str) -> Response:
     row = await call.row(id)
     document: Any = {"run": run_document(row, call.engine.store.now())}
-    return answer(mask(document) if call.is_masked else document)
+    return answer(call.shown(document))

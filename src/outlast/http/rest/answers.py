@@ -104,6 +104,24 @@ class WholeRunAnswer(Document):
     messages: list[dict[str, Any]] = []
 
 
+class TimelineRow(EntryDocument):
+    started: str | None = Field(description="When this attempt began.")
+    worker: str | None = Field(description="Who recorded it. Null for an entry of the store.")
+    by: str | None = Field(description="Who retried, resumed or decided.")
+    words: Any = Field(description="What `outlast show` prints of it.")
+
+
+class TimelineAnswer(WholeRunAnswer):
+    now: str
+    rows: list[TimelineRow]
+    next: int | None = Field(description="Pass it as `after` for the next page.")
+    holder: dict[str, Any] | None = Field(description="The worker that holds the run.")
+    has_worker: bool = Field(description="Whether a live worker takes the run once it is ready.")
+    incidents: list[dict[str, Any]]
+    waits: list[dict[str, Any]]
+    children: list[dict[str, Any]]
+
+
 class ResultDocument(Document):
     id: str
     workflow: str

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from outlast.codec.documents import render
 from outlast.errors import OutlastError, UnknownRun
+from outlast.http.rest.masking import mask
 from outlast.http.rest.problems import NO_STORE, Problem
 from outlast.http.rest.roles import Caller, Role
 from outlast.store.protocol import Store
@@ -84,6 +85,10 @@ class ApiCall:
     def is_masked(self) -> bool:
         """Return whether values are hidden from the caller."""
         return self.caller.role in self.api.masked_roles
+
+    def shown(self, document: Any) -> Any:
+        """Return a document as the caller may see it."""
+        return mask(document) if self.is_masked else document
 
     def check_own(self, row: RunRow | None, id: str) -> RunRow:
         """Return the row. Raise UnknownRun if there is none that the caller may see."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 MASKED = {"masked": True}
-_VALUES = frozenset({"args", "result", "value", "values", "last", "arguments"})
+_VALUES = frozenset({"args", "result", "value", "values", "last", "arguments", "words"})
 _KEPT_VALUES = frozenset({"attempt", "fired", "death", "interruption", "retry", "resume"})
 """Kinds of entries whose value is no value of the program."""
+_KEPT_WORDS = _KEPT_VALUES - {"attempt"}
+"""Kinds of entries whose text has no value of the program. An attempt's has an error."""
 
 
 def mask(document: Any) -> Any:
@@ -19,10 +21,10 @@ def mask(document: Any) -> Any:
         return [mask(one) for one in document]
     if not isinstance(document, dict):
         return document
-    kept = document.get("kind") in _KEPT_VALUES
+    kind = document.get("kind")
+    kept = {"value": kind in _KEPT_VALUES, "words": kind in _KEPT_WORDS}
     return {
-        name: _masked(name, value) if not (kept and name == "value") else value
-        for name, value in document.items()
+        name: value if kept.get(name) else _masked(name, value) for name, value in document.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Answer what is read of runs, and submit them."""
+"""Submit and list runs, and answer how they ended."""
 
 from __future__ import annotations
 
@@ -13,37 +13,24 @@ from starlette.responses import Response
 
 from outlast.codec.codecs import describe_invalid
 from outlast.engine import actions
-from outlast.engine.decisions import effect_log_of, undecided
 from outlast.engine.documents import (
-    effect_document,
-    entry_document,
-    history_document,
     outcome_document,
     run_document,
-    whole_run_document,
 )
-from outlast.engine.inspection import EffectInfo
-from outlast.engine.journal_view import History
 from outlast.errors import Conflict, OutlastError, UnknownRun, Unrecordable
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.http.rest.answers import (
-    EffectsAnswer,
-    JournalAnswer,
     ResultDocument,
     RunsPage,
     SubmittedRun,
-    WholeRunAnswer,
 )
 from outlast.http.rest.calls import ApiCall, answer
 from outlast.http.rest.encoded_paths import quoted
-from outlast.http.rest.masking import mask
-from outlast.http.rest.problems import Problem, invalid
+from outlast.http.rest.problems import invalid
 from outlast.http.rest.requests import (
-    JournalPage,
     Nothing,
     ResultWait,
     RunFilter,
-    RunView,
     Segment,
     Submission,
     key_of,
@@ -51,13 +38,10 @@ from outlast.http.rest.requests import (
 from outlast.http.rest.roles import Access
 from outlast.http.rest.routing import Call, Routes
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, RunQuery, RunRow
-from outlast.store.tolerant_rows import each_document, legible
+from outlast.store.rows import ENDED, RunQuery
+from outlast.store.tolerant_rows import each_document
 
 routes = Routes("runs")
-
-JOURNAL_MAX = 10_000
-"""The longest journal that the document of a whole run has."""
 
 
 @routes.add("POST", "/v1/runs", Access.SUBMIT, SubmittedRun, status=201, problems=(409, 413))
@@ -91,7 +75,7 @@ async def submit_run(
         raise UnknownRun(id)
     location = f"{request.scope.get('root_path', '')}/v1/runs/{quoted(id)}"
     document = {"run": run_document(row, engine.store.now()), "new": outcome.new}
-    return answer(_shown(call, document), 201 if outcome.new else 200, location=location)
+    return answer(call.shown(document), 201 if outcome.new else 200, location=location)
 
 
 def _invocation(call: ApiCall, body: Submission) -> Any:
@@ -175,8 +159,7 @@ async def list_runs(call: Call, query: Annotated[RunFilter, Query()]) -> Respons
         )
         shown = rows[: query.limit]
         more = len(rows) > query.limit
-        return _shown(
-            call,
+        return call.shown(
             {
                 "runs": each_document(shown, lambda row: run_document(row, now), "id"),
                 "next": str(shown[-1].pk) if more else None,
@@ -184,76 +167,6 @@ async def list_runs(call: Call, query: Annotated[RunFilter, Query()]) -> Respons
         )
 
     return await call.answer(page)
-
-
-@routes.add("GET", "/v1/runs/{id}", Access.READ_RUNS, WholeRunAnswer, problems=(404, 413))
-async def show_run(id: Segment, call: Call, query: Annotated[RunView, Query()]) -> Response:
-    """Show a run with its journal, effects, messages and cost, or only the run itself."""
-
-    def document(store: Store) -> Any:
-        row = call.check_own(store.run(id), id)
-        with legible(f"run {id!r}"):
-            if query.brief:
-                return _shown(call, {"run": whole_run_document(row, store.now())})
-            _check_length(store, row)
-            return _shown(call, history_document(History.of(store, row), store.now()))
-
-    return await call.answer(document)
-
-
-def _check_length(store: Store, row: RunRow) -> None:
-    entries = store.last_seq(row.pk)
-    if entries > JOURNAL_MAX:
-        raise Problem(
-            413,
-            f"Run {row.id!r} has {entries:,} entries, too many for one answer.",
-            next="Read /v1/runs/{id}?brief=true and the pages of /v1/runs/{id}/journal.",
-            kind="JournalTooLong",
-        )
-
-
-@routes.add("GET", "/v1/runs/{id}/journal", Access.READ_RUNS, JournalAnswer, problems=(404,))
-async def read_journal(id: Segment, call: Call, query: Annotated[JournalPage, Query()]) -> Response:
-    """Return a page of the journal, oldest entry first."""
-
-    def page(store: Store) -> Any:
-        row = call.check_own(store.run(id), id)
-        with legible(f"the journal of run {id!r}"):
-            entries = store.journal(row.pk, query.after, query.limit)
-            void = _void(store, row)
-            more = bool(entries) and entries[-1].seq < store.last_seq(row.pk)
-            document = {
-                "entries": [entry_document(one, one.seq in void) for one in entries],
-                "next": entries[-1].seq if more else None,
-            }
-            return _shown(call, document)
-
-    return await call.answer(page)
-
-
-def _void(store: Store, row: RunRow) -> set[int]:
-    """Return which entries a retry made void. The whole journal is read only if there was one."""
-    if not any(entry.kind == "retry" for entry in store.history(row.pk)):
-        return set()
-    return History.of(store, row).void
-
-
-@routes.add("GET", "/v1/runs/{id}/effects", Access.READ_RUNS, EffectsAnswer, problems=(404,))
-async def read_effects(
-    id: Segment,
-    call: Call,
-    query: Annotated[Nothing, Query()],  # noqa: ARG001
-) -> Response:
-    """Return the effects of a run, and the places of those that a person can decide."""
-
-    def document(store: Store) -> Any:
-        row = call.check_own(store.run(id), id)
-        log, _ = effect_log_of(store, row)
-        waiting = undecided(log) if row.status == "parked" else []
-        effects = [effect_document(one) for one in EffectInfo.of(log)]
-        return _shown(call, {"effects": effects, "undecided": [one.place for one in waiting]})
-
-    return await call.answer(document)
 
 
 @routes.add(
@@ -274,7 +187,7 @@ async def read_result(id: Segment, call: Call, query: Annotated[ResultWait, Quer
         with call.waiting():
             await _wait(call, id, query.wait)
         row = await call.row(id)
-    document = _shown(call, outcome_document(row))
+    document = call.shown(outcome_document(row))
     if row.status in ENDED:
         return answer(document)
     return answer(document, 202, retry_after="1")
@@ -296,7 +209,3 @@ async def _wait(call: ApiCall, id: str, seconds: float) -> None:
         ended.cancel()
         with suppress(asyncio.CancelledError, OutlastError):
             await ended
-
-
-def _shown(call: ApiCall, document: Any) -> Any:
-    return mask(document) if call.is_masked else document

@@ -13,7 +13,6 @@ from outlast.codec.documents import value_of
 from outlast.engine.documents import session_document
 from outlast.http.rest.answers import DeletedSession, SessionAnswer, SessionsPage
 from outlast.http.rest.calls import answer
-from outlast.http.rest.masking import mask
 from outlast.http.rest.problems import Problem
 from outlast.http.rest.requests import Nothing, Segment, SessionFilter, SessionView
 from outlast.http.rest.roles import Access
@@ -58,7 +57,7 @@ async def show_session(id: Segment, call: Call, query: Annotated[SessionView, Qu
             }
             values = {name: value_of(text) for name, text in row.fields.items()}
             shown = {**session_document(row), "values": values, "last": last}
-            return {"session": mask(shown) if call.is_masked else shown}
+            return {"session": call.shown(shown)}
 
     return await call.answer(document)
 

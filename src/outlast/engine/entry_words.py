@@ -1,67 +1,69 @@
-"""Say in words what an entry of a run's journal means, for `outlast show`."""
+"""Say in words what an entry of a run's journal means."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from outlast.cli.effect_view import by_words, cost_of, told
-from outlast.cli.session_entries import is_refused, session_words
-from outlast.cli.text import one_line, recorded, recorded_error, safe, short, span
 from outlast.codec.documents import value_of
+from outlast.codec.readable import recorded, recorded_error, short, span
+from outlast.codec.text import one_line, safe
 from outlast.engine.death_view import EndOfExecution
+from outlast.engine.effect_words import Tone, Words, by_words, cost_of, effect_words
 from outlast.engine.journal_view import History
+from outlast.engine.session_words import is_refused, session_words
 from outlast.execution.call_site import child_id
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import UNDO
 from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
 
-BAD = "red"
-HISTORY = "yellow"
+WORDS_MAX = 100
+"""To how many characters recorded values are cut that do not go to a screen."""
 
 
-def entry_words(entry: Entry, history: History, room: int | None, began: float) -> tuple[str, str]:
-    """Return what an entry says, and its style. `began` is when the run started."""
+def entry_words(entry: Entry, history: History, room: int | None, began: float) -> Words:
+    """Return what an entry says, and how to show it. `began` is when the run started."""
     value = value_of(entry.value) if entry.kind not in ("step", "child", "inner") else None
     facts = value if isinstance(value, dict) else {}
     if entry.key == CHILDREN and entry.error is None:
         return (
             "its children have ended" if history.has_children else "no children to wait for"
-        ), ""
-    if (of_effect := told(entry, facts, history, room)) is not None:
+        ), Tone.PLAIN
+    if (of_effect := effect_words(entry, facts, history, room)) is not None:
         if entry.seq in history.cut_off:
             worker = one_line(history.cut_off[entry.seq])
-            return f"{of_effect[0]}; worker {worker} died before its outcome was recorded", BAD
+            return f"{of_effect[0]}; worker {worker} died before its outcome was recorded", Tone.BAD
         return of_effect
     if entry.kind == "attempt":
         error = recorded_error(entry.error, room) if entry.error else ""
         due = f"; retry at +{span(value - began)}" if isinstance(value, (int, float)) else ""
         return (
             f"attempt {entry.attempt} failed{_took(entry)}{cost_of(entry)}: {error}{due}",
-            HISTORY,
+            Tone.HISTORY,
         )
     if entry.kind == "message":
         message = history.mail.get(value) if isinstance(value, int) else None
         if message is None:
-            return "received", ""
+            return "received", Tone.PLAIN
         sender = "" if message.by is None else f" from {one_line(message.by)}"
-        return f"received {recorded(message.value, room)}{sender}", ""
+        return f"received {recorded(message.value, room)}{sender}", Tone.PLAIN
     if entry.kind == "session" and entry.error is None:
-        return session_words(entry, room), HISTORY if is_refused(entry) else ""
+        tone = Tone.HISTORY if is_refused(entry) else Tone.PLAIN
+        return session_words(entry, room), tone
     if entry.kind == "publish" and entry.error is None:
-        return "published a value", ""
+        return "published a value", Tone.PLAIN
     if entry.kind == "items":
-        return f"processes {_fact(facts, 'total', room)} items", ""
+        return f"processes {_fact(facts, 'total', room)} items", Tone.PLAIN
     if entry.kind == "fired":
-        return "a timer fired", ""
+        return "a timer fired", Tone.PLAIN
     if entry.kind == "cancel":
-        return f"cancellation requested: {_fact(facts, 'why', room)}", HISTORY
+        return f"cancellation requested: {_fact(facts, 'why', room)}", Tone.HISTORY
     if entry.kind == "death":
-        return _end_of_execution(facts, history.ends[entry.seq], room), BAD
+        return _end_of_execution(facts, history.ends[entry.seq], room), Tone.BAD
     if entry.kind == "interruption":
-        return _end_of_execution(facts, history.ends[entry.seq], room), HISTORY
+        return _end_of_execution(facts, history.ends[entry.seq], room), Tone.HISTORY
     if entry.kind == "failure":
-        return _fact(facts, "why", room), HISTORY
+        return _fact(facts, "why", room), Tone.HISTORY
     if entry.kind == "child" and not entry.key.startswith(UNDO):
         return _child(entry, history.row, room)
     if entry.kind == "retry":
@@ -72,15 +74,15 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
             else "all recorded results are kept"
         )
         was = f"queued again{by_words(facts)} (was {_fact(facts, 'was', room)})"
-        return f"{was}; {redo}", HISTORY
+        return f"{was}; {redo}", Tone.HISTORY
     if entry.kind == "resume":
-        return f"queued again{by_words(facts)} (was {_fact(facts, 'was', room)})", HISTORY
+        return f"queued again{by_words(facts)} (was {_fact(facts, 'was', room)})", Tone.HISTORY
     tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
     took = f"{tries}{span(entry.seconds)}{cost_of(entry)}  " if entry.seconds is not None else ""
     asked = " (asked to stop)" if entry.asked else ""
     if entry.error is not None:
-        return f"{took}{recorded_error(entry.error, room)}{asked}", BAD
-    return f"{took}{recorded(entry.value, room)}{asked}", ""
+        return f"{took}{recorded_error(entry.error, room)}{asked}", Tone.BAD
+    return f"{took}{recorded(entry.value, room)}{asked}", Tone.PLAIN
 
 
 def _end_of_execution(facts: Mapping[str, object], end: EndOfExecution, room: int | None) -> str:
@@ -94,12 +96,12 @@ def _end_of_execution(facts: Mapping[str, object], end: EndOfExecution, room: in
     return f"{why}; {end.words()}"
 
 
-def _child(entry: Entry, row: RunRow, room: int | None) -> tuple[str, str]:
-    """Return which child ended and how, and the style."""
+def _child(entry: Entry, row: RunRow, room: int | None) -> Words:
+    """Return which child ended and how, and how to show it."""
     child = safe(child_id(row.id, entry.key, Settings.load({}).id_length_max))
     if entry.error is not None:
-        return f"run {child} ended with {recorded_error(entry.error, room)}", BAD
-    return f"run {child} returned {recorded(entry.value, room)}", ""
+        return f"run {child} ended with {recorded_error(entry.error, room)}", Tone.BAD
+    return f"run {child} returned {recorded(entry.value, room)}", Tone.PLAIN
 
 
 def _fact(facts: Mapping[str, object], name: str, room: int | None) -> str:

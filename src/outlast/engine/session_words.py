@@ -1,12 +1,13 @@
-"""Show the session entries of a run's timeline in words."""
+"""Say in words what the session entries of a journal mean."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from outlast.cli.text import one_line, recorded, safe, short
 from outlast.codec.documents import value_of
+from outlast.codec.readable import recorded, short
+from outlast.codec.text import one_line, safe
 from outlast.store.commands import INDEX, LIMIT, OWNER, PRESENT, VERSION
 from outlast.store.rows import Entry
 

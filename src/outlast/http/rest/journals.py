@@ -1,0 +1,193 @@
+"""Show runs: their journals, timelines and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import Query
+from starlette.responses import Response
+
+from outlast.engine.decisions import effect_log_of, undecided
+from outlast.engine.documents import (
+    effect_document,
+    entry_document,
+    history_document,
+    whole_run_document,
+)
+from outlast.engine.inspection import EffectInfo
+from outlast.engine.journal_view import History
+from outlast.engine.timeline import size_of, timeline_document
+from outlast.http.rest.answers import (
+    EffectsAnswer,
+    JournalAnswer,
+    TimelineAnswer,
+    WholeRunAnswer,
+)
+from outlast.http.rest.problems import Problem
+from outlast.http.rest.requests import ENTRIES_MAX, JournalPage, Nothing, RunView, Segment
+from outlast.http.rest.roles import Access
+from outlast.http.rest.routing import Call, Routes
+from outlast.store.commands import EACH
+from outlast.store.fleet import Fleet
+from outlast.store.protocol import Store
+from outlast.store.rows import Entry, RunQuery, RunRow
+from outlast.store.tolerant_rows import legible
+
+routes = Routes("runs")
+
+JOURNAL_MAX = 10_000
+"""The longest journal that the document of a whole run has."""
+TIMELINE_MAX = 100_000
+"""The longest journal that a timeline is made of. It is read for each page."""
+JOURNAL_SIZE_MAX = 64_000_000
+"""The most characters of a journal that one request reads at once."""
+PAGE_SIZE_MAX = 4_000_000
+"""After how many characters of recorded values a page ends early."""
+CHILDREN_MAX = 1_000
+CHUNK, SMALL = 10, 100_000
+"""How many entries are read at first, and how small they must be for more to be read at once."""
+
+
+@routes.add("GET", "/v1/runs/{id}", Access.READ_RUNS, WholeRunAnswer, problems=(404, 413))
+async def show_run(id: Segment, call: Call, query: Annotated[RunView, Query()]) -> Response:
+    """Show a run with its journal, effects, messages and cost, or only the run itself."""
+
+    def document(store: Store) -> Any:
+        row = call.check_own(store.run(id), id)
+        with legible(f"run {id!r}"):
+            if query.brief:
+                return call.shown({"run": whole_run_document(row, store.now())})
+            history = _history(store, row, JOURNAL_MAX)
+            return call.shown(history_document(history, store.now()))
+
+    return await call.answer(document)
+
+
+@routes.add("GET", "/v1/runs/{id}/timeline", Access.READ_RUNS, TimelineAnswer, problems=(404, 413))
+async def read_timeline(
+    id: Segment, call: Call, query: Annotated[JournalPage, Query()]
+) -> Response:
+    """Return what `outlast show` prints: the run, and a page of its timeline."""
+
+    def document(store: Store) -> Any:
+        row = call.check_own(store.run(id), id)
+        with legible(f"run {id!r}"):
+            found = timeline_document(
+                _history(store, row, TIMELINE_MAX),
+                Fleet.of(store),
+                store.runs(RunQuery(parent=row.id, items=None, limit=CHILDREN_MAX))[::-1],
+                after=query.after,
+                limit=query.limit,
+                size_max=PAGE_SIZE_MAX,
+                id_length_max=call.engine.settings.id_length_max,
+            )
+        if call.is_own_only and found["holder"] is not None:
+            # What else the worker holds and takes is not the submitter's.
+            others: dict[str, Any] = {
+                "queues": [],
+                "workflows": [],
+                "held": None,
+                "concurrency": None,
+            }
+            found["holder"] |= others
+        return call.shown(found)
+
+    return await call.answer(document)
+
+
+def _history(store: Store, row: RunRow, entries_max: int) -> History:
+    """Return the history of a run. Raise Problem 413 if its journal is too large."""
+    entries = store.last_seq(row.pk) if row.workflow != EACH else 0
+    if entries > entries_max:
+        raise _too_large(row, f"{entries:,} entries")
+
+    def journal(store: Store, pk: int) -> list[Entry]:
+        found: list[Entry] = []
+        size = 0
+        for chunk in _chunks(store, pk, 0):
+            found += chunk
+            size += sum(map(size_of, chunk))
+            if size > JOURNAL_SIZE_MAX:
+                raise _too_large(row, f"more than {JOURNAL_SIZE_MAX:,} characters")
+        return found
+
+    return History.of(store, row, journal)
+
+
+def _chunks(store: Store, pk: int, after: int) -> Iterator[list[Entry]]:
+    """Yield a journal in parts, small ones where its entries are large."""
+    count = CHUNK
+    while chunk := store.journal(pk, after, count):
+        yield chunk
+        after = chunk[-1].seq
+        is_small = sum(map(size_of, chunk)) < SMALL
+        count = min(2 * count, ENTRIES_MAX) if is_small else CHUNK
+
+
+def _too_large(row: RunRow, found: str) -> Problem:
+    return Problem(
+        413,
+        f"The journal of run {row.id!r} is too large for one answer: {found}.",
+        next="Read /v1/runs/{id}?brief=true and the pages of /v1/runs/{id}/journal.",
+        kind="JournalTooLong",
+    )
+
+
+@routes.add("GET", "/v1/runs/{id}/journal", Access.READ_RUNS, JournalAnswer, problems=(404,))
+async def read_journal(id: Segment, call: Call, query: Annotated[JournalPage, Query()]) -> Response:
+    """Return a page of the journal, oldest entry first."""
+
+    def page(store: Store) -> Any:
+        row = call.check_own(store.run(id), id)
+        with legible(f"the journal of run {id!r}"):
+            entries = _page(store, row, query.after, query.limit)
+            void = _void(store, row)
+            more = bool(entries) and entries[-1].seq < store.last_seq(row.pk)
+            document = {
+                "entries": [entry_document(one, one.seq in void) for one in entries],
+                "next": entries[-1].seq if more else None,
+            }
+            return call.shown(document)
+
+    return await call.answer(page)
+
+
+def _page(store: Store, row: RunRow, after: int, limit: int) -> list[Entry]:
+    """Return at most `limit` entries, and fewer once they are large."""
+    found: list[Entry] = []
+    size = 0
+    for chunk in _chunks(store, row.pk, after):
+        for entry in chunk[: limit - len(found)]:
+            size += size_of(entry)
+            if found and size > PAGE_SIZE_MAX:
+                return found
+            found.append(entry)
+        if len(found) >= limit:
+            break
+    return found
+
+
+def _void(store: Store, row: RunRow) -> set[int]:
+    """Return which entries a retry made void. The whole journal is read only if there was one."""
+    if not any(entry.kind == "retry" for entry in store.history(row.pk)):
+        return set()
+    return History.of(store, row).void
+
+
+@routes.add("GET", "/v1/runs/{id}/effects", Access.READ_RUNS, EffectsAnswer, problems=(404,))
+async def read_effects(
+    id: Segment,
+    call: Call,
+    query: Annotated[Nothing, Query()],  # noqa: ARG001
+) -> Response:
+    """Return the effects of a run, and the places of those that a person can decide."""
+
+    def document(store: Store) -> Any:
+        row = call.check_own(store.run(id), id)
+        log, _ = effect_log_of(store, row)
+        waiting = undecided(log) if row.status == "parked" else []
+        effects = [effect_document(one) for one in EffectInfo.of(log)]
+        return call.shown({"effects": effects, "undecided": [one.place for one in waiting]})
+
+    return await call.answer(document)
