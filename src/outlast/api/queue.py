@@ -14,10 +14,10 @@ from outlast.api.item import Item
 from outlast.api.step import StepBase
 from outlast.api.workflow import Workflow
 from outlast.codec import plain_json
-from outlast.codec.identifiers import check_id, new_ids
-from outlast.errors import Conflict, Draining, SettingsError
-from outlast.settings.limits import check_size
-from outlast.store.commands import ITEM, SetQueueLimits, Submit
+from outlast.codec.identifiers import new_ids
+from outlast.engine.item_submission import put_items
+from outlast.errors import SettingsError
+from outlast.store.commands import SetQueueLimits
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
@@ -41,15 +41,18 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        by: str | None = None,
     ) -> str:
         """Put an item and return its id. It is durable when this returns.
 
         The id is an idempotency key until some time after its ack. Raise Backpressure if the queue
         is full and has no room within `wait` seconds, Draining if this process is draining, and
-        Conflict if the id is in the queue with another payload.
+        Conflict if the id is in the queue with another payload. `by` is recorded as who put it.
         """
         ids = None if id is None else [id]
-        names = await self.put_many([payload], ids=ids, priority=priority, delay=delay, wait=wait)
+        names = await self.put_many(
+            [payload], ids=ids, priority=priority, delay=delay, wait=wait, by=by
+        )
         return names[0]
 
     async def put_many(
@@ -60,34 +63,21 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        by: str | None = None,
     ) -> list[str]:
         """Put several items in one commit, all of them or none, and return their ids."""
-        engine = self._open()
-        if engine.shutdown.begun:
-            raise Draining(
-                f"this process is shutting down and puts nothing into queue {self.name!r}. "
-                "Put it from another process."
-            )
         texts = [plain_json.encode(payload) for payload in payloads]
         names = new_ids(len(texts)) if ids is None else list(ids)
-        if len(names) != len(texts):
-            raise ValueError(f"{len(texts)} payloads need as many ids, not {len(names)}.")
-        commands: list[Submit] = []
-        for name, text in zip(names, texts, strict=True):
-            check_size(engine.settings, text, f"the payload of item {name!r}")
-            id = self._id(engine, name)
-            command = engine.submissions.build(
-                id, ITEM, text, queue=self.name, priority=priority, delay=delay
-            )
-            commands.append(command)
-        outcomes = await engine.submissions.enqueue(commands, wait)
-        for command, outcome in zip(commands, outcomes, strict=True):
-            row = outcome.row
-            if row is not None and (row.workflow, row.args) != (ITEM, command.args):
-                there = (
-                    f"item {row.args}" if row.workflow == ITEM else f"{row.workflow}({row.args})"
-                )
-                raise Conflict(command.id, there[:500], f"item {command.args}"[:500])
+        await put_items(
+            self._open(),
+            self.name,
+            texts,
+            names,
+            priority=priority,
+            delay=delay,
+            wait=wait,
+            by=by,
+        )
         return names
 
     async def claim(self, *, wait: float = 0.0) -> Item | None:
@@ -141,12 +131,6 @@ class Queue:
         keeps = ("depth" in kept, "concurrency" in kept)
         await engine.writer.execute(
             SetQueueLimits(self.name, given["depth"], given["concurrency"], *keeps)
-        )
-
-    def _id(self, engine: Engine, id: str) -> str:
-        check_id(id, engine.settings.id_length_max, "item id")
-        return check_id(
-            f"{self.name}/{id}", engine.settings.id_length_max, "item id with its queue's name"
         )
 
     def __repr__(self) -> str:

@@ -80,13 +80,14 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        by: str | None = None,
     ) -> str:
         """Put an item and return its id. It is durable when this returns.
 
-        The id is an idempotency key until some time after its ack.
+        The id is an idempotency key until some time after its ack. `by` is recorded as who put it.
         """
         return self._portal.call(
-            self._queue.put, payload, id=id, priority=priority, delay=delay, wait=wait
+            self._queue.put, payload, id=id, priority=priority, delay=delay, wait=wait, by=by
         )
 
     def put_many(
@@ -97,11 +98,12 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        by: str | None = None,
     ) -> list[str]:
         """Put several items in one commit, all of them or none, and return their ids."""
         put_many = self._queue.put_many
         return self._portal.call(
-            put_many, payloads, ids=ids, priority=priority, delay=delay, wait=wait
+            put_many, payloads, ids=ids, priority=priority, delay=delay, wait=wait, by=by
         )
 
     def claim(self, *, wait: float = 0.0) -> Item | None:

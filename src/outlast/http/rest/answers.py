@@ -137,6 +137,10 @@ class SubmittedRun(Document):
     new: bool = Field(description="Whether this request submitted it.")
 
 
+class SubmittedRuns(Document):
+    runs: list[SubmittedRun]
+
+
 class RunAnswer(Document):
     run: RunDocument
 
@@ -159,6 +163,20 @@ class LimitsAnswer(Document):
     queue: str
     depth: int | None
     concurrency: int | None
+
+
+class QueueAnswer(LimitsAnswer):
+    size: int = Field(description="How many runs and items workers could take now.")
+
+
+class ItemsPage(Document):
+    items: list[dict[str, Any]]
+    next: str | None = Field(description="Pass it as `cursor` for the next page.")
+
+
+class PutAnswer(Document):
+    queue: str
+    ids: list[str] = Field(description="The items' own ids, in order.")
 
 
 class WorkersAnswer(Document):

@@ -11,7 +11,18 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.http.rest import about, actions, bulk, fleet, journals, runs, sessions, streams
+from outlast.http.rest import (
+    about,
+    actions,
+    bulk,
+    fleet,
+    journals,
+    queues,
+    runs,
+    sessions,
+    streams,
+    submissions,
+)
 from outlast.http.rest.access import Authenticate, Gate
 from outlast.http.rest.answers import ProblemDocument
 from outlast.http.rest.calls import Api, ServedApp
@@ -21,7 +32,18 @@ from outlast.http.rest.routing import of_http
 from outlast.http.rest.tokens import Tokens
 from outlast.version import __version__
 
-MODULES = (runs, journals, actions, bulk, streams, fleet, sessions, about)
+MODULES = (
+    submissions,
+    runs,
+    journals,
+    actions,
+    bulk,
+    streams,
+    queues,
+    fleet,
+    sessions,
+    about,
+)
 DESCRIPTION = """Durable runs over HTTP.
 
 Errors are problem documents (RFC 9457). Ids in a path are percent-encoded, and may have any

@@ -1,4 +1,4 @@
-"""Answer about queues, workers and drains, and change them."""
+"""Answer about workers and drains, ask workers to drain, and prune the store."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from outlast.codec.identifiers import check_queue_name
 from outlast.engine import actions
-from outlast.engine.documents import queues_document, workers_document
+from outlast.engine.documents import workers_document
 from outlast.http.rest.answers import (
     DrainAnswer,
     DrainsAnswer,
-    LimitsAnswer,
     PruneAnswer,
-    QueuesAnswer,
     WorkersAnswer,
 )
 from outlast.http.rest.calls import answer
@@ -27,14 +24,13 @@ from outlast.http.rest.requests import (
     DrainsPage,
     Nothing,
     PruneRequest,
-    QueueLimits,
     Segment,
 )
 from outlast.http.rest.roles import Access
 from outlast.http.rest.routing import Call, Routes
 from outlast.shutdown.report import drain_document
-from outlast.store.commands import Refused, RequestDrain, SetQueueLimits
-from outlast.store.fleet import Fleet, FleetQueues
+from outlast.store.commands import Refused, RequestDrain
+from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 from outlast.store.tolerant_rows import each_document, legible
@@ -45,45 +41,6 @@ log = logging.getLogger("outlast.http")
 NoQuery = Annotated[Nothing, Query()]
 PRUNE_SECONDS = 20.0
 """How long one request prunes."""
-
-
-@routes.add("GET", "/v1/queues", Access.READ, QueuesAnswer)
-async def list_queues(call: Call, query: NoQuery) -> Response:  # noqa: ARG001
-    """List the queues: depth, age, throughput, limits."""
-    return await call.answer(lambda store: queues_document(FleetQueues.of(store)))
-
-
-@routes.add("PUT", "/v1/queues/{name}/limits", Access.OPERATE, LimitsAnswer)
-async def limit_queue(
-    name: Segment,
-    call: Call,
-    body: QueueLimits,
-    query: NoQuery,  # noqa: ARG001
-) -> Response:
-    """Set the limits of a queue. A limit that is left out stays."""
-    engine = call.engine
-    check_queue_name(name, engine.settings.name_length_max)
-    given = body.model_fields_set
-    await engine.writer.execute(
-        SetQueueLimits(
-            name,
-            body.depth,
-            body.concurrency,
-            keep_depth="depth" not in given,
-            keep_concurrency="concurrency" not in given,
-        )
-    )
-    log.info(
-        "limits of a queue were set over HTTP",
-        extra={"event": "limits_set", "by": call.by, "queue": name},
-    )
-
-    def limits(store: Store) -> Any:
-        row = next((one for one in store.queues() if one.name == name), None)
-        depth, concurrency = (row.depth_max, row.concurrency_max) if row else (None, None)
-        return {"queue": name, "depth": depth, "concurrency": concurrency}
-
-    return await call.answer(limits)
 
 
 @routes.add("GET", "/v1/workers", Access.READ, WorkersAnswer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
@@ -53,19 +54,23 @@ Wait = Annotated[FiniteFloat, Field(ge=0, le=WAIT_SECONDS_MAX)]
 Number = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
 
 
-class _Query(BaseModel):
+class Parameters(BaseModel):
+    """Parameters of a request."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """The body of a request. A number is no text, and the other way round."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Nothing(_Query):
+class Nothing(Parameters):
     """A request without parameters."""
 
 
-class RunFilter(_Query):
+class RunFilter(Parameters):
     """Which runs to list."""
 
     status: list[StatusName] = Field(default=[], max_length=20)
@@ -83,45 +88,89 @@ class RunFilter(_Query):
     cursor: Number | None = Field(default=None, description="`next` of the page before.")
 
 
-class RunView(_Query):
+class RunView(Parameters):
     """How much of a run to show."""
 
     brief: bool = Field(default=False, description="Leave out the journal and what is read of it.")
 
 
-class JournalPage(_Query):
+class JournalPage(Parameters):
     after: Number = Field(default=0, description="`next` of the page before.")
     limit: int = Field(default=ENTRIES_MAX, ge=1, le=ENTRIES_MAX)
 
 
-class ResultWait(_Query):
+class ResultWait(Parameters):
     wait: Wait = Field(default=0.0, description="Seconds to wait for the end.")
 
 
-class WatchFrom(_Query):
+class WatchFrom(Parameters):
     after: Annotated[str, Field(max_length=200)] | None = Field(
         default=None, description="The cursor of the last event. The header Last-Event-ID wins."
     )
 
 
-class Submission(_Body):
-    """A run to submit."""
+class WorkflowCallBody(Body):
+    """A call of a workflow by its name."""
 
     workflow: Name
     args: list[Any] = Field(default=[], description="Arguments by position.")
     kwargs: dict[str, Any] = Field(default={}, description="Arguments by name.")
+
+
+class RunToSubmit(WorkflowCallBody):
     id: Name | None = Field(
         default=None,
-        description="The run's id. By default the header Idempotency-Key, or a new one.",
+        description="The run's id. By default made of the header Idempotency-Key, or a new one.",
     )
-    queue: Name = "default"
+
+
+class HowToQueue(Body):
+    """Where and how work is queued."""
+
     priority: int = Field(default=0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
     delay: Seconds = Field(default=0.0, description="Seconds until workers may claim it.")
     wait: Wait = Field(default=0.0, description="Seconds to wait for room in a full queue.")
+
+
+class HowToSubmit(HowToQueue):
+    queue: Name = "default"
     on_conflict: Literal["raise", "join"] = "raise"
 
 
-class NewMessage(_Body):
+class Submission(RunToSubmit, HowToSubmit):
+    """A run to submit."""
+
+
+class ManySubmissions(HowToSubmit):
+    """Runs to submit in one commit, all or none."""
+
+    runs: list[RunToSubmit]
+
+
+class NewItem(Body):
+    payload: Any
+    id: Name | None = Field(
+        default=None,
+        description="The item's own id. By default made of the header Idempotency-Key, or a new "
+        "one.",
+    )
+
+
+class NewItems(HowToQueue):
+    """Items to put into a queue in one commit, all or none."""
+
+    items: list[NewItem]
+
+
+class ItemFilter(Parameters):
+    """Which items of a queue to list."""
+
+    status: list[StatusName] = Field(default=[], max_length=20)
+    limit: int = Field(default=100, ge=1, le=RUNS_MAX)
+    cursor: Number | None = Field(default=None, description="`next` of the page before.")
+
+
+class NewMessage(Body):
     name: Name
     value: Any = None
     id: Name | None = Field(
@@ -131,11 +180,11 @@ class NewMessage(_Body):
     )
 
 
-class CancelRequest(_Body):
+class CancelRequest(Body):
     why: Reason = "cancelled over HTTP"
 
 
-class Decision(_Body):
+class Decision(Body):
     """What became of an effect. Give `happened`, or one of the two flags."""
 
     effect: Name
@@ -146,33 +195,33 @@ class Decision(_Body):
     intent: Number | None = None
 
 
-class QueueLimits(_Body):
+class QueueLimits(Body):
     """The limits of a queue. A limit that is left out stays, and null removes it."""
 
     depth: Annotated[int, Field(ge=1, le=DEPTH_MAX)] | None = None
     concurrency: Annotated[int, Field(ge=0, le=DEPTH_MAX)] | None = None
 
 
-class DrainRequest(_Body):
+class DrainRequest(Body):
     why: Reason = "asked over HTTP"
 
 
-class PruneRequest(_Body):
+class PruneRequest(Body):
     older_than: Seconds
     dead: bool = False
 
 
-class DrainsPage(_Query):
+class DrainsPage(Parameters):
     limit: int = Field(default=20, ge=1, le=100)
 
 
-class SessionFilter(_Query):
+class SessionFilter(Parameters):
     prefix: Annotated[str, Field(max_length=LENGTH_MAX), AfterValidator(_storable)] = ""
     limit: int = Field(default=100, ge=1, le=RUNS_MAX)
     after: Name | None = Field(default=None, description="`next` of the page before.")
 
 
-class SessionView(_Query):
+class SessionView(Parameters):
     last: int = Field(default=10, ge=0, le=RUNS_MAX, description="Items of each list to show.")
 
 
@@ -184,3 +233,10 @@ def key_of(given: str | None) -> str | None:
         return _printable(given)
     except ValueError as error:
         raise HTTPException(400, f"Idempotency-Key: {error}") from None
+
+
+def ids_of(given: Sequence[str | None], key: str | None) -> list[str | None]:
+    """Return the ids of several things. Those without one get an id made of the key, if any."""
+    if key is None:
+        return list(given)
+    return [id or f"{key}-{number}" for number, id in enumerate(given, 1)]

@@ -80,7 +80,8 @@ class Routes:
             elif media_type is not None:
                 documented[status]["content"] = {media_type: {"schema": {"type": "string"}}}
             for code, model in (also or {}).items():
-                documented[code] = {"description": "Not yet", "model": model}
+                done = "Done before" if code == 200 else "Not yet"
+                documented[code] = {"description": done, "model": model}
             if nothing:
                 documented[204] = {"description": "Nothing more will come"}
             options = {
