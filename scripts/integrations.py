@@ -39,7 +39,13 @@ class Framework(NamedTuple):
 
 
 FRAMEWORKS = (
-    Framework("claude_agent", "claude-agent-sdk", ("0.2.184", "0.2.170"), "support_claude.py"),
+    Framework(
+        "claude_agent",
+        "claude-agent-sdk",
+        ("0.2.184", "0.2.170"),
+        "support_claude.py",
+        only_here=("with_real_program.py",),
+    ),
     Framework("openai_agents", "openai-agents", ("0.24.0", "0.23.1"), "support_agent.py"),
     Framework(
         "pydantic_ai",

@@ -57,15 +57,17 @@ class AgentProgram:
     plan: Plan
     result: str
     """What it prints at the end."""
+    arguments: Sequence[object] = ()
+    """What follows LOG on its command line."""
 
     @classmethod
-    def at(cls, file: Path) -> Self:
+    def at(cls, file: Path, *arguments: object) -> Self:
         """Return the program in a file, with the PLAN and the RESULT that it states."""
         if str(file.parent) not in sys.path:
             sys.path.insert(0, str(file.parent))
         # Imported as its tests import it: its workflows and effects must not be defined twice.
         module = import_module(file.stem)
-        return cls(file, module.PLAN, module.RESULT)
+        return cls(file, module.PLAN, module.RESULT, arguments)
 
     def interrupted(
         self,
@@ -111,7 +113,8 @@ class AgentProgram:
         env = clean_environment(
             OUTLAST_EFFECT_MARGIN="0.2", **({"AWAIT_DRAIN": "1"} if drains else {})
         )
-        command = [python, "-W", "error", "-u", *stopping, self.file, place, log]
+        options = ("-W", "error", "-u")
+        command = [python, *options, *stopping, self.file, place, log, *self.arguments]
         return Program(command, log.parent, env=env, fork=python == sys.executable)
 
     def check_once(self, lives: Lives) -> None:

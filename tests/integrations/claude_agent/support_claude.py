@@ -7,7 +7,6 @@ that needs approval.
 
 import asyncio
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -201,5 +200,5 @@ async def main(store: str, log: Path, program: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    given = sys.argv[3] if len(sys.argv) > 3 else os.environ.get("OUTLAST_TEST_CLAUDE")
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), Path(given) if given else None))
+    given = Path(sys.argv[3]) if len(sys.argv) > 3 else None
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), given))
