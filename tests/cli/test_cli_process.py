@@ -42,29 +42,6 @@ def test_python_dash_m_is_the_same_command(tmp_path):
     assert finished(tmp_path, "--version") == (0, f"outlast {__version__}\n", "")
 
 
-def test_help_documents_every_exit_code(outlast):
-    for words in (["--help"], ["run", "--help"], ["prune", "-h"]):
-        answer = outlast(*words)
-        assert answer.code == 0
-        for number, meaning in exit_codes.MEANINGS.items():
-            assert re.search(rf"^\s+{number}  {re.escape(meaning)}$", answer.out, re.MULTILINE)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_fits_80_columns(outlast, monkeypatch, name):
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = outlast(name, "--help").out.splitlines()
-    assert [line for line in lines if len(line) > 80] == []
-
-
-def test_help_describes_each_command_in_one_whole_line(outlast, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    _, _, commands = outlast("--help").out.partition("Commands:\n")
-    lines = commands.partition("\n\n")[0].splitlines()
-    assert len(lines) > 20
-    assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
-
-
 def test_a_shell_can_be_taught_completion(outlast):
     assert "--install-completion" in outlast("--help").out
     _, out, _ = finished(

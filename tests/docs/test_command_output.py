@@ -12,6 +12,7 @@ import typer
 from markdown_pages import PAGES, ROOT, fences, name, prose
 
 from outlast.cli.app import command_line
+from outlast.cli.examples import EXAMPLES
 
 LINE = re.compile(r"^[ >]*(?:\$ )?(?:[^|`\n]+\| )?(?P<command>outlast(?: .*)?)$", re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`(?P<command>outlast [^`|\n]+)(?:\|[^`\n]*)?`(?!`)")
@@ -107,6 +108,13 @@ def named_in_sentences(page: Path) -> list[str]:
 )
 def test_every_line_with_a_command_is_one_that_the_command_line_takes(page) -> None:
     assert {line: what for line in lines(page) if (what := fault(line))} == {}
+
+
+def test_every_example_of_the_help_is_one_that_the_command_line_takes() -> None:
+    shown = [line for text in EXAMPLES.values() for line in text.splitlines()]
+    commands = [found["command"] for line in shown for found in [LINE.search(line)] if found]
+    assert len(commands) >= len(shown) - 1  # the token of `outlast serve`
+    assert {line: what for line in commands if (what := fault(line))} == {}
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=name(page)) for page in PAGES])

@@ -8,47 +8,68 @@ from importlib import import_module
 from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from outlast.cli.exit_codes import EPILOG
+from outlast.cli.exit_codes import MEANINGS
+from outlast.cli.help import EPILOG, Command, Root
 from outlast.version import __version__
 
-COMMANDS = {
-    "run": "outlast.cli.run",
-    "submit": "outlast.cli.submit",
-    "worker": "outlast.cli.worker",
-    "serve": "outlast.cli.serve",
-    "runs": "outlast.cli.inspect",
-    "show": "outlast.cli.inspect",
-    "watch": "outlast.cli.follow",
-    "workers": "outlast.cli.fleet",
-    "queues": "outlast.cli.fleet",
-    "limit": "outlast.cli.fleet",
-    "schedules": "outlast.cli.schedules",
-    "schedule": "outlast.cli.schedules",
-    "drain": "outlast.cli.drain",
-    "drains": "outlast.cli.drains",
-    "cancel": "outlast.cli.mutate",
-    "retry": "outlast.cli.mutate",
-    "resume": "outlast.cli.mutate",
-    "decide": "outlast.cli.decide",
-    "send": "outlast.cli.mutate",
-    "prune": "outlast.cli.mutate",
-    "bulk": "outlast.cli.bulk_actions",
-    "sessions": "outlast.cli.sessions",
-    "migrate": "outlast.cli.migrate",
-    "doctor": "outlast.tools.doctor.command",
-    "bench": "outlast.tools.bench.command",
-    "manifest": "outlast.tools.deploy.command",
-    "explain": "outlast.cli.explain",
-    "demo": "outlast.tools.demo.command",
-    "chaos": "outlast.tools.chaos.command",
+PARTS = {
+    "Execute work": {
+        "run": "outlast.cli.run",
+        "submit": "outlast.cli.submit",
+        "worker": "outlast.cli.worker",
+        "serve": "outlast.cli.serve",
+    },
+    "Look at runs": {
+        "runs": "outlast.cli.inspect",
+        "show": "outlast.cli.inspect",
+        "watch": "outlast.cli.follow",
+        "sessions": "outlast.cli.sessions",
+    },
+    "Act on runs": {
+        "send": "outlast.cli.mutate",
+        "cancel": "outlast.cli.mutate",
+        "retry": "outlast.cli.mutate",
+        "resume": "outlast.cli.mutate",
+        "decide": "outlast.cli.decide",
+        "bulk": "outlast.cli.bulk_actions",
+    },
+    "Look at the fleet": {
+        "workers": "outlast.cli.fleet",
+        "queues": "outlast.cli.fleet",
+        "drains": "outlast.cli.drains",
+        "schedules": "outlast.cli.schedules",
+    },
+    "Act on the fleet": {
+        "drain": "outlast.cli.drain",
+        "limit": "outlast.cli.fleet",
+        "schedule": "outlast.cli.schedules",
+    },
+    "Deploy and maintain": {
+        "doctor": "outlast.tools.doctor.command",
+        "manifest": "outlast.tools.deploy.command",
+        "migrate": "outlast.cli.migrate",
+        "prune": "outlast.cli.mutate",
+        "bench": "outlast.tools.bench.command",
+        "chaos": "outlast.tools.chaos.command",
+    },
+    "Learn": {
+        "demo": "outlast.tools.demo.command",
+        "explain": "outlast.cli.explain",
+    },
 }
+COMMANDS = {name: module for part in PARTS.values() for name, module in part.items()}
 """The module of each command, in the order of `outlast --help`.
 
 A module holds a function or a `typer.Typer` with the name of its command. It is imported when the
 command is named, so a worker never loads `outlast.tools`.
 """
+
+
+# Typer re-wraps a paragraph unless it begins with \b.
+_EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
+    f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items()
+)
 
 
 def _version(wanted: bool) -> None:
@@ -76,8 +97,9 @@ def command_line(first: str = "") -> Callable[..., object]:
     """
     app = typer.Typer(
         name="outlast",
+        cls=Root,
         help="Execute, inspect and control durable runs.",
-        epilog=EPILOG,
+        epilog=_EXIT_CODES,
         no_args_is_help=True,
         # Text from other sources is never markup, and help renders faster without rich.
         rich_markup_mode=None,
@@ -90,9 +112,10 @@ def command_line(first: str = "") -> Callable[..., object]:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            app.command(epilog=EPILOG)(command)
+            app.command(cls=Command, epilog=EPILOG)(command)
     group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
+    assert isinstance(group, Root)
+    group.parts = PARTS
     # Typer puts commands with subcommands last.
     group.commands = {name: group.commands[name] for name in COMMANDS if name in group.commands}
     return group

@@ -48,11 +48,6 @@ No command exits with them, but `outlast explain` knows them.
 OF_STATUS = {"done": OK, "failed": FAILED, "dead": FAILED, "parked": PARKED, "cancelled": CANCELLED}
 """The exit code of `outlast run`, by how the run ended."""
 
-# Typer re-wraps a paragraph unless it begins with \b.
-EPILOG = "\b\nExit codes:\n" + "\n".join(
-    f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items()
-)
-
 
 def code_of(error: OutlastError) -> int:
     """Return the exit code of an error that is not a run's own failure."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from outlast.api.outlast import Outlast
-from outlast.cli.exit_codes import EPILOG
+from outlast.cli.help import EPILOG, Command, Group
 from outlast.cli.hints import command
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering, document, say
@@ -65,25 +65,26 @@ def schedules(
 
 schedule = typer.Typer(
     name="schedule",
+    cls=Group,
     help="Pause, resume, trigger, backfill or delete a schedule.",
     epilog=EPILOG,
     no_args_is_help=True,
 )
 
 
-@schedule.command(epilog=EPILOG)
+@schedule.command(cls=Command, epilog=EPILOG)
 def pause(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Pause a schedule. Times that pass until it is resumed do not fire later."""
     _change(name, lambda app: app.pause_schedule(name), store, as_json)
 
 
-@schedule.command(epilog=EPILOG)
+@schedule.command(cls=Command, epilog=EPILOG)
 def resume(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Resume a paused schedule from now on."""
     _change(name, lambda app: app.resume_schedule(name), store, as_json)
 
 
-@schedule.command(epilog=EPILOG)
+@schedule.command(cls=Command, epilog=EPILOG)
 def trigger(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Submit a run now, whatever the schedule's times."""
     with answering(as_json):
@@ -94,7 +95,7 @@ def trigger(name: NameArgument, store: StoreOption = None, as_json: JsonOption =
             say(f"submitted run {safe(id)}. To follow it: {_show(id, store)}.")
 
 
-@schedule.command(epilog=EPILOG)
+@schedule.command(cls=Command, epilog=EPILOG)
 def backfill(
     name: NameArgument,
     start: Annotated[
@@ -121,7 +122,7 @@ def backfill(
             say(f"{runs} submitted or already there, {safe(ids[0])} to {safe(ids[-1])}.")
 
 
-@schedule.command(epilog=EPILOG)
+@schedule.command(cls=Command, epilog=EPILOG)
 def delete(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Delete a schedule. Its runs stay.
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
-from outlast.cli.exit_codes import EPILOG, FAILED
+from outlast.cli.exit_codes import FAILED
+from outlast.cli.help import EPILOG, Command, Group
 from outlast.cli.options import JsonOption, StoreOption, _age
 from outlast.cli.output import answering, console, document, obey_signals, say, write_whole
 from outlast.cli.stores import reading
@@ -53,7 +53,7 @@ class ReportNotWritten(OutlastError):
     """The trial finished, but its report could not be written."""
 
 
-class _Group(TyperGroup):
+class _Group(Group):
     """Treat `outlast chaos …` as a trial unless its first word is another command of chaos."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -70,7 +70,7 @@ class _OfChaos(typer.Context):
         return self.parent.command_path if self.parent is not None else super().command_path
 
 
-class _Trial(TyperCommand):
+class _Trial(Command):
     context_class = _OfChaos
 
 
@@ -222,8 +222,8 @@ def trial(
     """Start workers, submit work, kill workers by a plan, and check the outcome.
 
     The checks run once every run has ended. `outlast chaos verify` makes the same checks on a store
-    that is in use. It kills only workers that it started. Exits with 0 if no check is violated,
-    else with 1; without a MODULE also if the result of a check is unknown.
+    that is in use. Chaos kills only workers that it started. It exits with 1 if a check is
+    violated; without a MODULE, also if the result of a check is unknown.
     """
     kinds = parse_faults(faults, server)
     with answering(as_json):
@@ -297,7 +297,7 @@ def trial(
         raise typer.Exit(FAILED)
 
 
-@chaos.command(epilog=EPILOG)
+@chaos.command(cls=Command, epilog=EPILOG)
 def verify(
     *,
     since: Annotated[
