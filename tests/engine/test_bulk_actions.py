@@ -2,7 +2,7 @@
 
 import pytest
 
-from outlast import SettingsError, receive, step, workflow
+from outlast import RunParked, SettingsError, effect, receive, step, workflow
 from outlast.engine import bulk
 
 FAILING: set[str] = set()
@@ -153,10 +153,24 @@ async def _nothing():
 
 
 def test_resume_queues_parked_runs_again(memory_world):
+    """An effect that fails has an unknown outcome, so its run is parked."""
+
+    @effect(timeout=1, undo=None)
+    async def act() -> str:
+        raise ConnectionResetError("unknown")
+
+    @workflow
+    async def acts() -> str:
+        return await act()
+
     async def main(app):
-        await submit(app, 2)
-        report = await app.bulk("resume", prefix="j", dry_run=True)
-        assert report.matched == 0
+        for name in ("p1", "p2"):
+            with pytest.raises(RunParked):
+                await (await app.start(acts(), id=name)).result()
+        await submit(app, 1)
+        report = await app.bulk("resume", prefix="p", by="ann")
+        assert (report.matched, report.done, report.skipped) == (2, 2, 0)
+        assert await statuses(app) == {"p1": "queued", "p2": "queued", "j000": "queued"}
 
     memory_world.do(main)
 
