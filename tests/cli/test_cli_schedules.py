@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
+from outlast.cli.os_user import os_user
 from outlast.engine.schedule_rows import (
     DEFINITION,
     SCHEDULES,
@@ -22,7 +23,7 @@ from outlast.store.commands import UpdateSession
 NOON = 1_900_000_800.0  # 2030-03-17 20:00 UTC
 KEYS = {
     "name", "workflow", "args", "cron", "every", "tz", "overlap", "catch_up", "jitter", "queue", "priority", "paused",
-    "next", "last", "last_run", "waiting", "skipped",
+    "next", "last", "last_run", "waiting", "skipped", "by",
 }  # fmt: skip
 
 
@@ -91,6 +92,13 @@ def test_schedule_is_paused_and_resumed(nightly):
     assert re.search(
         r"fires next at \d{4}-\d\d-\d\d 02:00 CES?T", nightly("schedule", "resume", "nightly").err
     )
+
+
+def test_schedule_and_triggered_run_name_the_user_of_the_system(nightly):
+    paused = nightly("schedule", "pause", "nightly", "--json").json["schedule"]
+    assert paused["by"] == os_user()
+    run = nightly("schedule", "trigger", "nightly", "--json").json["run"]
+    assert nightly("show", run, "--json").json["run"]["by"] == os_user()
 
 
 def test_triggered_run_is_named(nightly):

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from outlast.api.app_config import AppConfig
-from outlast.api.schedule_actions import declared_in
+from outlast.api.schedule_definitions import declared_in
 from outlast.engine.engine import Engine
 from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.hooks import Hook

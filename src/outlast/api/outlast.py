@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from outlast.api import queries, run_actions, schedule_actions
+from outlast.api import queries, run_actions, schedule_definitions
 from outlast.api.app_config import AppConfig
 from outlast.api.checkpoint import Checkpoint
 from outlast.api.context import Place, place
@@ -26,7 +26,7 @@ from outlast.api.until_drain import until_drain
 from outlast.api.watch import Watch, watch
 from outlast.api.workflow import Call, Workflow
 from outlast.codec.identifiers import check_queue_name
-from outlast.engine import actions
+from outlast.engine import actions, schedule_actions
 from outlast.engine.bulk import BulkReport, act_on_all, bulk_action
 from outlast.engine.decisions import NOT_SAID
 from outlast.engine.engine import Engine
@@ -266,12 +266,13 @@ class Outlast:
         jitter: float = 0.0,
         queue: str = "default",
         priority: int = 0,
+        by: str | None = None,
     ) -> ScheduleInfo:
         """Run a call at the times of `cron`, or every `every` seconds.
 
         The schedule is in the store, and workers submit its runs. Setting the same one again
         changes nothing; another definition under the name replaces it. Each run's id is the name,
-        "@" and the time in UTC. For the options see `Schedule`.
+        "@" and the time in UTC. `by` records who set it. For the options see `Schedule`.
         """
         options = Schedule(
             cron=cron,
@@ -283,31 +284,33 @@ class Outlast:
             queue=queue,
             priority=priority,
         )
-        return await schedule_actions.set_schedule(self._open, name, call, options)
+        return await schedule_definitions.set_schedule(self._open, name, call, options, by)
 
     async def schedules(self) -> list[ScheduleInfo]:
         """Return all schedules, ordered by name."""
-        return await schedule_actions.list_schedules(self._open)
+        return await schedule_definitions.list_schedules(self._open)
 
-    async def pause_schedule(self, name: str) -> None:
+    async def pause_schedule(self, name: str, *, by: str | None = None) -> None:
         """Pause a schedule. Times that pass until it is resumed do not fire later."""
-        await schedule_actions.pause(self._open, name, paused=True)
+        await schedule_actions.pause(self._open, name, paused=True, by=by)
 
-    async def resume_schedule(self, name: str) -> None:
+    async def resume_schedule(self, name: str, *, by: str | None = None) -> None:
         """Resume a paused schedule from now on."""
-        await schedule_actions.pause(self._open, name, paused=False)
+        await schedule_actions.pause(self._open, name, paused=False, by=by)
 
-    async def trigger_schedule(self, name: str) -> str:
+    async def trigger_schedule(self, name: str, *, by: str | None = None) -> str:
         """Submit a run of a schedule now, whatever its times, and return the run's id."""
-        return await schedule_actions.trigger(self._open, name)
+        return await schedule_actions.trigger(self._open, name, by=by)
 
-    async def backfill_schedule(self, name: str, start: datetime, end: datetime) -> list[str]:
+    async def backfill_schedule(
+        self, name: str, start: datetime, end: datetime, *, by: str | None = None
+    ) -> list[str]:
         """Submit the runs of all times of a schedule from `start` until before `end`.
 
         Return their ids. Runs that exist already stay as they are. Raise LimitExceeded for more
         than `submit_many_max` times.
         """
-        return await schedule_actions.backfill(self._open, name, start, end)
+        return await schedule_actions.backfill(self._open, name, start, end, by=by)
 
     async def delete_schedule(self, name: str) -> None:
         """Delete a schedule. Its runs stay."""

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from outlast.api.definition_checks import check_options
-from outlast.codec.identifiers import check_name, check_queue_name
+from outlast.codec.identifiers import check_queue_name
 from outlast.engine.inspection import moment
-from outlast.engine.schedule_rows import Definition, Firing, Overlap, ScheduleRow, firing_id
+from outlast.engine.schedule_rows import Definition, Overlap, ScheduleRow
 from outlast.engine.schedule_timing import Timing
 from outlast.engine.submission import PRIORITY_MAX
-from outlast.errors import LimitExceeded, SettingsError
+from outlast.errors import SettingsError
 from outlast.execution.definitions import WorkflowCall
 from outlast.settings import Settings
 
@@ -126,6 +126,8 @@ class ScheduleInfo:
     """How many firings wait until the run before them has ended."""
     skipped: int
     """How many firings started no run, because the one before had not ended."""
+    by: str | None
+    """Who set, paused or resumed it last, if that is known."""
 
     @classmethod
     def of(cls, row: ScheduleRow) -> ScheduleInfo:
@@ -149,32 +151,8 @@ class ScheduleInfo:
             last_run=None if state.last is None else state.last.id,
             waiting=len(state.waiting),
             skipped=state.skipped,
+            by=state.by,
         )
-
-
-def check_schedule_name(name: str, settings: Settings) -> str:
-    """Return the name of a schedule. The ids of its runs must not become too long."""
-    check_name(name, settings.name_length_max, "schedule name")
-    length = len(firing_id(name, 0.001))
-    if length > settings.id_length_max:
-        raise LimitExceeded(
-            "id_length_max", settings.id_length_max, length, f"ids of the runs of {name[:40]!r}"
-        )
-    return name
-
-
-def firings_between(row: ScheduleRow, start: datetime, end: datetime, most: int) -> list[Firing]:
-    """Return the firings from `start` until before `end`. Raise LimitExceeded beyond `most`."""
-    if start.tzinfo is None or end.tzinfo is None:
-        raise ValueError("start and end need a time zone, such as datetime(..., tzinfo=UTC).")
-    found: list[Firing] = []
-    # A time equal to the start counts, one equal to the end does not.
-    for at in row.timing.between(start.timestamp() - 1e-6, end.timestamp() - 1e-6):
-        found.append(Firing(firing_id(row.name, at), at))
-        if len(found) > most:
-            what = f"firings of {row.name!r} to backfill at once"
-            raise LimitExceeded("submit_many_max", most, len(found), what)
-    return found
 
 
 def scheduled_time(run_id: str) -> datetime | None:

@@ -13,22 +13,21 @@ from outlast.api.outlast import Outlast
 from outlast.cli.help import EPILOG, Command, Group
 from outlast.cli.hints import command
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
+from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.text import one_line, safe, span
 from outlast.cli.watch import View, shown
 from outlast.engine.documents import schedule_document
-from outlast.engine.schedule_rows import SCHEDULES, ScheduleRow, row_of
+from outlast.engine.schedule_rows import ScheduleRow, read_schedules
 from outlast.engine.schedule_timing import zone_of
-from outlast.errors import SettingsError, StoreBroken
+from outlast.errors import SettingsError
 from outlast.store.protocol import Store
-from outlast.store.session_rows import SessionQuery
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 T = TypeVar("T")
-PAGE = 100
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 
@@ -75,20 +74,20 @@ schedule = typer.Typer(
 @schedule.command(cls=Command, epilog=EPILOG)
 def pause(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Pause a schedule. Times that pass until it is resumed do not fire later."""
-    _change(name, lambda app: app.pause_schedule(name), store, as_json)
+    _change(name, lambda app: app.pause_schedule(name, by=os_user()), store, as_json)
 
 
 @schedule.command(cls=Command, epilog=EPILOG)
 def resume(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Resume a paused schedule from now on."""
-    _change(name, lambda app: app.resume_schedule(name), store, as_json)
+    _change(name, lambda app: app.resume_schedule(name, by=os_user()), store, as_json)
 
 
 @schedule.command(cls=Command, epilog=EPILOG)
 def trigger(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Submit a run now, whatever the schedule's times."""
     with answering(as_json):
-        id = _do(store, lambda app: app.trigger_schedule(name))
+        id = _do(store, lambda app: app.trigger_schedule(name, by=os_user()))
         if as_json:
             document({"run": id})
         else:
@@ -112,7 +111,7 @@ def backfill(
     """Submit the runs of all times in a range. Existing runs stay as they are."""
     with answering(as_json):
         first, last = _time(start, tz), _time(end, tz)
-        ids = _do(store, lambda app: app.backfill_schedule(name, first, last))
+        ids = _do(store, lambda app: app.backfill_schedule(name, first, last, by=os_user()))
         if as_json:
             document({"runs": ids})
         elif not ids:
@@ -189,16 +188,8 @@ def _time(text: str, tz: str) -> datetime:
 
 
 def _read(store: Store) -> Schedules:
-    found = Schedules([], [], store.now())
-    query = SessionQuery(SCHEDULES, by_id=True, values=True, limit=PAGE)
-    while page := store.sessions(query):
-        for row in page:
-            try:
-                found.rows.append(row_of(row))
-            except StoreBroken as error:
-                found.damaged.append(one_line(str(error)))
-        query = query._replace(after=page[-1].id)
-    return found
+    rows, damaged = read_schedules(store)
+    return Schedules(rows, [one_line(str(error)) for error in damaged], store.now())
 
 
 def _lines(found: Schedules, *, wide: bool) -> list[Text]:

@@ -291,4 +291,5 @@ def schedule_document(row: ScheduleRow) -> dict[str, Any]:
         "last_run": None if state.last is None else state.last.id,
         "waiting": len(state.waiting),
         "skipped": state.skipped,
+        "by": state.by,
     }

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any, NamedTuple
 
 from outlast.engine.schedule_timing import Timing
 from outlast.engine.store_client import StoreClient
 from outlast.errors import SettingsError, StoreBroken
 from outlast.store.commands import DeleteSession, Refused, UpdateSession
+from outlast.store.protocol import Store
 from outlast.store.session_rows import SessionQuery, SessionRow
 
 SCHEDULES = "schedules"
@@ -84,6 +86,8 @@ class State:
     """The last firing that started a run."""
     skipped: int = 0
     """How many firings started no run, because the one before had not ended."""
+    by: str | None = None
+    """Who set, paused or resumed it last."""
 
 
 class ScheduleRow(NamedTuple):
@@ -100,6 +104,12 @@ class ScheduleRow(NamedTuple):
     def next(self) -> float | None:
         """Return when it fires next. None if it is paused."""
         return None if self.state.paused else self.timing.next(self.state.fired)
+
+    def upcoming(self, now: float, count: int) -> list[float]:
+        """Return the next `count` times from now on. There are none if it is paused."""
+        if self.state.paused:
+            return []
+        return list(islice(self.timing.after(max(now, self.state.fired)), count))
 
 
 def firing_id(name: str, at: float) -> str:
@@ -121,18 +131,10 @@ class ScheduleRows:
 
     async def all(self, on_damaged: Callable[[StoreBroken], object]) -> list[ScheduleRow]:
         """Return all schedules, ordered by name. Leave out damaged ones, and report each."""
-        rows: list[ScheduleRow] = []
-        query = SessionQuery(SCHEDULES, by_id=True, values=True, limit=PAGE)
-        while True:
-            page = await self._client.read(self._client.store.sessions, query)
-            for one in page:
-                try:
-                    rows.append(row_of(one))
-                except StoreBroken as error:
-                    on_damaged(error)
-            if len(page) < PAGE:
-                return rows
-            query = query._replace(after=page[-1].id)
+        rows, damaged = await self._client.read(read_schedules, self._client.store)
+        for error in damaged:
+            on_damaged(error)
+        return rows
 
     async def change(
         self, name: str, version: int, *, state: State, definition: Definition | None = None
@@ -160,6 +162,21 @@ class ScheduleRows:
         command = DeleteSession(name, secrets.token_hex(8), space=SCHEDULES)
         await self._client.writer.execute(command)
         return True
+
+
+def read_schedules(store: Store) -> tuple[list[ScheduleRow], list[StoreBroken]]:
+    """Return all schedules, ordered by name, and what is wrong with each damaged one."""
+    rows: list[ScheduleRow] = []
+    damaged: list[StoreBroken] = []
+    query = SessionQuery(SCHEDULES, by_id=True, values=True, limit=PAGE)
+    while page := store.sessions(query):
+        for one in page:
+            try:
+                rows.append(row_of(one))
+            except StoreBroken as error:
+                damaged.append(error)
+        query = query._replace(after=page[-1].id)
+    return rows, damaged
 
 
 def row_of(row: SessionRow) -> ScheduleRow:

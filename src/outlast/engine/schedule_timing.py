@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from outlast.errors import SettingsError
 
+PARSER_ERRORS = (ArithmeticError, AssertionError, AttributeError, TypeError, ValueError)
+"""What the parser raises for some wrong expressions, besides its own error."""
 FIRST_WINDOW = 3600.0
 """How many seconds before the end of a range the search for its last times begins."""
 
@@ -96,7 +98,7 @@ class Timing(NamedTuple):
 
         try:
             found = list(islice(self.after(0.0), 1))
-        except (CronSimError, AttributeError) as error:
+        except (CronSimError, *PARSER_ERRORS) as error:
             raise SettingsError(
                 f"cron={self.cron!r} is not a cron expression: {error}. Use five fields, such as "
                 '"0 2 * * *" for 2:00 every day.'

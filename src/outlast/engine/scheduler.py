@@ -65,7 +65,7 @@ class Scheduler:
 
     # -- setting schedules
 
-    async def set(self, name: str, definition: Definition) -> None:
+    async def set(self, name: str, definition: Definition, by: str | None = None) -> None:
         """Create a schedule, or replace its definition. An equal definition changes nothing.
 
         A replaced schedule stays paused if it was. Times that have passed do not fire under the new
@@ -77,21 +77,21 @@ class Scheduler:
                 return
             now = self._client.store.now()
             if row is None:
-                state = State(start=now, fired=now)
+                state = State(start=now, fired=now, by=by)
             else:
                 # Its pending runs belong to the old definition.
                 row = await self._submit_pending(row)
                 if row is None:
                     continue
                 keeps_start = row.definition.every == definition.every
-                state = replace(row.state, fired=now)
+                state = replace(row.state, fired=now, by=by)
                 state = state if keeps_start else replace(state, start=now)
             version = 0 if row is None else row.version
             if await self.rows.change(name, version, state=state, definition=definition):
                 self._changed.set()
                 return
 
-    async def pause(self, name: str, *, paused: bool) -> bool:
+    async def pause(self, name: str, *, paused: bool, by: str | None = None) -> bool:
         """Pause or resume a schedule. Return False if it does not exist.
 
         Times that pass while it is paused do not fire later.
@@ -102,12 +102,14 @@ class Scheduler:
                 return False
             if row.state.paused == paused:
                 return True
-            state = replace(row.state, paused=paused, fired=self._client.store.now())
+            state = replace(row.state, paused=paused, fired=self._client.store.now(), by=by)
             if await self.rows.change(name, row.version, state=state):
                 self._changed.set()
                 return True
 
-    async def submit(self, row: ScheduleRow, firings: Iterable[Firing]) -> None:
+    async def submit(
+        self, row: ScheduleRow, firings: Iterable[Firing], by: str | None = None
+    ) -> None:
         """Submit the runs of some firings. Those that exist already are left as they are.
 
         Raise Backpressure if the queue is full.
@@ -124,6 +126,7 @@ class Scheduler:
                 timeout=definition.timeout,
                 abandon_after=definition.abandon_after,
                 delay=max(0.0, at - now) if definition.jitter else 0.0,
+                by=by,
             )
             await self._submissions.enqueue([command], 0.0)
 

@@ -179,6 +179,49 @@ class PutAnswer(Document):
     ids: list[str] = Field(description="The items' own ids, in order.")
 
 
+class ScheduleDocument(Document):
+    name: str
+    workflow: str
+    args: Any
+    cron: str | None
+    every: float | None
+    tz: str
+    overlap: str
+    catch_up: int
+    jitter: float
+    queue: str
+    priority: int
+    paused: bool
+    next: str | None = Field(description="When it fires next. Null: it is paused.")
+    last: str | None
+    last_run: str | None
+    waiting: int
+    skipped: int
+    by: str | None = Field(description="Who set, paused or resumed it last.")
+    upcoming: list[str] = Field(description="The next times from now on.")
+
+
+class ScheduleAnswer(Document):
+    schedule: ScheduleDocument
+
+
+class SchedulesAnswer(Document):
+    schedules: list[ScheduleDocument]
+    damaged: list[str] = Field(description="What is wrong with each schedule that is unreadable.")
+
+
+class TriggerAnswer(Document):
+    run: str
+
+
+class BackfillAnswer(Document):
+    runs: list[str]
+
+
+class DeletedSchedule(Document):
+    deleted: str
+
+
 class WorkersAnswer(Document):
     workers: list[dict[str, Any]]
     deregistered: list[str]

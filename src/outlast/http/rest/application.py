@@ -19,6 +19,7 @@ from outlast.http.rest import (
     journals,
     queues,
     runs,
+    schedules,
     sessions,
     streams,
     submissions,
@@ -41,6 +42,7 @@ MODULES = (
     streams,
     queues,
     fleet,
+    schedules,
     sessions,
     about,
 )

@@ -36,6 +36,9 @@ class ServedApp(Protocol):
     def watch(self, run_id: str, stream: str | None = None, *, after: str | None = None) -> Any:
         """Follow a stream of a run, or the run itself."""
 
+    async def schedule(self, name: str, call: Any, **options: Any) -> Any:
+        """Run a call at the times that the options say."""
+
 
 @dataclass(slots=True)
 class Api:

@@ -21,6 +21,7 @@ from outlast.errors import (
     StoreUnavailable,
     UnknownEffect,
     UnknownRun,
+    UnknownSchedule,
     Unrecordable,
     VersionConflict,
     WrongStatus,
@@ -33,6 +34,7 @@ _SIZES = {"value_size_max", "message_size_max", "stream_size_max", "submit_many_
 _STATUS: tuple[tuple[type[OutlastError], int], ...] = (
     (UnknownRun, 404),
     (UnknownEffect, 404),
+    (UnknownSchedule, 404),
     (WrongStatus, 409),
     (Conflict, 409),
     (VersionConflict, 409),
@@ -47,6 +49,7 @@ _STATUS: tuple[tuple[type[OutlastError], int], ...] = (
 _NEXT = {
     "UnknownRun": "Check the id: GET /v1/runs lists the runs.",
     "UnknownEffect": "Name one of the effects in `there`, by its place.",
+    "UnknownSchedule": "Check the name: GET /v1/schedules lists the schedules.",
     "WrongStatus": "Read the run, and act according to its status.",
     "Conflict": "Use another id, or submit with on_conflict=join to get the existing run.",
     "VersionConflict": "Read the session again, and repeat the change.",

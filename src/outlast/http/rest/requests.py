@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 from starlette.exceptions import HTTPException
 
 from outlast.codec.identifiers import check_id
@@ -22,6 +23,8 @@ NUMBER_MAX = 2**53
 RUNS_MAX = 1_000
 ENTRIES_MAX = 1_000
 DEPTH_MAX = 1_000_000_000
+UPCOMING_MAX = 100
+FIRST_YEAR, LAST_YEAR = 1971, 9998
 
 StatusName = Literal[
     "queued", "delayed", "running", "waiting", "parked", "done", "failed", "cancelled", "dead"
@@ -41,6 +44,18 @@ def _storable(text: str) -> str:
     return text
 
 
+def _moment(text: Any) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise ValueError("it is no time: write 2026-11-01T00:00:00Z") from None
+    if moment.tzinfo is None:
+        raise ValueError("it needs an offset, such as Z or +01:00")
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"its year is not from {FIRST_YEAR} to {LAST_YEAR}")
+    return moment
+
+
 def _segment(text: str) -> str:
     return _printable(decoded(text))
 
@@ -52,6 +67,8 @@ Segment = Annotated[str, AfterValidator(_segment)]
 Seconds = Annotated[FiniteFloat, Field(ge=0, le=AGE_SECONDS_MAX)]
 Wait = Annotated[FiniteFloat, Field(ge=0, le=WAIT_SECONDS_MAX)]
 Number = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+"""A time with an offset."""
 
 
 class Parameters(BaseModel):
@@ -200,6 +217,34 @@ class QueueLimits(Body):
 
     depth: Annotated[int, Field(ge=1, le=DEPTH_MAX)] | None = None
     concurrency: Annotated[int, Field(ge=0, le=DEPTH_MAX)] | None = None
+
+
+class ScheduleBody(WorkflowCallBody):
+    """What a schedule starts, and when: give `cron` or `every`."""
+
+    cron: Annotated[str, Field(max_length=1_000), AfterValidator(_storable)] | None = Field(
+        default=None, description="Five fields: minute, hour, day, month, day of the week."
+    )
+    every: Seconds | None = Field(default=None, description="Seconds between two runs.")
+    tz: Annotated[str, Field(max_length=100), AfterValidator(_storable)] = Field(
+        default="UTC", description="The time zone of `cron`."
+    )
+    overlap: Literal["skip", "queue", "cancel", "allow"] = "skip"
+    catch_up: Literal["none", "last"] | Number = "last"
+    jitter: Seconds = 0.0
+    queue: Name = "default"
+    priority: int = Field(default=0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
+
+
+class Backfill(Body):
+    """Which times of a schedule to submit: from `start` until before `end`."""
+
+    start: Moment
+    end: Moment
+
+
+class ScheduleView(Parameters):
+    upcoming: int = Field(default=0, ge=0, le=UPCOMING_MAX, description="How many next times.")
 
 
 class DrainRequest(Body):
