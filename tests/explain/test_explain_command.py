@@ -122,7 +122,8 @@ def test_without_a_name_all_are_listed(outlast):
     assert [line.split()[0] for line in lines if line.startswith("  ")] == [
         one.name for one in entries()
     ]
-    assert lines[0] == "errors:"
+    assert lines[0] == "errors: calls and values"
+    assert "alerts:" in lines
 
 
 def test_programs_get_the_parts(outlast):

@@ -89,10 +89,18 @@ def _list(as_json: bool) -> None:
         )
         return
     width = max(len(one.name) for one in entries())
-    for kind in FILES:
-        those = [one for one in entries() if one.kind == kind]
+    kinds = [(kind, group) for kind in FILES for group in _groups(kind)]
+    for kind, group in kinds:
+        those = [one for one in entries() if (one.kind, one.group) == (kind, group)]
         listed = [line for one in those for line in _listed(one, width)]
-        _print([f"{_HEADS[kind]}:", *listed, ""])
+        head = f"{_HEADS[kind]}: {group.lower()}" if group else f"{_HEADS[kind]}:"
+        _print([head, *listed, ""])
+
+
+def _groups(kind: str) -> list[str]:
+    from outlast.explain.texts import entries
+
+    return list(dict.fromkeys(one.group for one in entries() if one.kind == kind))
 
 
 def _listed(entry: Entry, width: int) -> list[str]:

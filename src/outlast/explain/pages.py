@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.explain.texts import entries
+from outlast.explain.texts import anchor, entries
 
 _MADE = "<!-- Made by: outlast explain --write docs. The texts are in src/outlast/explain. -->"
 
@@ -14,13 +14,14 @@ _ERRORS = f"""\
 Every error of Outlast carries a note with the command that explains it, such as \
 `outlast explain Backpressure`. The command line and `outlast show` print it too. The command \
 prints the text of this page and needs neither a network nor a store. `outlast explain` alone \
-lists all names.
+lists all names. [Exit codes](exit-codes.md), [checks of the doctor](doctor-checks.md) and \
+[alerts](runbook.md) have pages of their own.
 
 `str(error)` does not contain the note, and the journal does not record it. pytest's `match=` does \
 see notes, so a pattern that ends with `$` must allow for it.
 
-Other pages explain [exit codes](exit-codes.md), [checks of the doctor](doctor-checks.md) and \
-[alerts](runbook.md).
+A program may catch every error on this page except `Evicted` and `Diverged`. A command prints \
+the error and exits with [its code](exit-codes.md).
 """
 
 _EXIT_CODES = f"""\
@@ -62,8 +63,6 @@ Three things always hold:
 - Commands that only read are safe to run at any time.
 """
 
-_RAISED = "## Raised errors\n\nA program may catch these, and commands exit with them."
-
 _PARKED = """\
 ## Reasons of parked runs
 
@@ -71,8 +70,14 @@ _PARKED = """\
 
 
 def errors_page() -> str:
-    raised, parked = _rendered("error", "###"), _rendered("parked", "###")
-    return f"{_ERRORS}\n{_RAISED}\n\n{raised}\n{_PARKED}\n\n{parked}"
+    """Return the page of the errors: an index by group, and a section for each group."""
+    groups = dict.fromkeys(entry.group for entry in entries() if entry.kind == "error")
+    sections = [f"## {group}\n\n{_rendered('error', '###', group)}" for group in groups]
+    rows = [f"| [{group}](#{anchor(group)}) | {_links('error', group)} |" for group in groups]
+    rows.append(f"| [Reasons of parked runs](#reasons-of-parked-runs) | {_links('parked')} |")
+    index = "\n".join(["| about | errors |", "|---|---|", *rows])
+    parked = f"{_PARKED}\n\n{_rendered('parked', '###')}"
+    return "\n".join([_ERRORS, f"{index}\n", *sections, parked])
 
 
 def exit_codes_page() -> str:
@@ -80,7 +85,7 @@ def exit_codes_page() -> str:
 
 
 def checks_page() -> str:
-    return f"{_CHECKS}\n{_rendered('check', '##')}"
+    return f"{_CHECKS}\n{_links('check')}.\n\n{_rendered('check', '##')}"
 
 
 def runbook_page() -> str:
@@ -95,10 +100,18 @@ PAGES = {
 }
 
 
-def _rendered(kind: str, mark: str) -> str:
-    """Return the entries of a kind in Markdown, each below a heading with this mark."""
+def _links(kind: str, group: str = "") -> str:
+    return ", ".join(
+        f"[{entry.name}](#{entry.anchor})"
+        for entry in entries()
+        if (entry.kind, entry.group) == (kind, group)
+    )
+
+
+def _rendered(kind: str, mark: str, group: str = "") -> str:
+    """Return the entries of a kind and group in Markdown, each below a heading with this mark."""
     return "\n".join(
         f"{mark} {entry.title}\n\n{entry.summary}\n\n{entry.body}\n"
         for entry in entries()
-        if entry.kind == kind
+        if (entry.kind, entry.group) == (kind, group)
     )

@@ -36,6 +36,7 @@ PARTS = {
 """The labels that follow each entry's first sentence, in this order."""
 
 CLOSE_MAX = 5
+_HEADING = re.compile(r"^(##?) (.+)\n((?:(?!##? ).*\n?)*)", re.MULTILINE)
 _LABEL = re.compile(r"^\*\*(.+?)\*\*[ \n]?", re.MULTILINE)
 
 
@@ -46,6 +47,8 @@ class Entry(NamedTuple):
     name: str
     summary: str
     body: str
+    group: str = ""
+    """The heading above the entry in its file, if there is one."""
 
     @property
     def parts(self) -> dict[str, str]:
@@ -65,13 +68,18 @@ class Entry(NamedTuple):
 
     @property
     def anchor(self) -> str:
-        """Return the anchor of that heading, as GitHub and the site generate it."""
-        return re.sub(r"[^\w\- ]", "", self.title.lower()).replace(" ", "-")
+        """Return the anchor of that heading."""
+        return anchor(self.title)
 
     @property
     def page(self) -> str:
         """Return the page of docs/ that shows the entry, with its anchor."""
         return f"{PAGES[self.kind]}#{self.anchor}"
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub and the site generate it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @cache
@@ -82,13 +90,15 @@ def entries() -> tuple[Entry, ...]:
 
 def _read(kind: str, file: str) -> list[Entry]:
     text = resources.files("outlast.explain").joinpath(file).read_text(encoding="utf-8")
-    parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)[1:]
-    return [_entry(kind, name, body) for name, body in zip(parts[::2], parts[1::2], strict=True)]
-
-
-def _entry(kind: str, name: str, text: str) -> Entry:
-    summary, _, body = text.strip().partition("\n\n")
-    return Entry(kind, name, summary, body)
+    found: list[Entry] = []
+    group = ""
+    for mark, heading, body in _HEADING.findall(text):
+        if mark == "#":
+            group = heading
+        else:
+            summary, _, rest = body.strip().partition("\n\n")
+            found.append(Entry(kind, heading, summary, rest, group))
+    return found
 
 
 STATUSES = {
