@@ -14,6 +14,8 @@
 A run started again with the same id continues after its last recorded step.
 """
 
+from typing import TYPE_CHECKING
+
 from outlast.api.batch_in_workflow import each, map  # noqa: A004 - the design's word
 from outlast.api.checkpoint import Checkpoint
 from outlast.api.context import (
@@ -29,26 +31,22 @@ from outlast.api.context import (
 )
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, compensate_with, effect
 from outlast.api.item import Item
+from outlast.api.lazy_names import SHARED, lazy_names
 from outlast.api.outlast import Outlast
 from outlast.api.publish import Output, publish
 from outlast.api.queue import Queue
 from outlast.api.resource import Resource, SyncResource, resource
 from outlast.api.run import Run
 from outlast.api.run_once import run
-from outlast.api.schedule import Schedule, ScheduleInfo
 from outlast.api.scope import scope
 from outlast.api.session import Session, SessionChange, update_sessions
 from outlast.api.session_in_workflow import checkpoint, session
 from outlast.api.session_info import SessionInfo
 from outlast.api.step import Step, SyncStep, step
 from outlast.api.unit import unit
-from outlast.api.watch import Watch
 from outlast.api.workflow import Call, Workflow, workflow
 from outlast.codec.error_codec import ErrorCodec
 from outlast.codec.signature import Unchecked, Unrecorded
-from outlast.engine.bulk import BulkReport
-from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
-from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent
 from outlast.errors import (
     Abandoned,
     Backpressure,
@@ -89,9 +87,21 @@ from outlast.errors import (
     WrongStatus,
 )
 from outlast.execution.progress import Progress
-from outlast.shutdown.report import DrainReport
-from outlast.streams import resume_stream
 from outlast.version import __version__
+
+if TYPE_CHECKING:
+    from outlast.api.schedule import Schedule, ScheduleInfo
+    from outlast.api.watch import Watch
+    from outlast.engine.bulk import BulkReport
+    from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+    from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent
+    from outlast.shutdown.report import DrainReport
+    from outlast.streams import resume_stream
+else:
+    # Only where it runs: type checkers would accept any name of a module with `__getattr__`.
+    __getattr__ = lazy_names(
+        globals(), {**SHARED, "Watch": "outlast.api.watch", "resume_stream": "outlast.streams"}
+    )
 
 __all__ = [
     "KEY", "Abandoned", "Backpressure", "BadCursor", "BadName", "BulkReport", "Call",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from outlast.api.context import _workflow
 from outlast.api.step import Awaits, Step
 from outlast.codec.codecs import codec_for
-from outlast.engine.execution_services import engine_of
 from outlast.errors import Draining, Evicted, LeaseLost, StoreError
 from outlast.execution.call_site import child_id
 from outlast.execution.execution_state import EndReason
@@ -143,6 +142,8 @@ def map(
     from outlast.api.map import MapJob, returned_by
 
     execution = _workflow("map")
+    from outlast.engine.execution_services import engine_of
+
     engine = engine_of(execution)
 
     async def body() -> Any:

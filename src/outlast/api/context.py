@@ -13,9 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar, overload
-from uuid import UUID
 
-from outlast.api.schedule import scheduled_time
 from outlast.codec.codecs import codec_for
 from outlast.codec.cost import Cost
 from outlast.codec.exceptions import SEQ
@@ -30,6 +28,7 @@ from outlast.execution.threads import THREAD
 
 if TYPE_CHECKING:
     from decimal import Decimal
+    from uuid import UUID
 
     from outlast.execution.run_execution import RunExecution
 
@@ -60,6 +59,8 @@ class Current:
 
         It is part of the run's id, so it stays the same however late the run starts.
         """
+        from outlast.api.schedule import scheduled_time
+
         return scheduled_time(self._execution.id)
 
     @property
@@ -259,6 +260,8 @@ def uuid() -> UUID:
 
     It is derived from the run's seed and the call site.
     """
+    from uuid import UUID
+
     return UUID(bytes=_chance("uuid", 16), version=4)
 
 

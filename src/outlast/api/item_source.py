@@ -10,10 +10,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from itertools import islice
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from outlast.codec.identifiers import check_id
-from outlast.engine.batch_run import BatchRun
+
+if TYPE_CHECKING:
+    from outlast.engine.batch_run import BatchRun
 
 T = TypeVar("T")
 

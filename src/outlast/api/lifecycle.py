@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from outlast.api.app_config import AppConfig
-from outlast.api.schedule_definitions import declared_in
-from outlast.engine.engine import Engine
-from outlast.engine.execution_mode import ExecutionMode
-from outlast.engine.hooks import Hook
-from outlast.engine.registration import Offer
 from outlast.errors import OutlastError
-from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.threads import Executor
 from outlast.shutdown.cleanup import CleanupRunner
-from outlast.shutdown.coordinator import AppCallbacks, ShutdownCoordinator
 from outlast.shutdown.phases import AppPhase
 from outlast.shutdown.process import ProcessRole, check_not_ending
 
 if TYPE_CHECKING:
+    from outlast.api.app_config import AppConfig
     from outlast.api.outlast import Outlast
+    from outlast.engine.engine import Engine
+    from outlast.engine.execution_mode import ExecutionMode
+    from outlast.engine.hooks import Hook
     from outlast.http import Server
     from outlast.http.status import AppStatus
+    from outlast.shutdown.coordinator import ShutdownCoordinator
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 """Takes the app and returns a context manager around everything that executes in it."""
@@ -43,7 +39,8 @@ class AppLifecycle:
         self.hooks = dict(hooks)
         """Hooks by what a run became: parked or dead."""
         self.cleanup = CleanupRunner()
-        self.mode = ExecutionMode()
+        self.mode: ExecutionMode | None = None
+        """How the engine executes. None: with threads, on the real clock."""
         self.report_waiting: Callable[[str], None] | None = None
         """Reports that a command waits for its store. None: the engine logs it."""
         self._role = ProcessRole.SHARED
@@ -112,18 +109,22 @@ class AppLifecycle:
 
         Whatever was opened is closed again if a later part fails.
         """
+        # Loads the engine.
+        from outlast.api import opening
+
         if self._engine is not None:
             raise OutlastError("this Outlast is open already; make another one.")
         self._config.check_worker()
         check_not_ending(self._role)
-        engine, server, lifespan = self._build_engine(), self._http_server(app), AsyncExitStack()
-        callbacks = AppCallbacks(
+        engine = opening.build_engine(self._config, self.hooks, self.mode)
+        server, lifespan = self._http_server(app), AsyncExitStack()
+        callbacks = opening.AppCallbacks(
             leave_block=self._leave_block or (lambda: engine.loop.create_task(app.__aexit__())),
             cleanup=self.cleanup,
             exit_lifespan=lifespan.aclose,
             stop_server=None if server is None else server.stopped,
         )
-        coordinator = ShutdownCoordinator(engine, self._role, callbacks)
+        coordinator = opening.ShutdownCoordinator(engine, self._role, callbacks)
         engine.subscribe(coordinator)
         try:
             await engine.open(self.report_waiting)
@@ -143,29 +144,14 @@ class AppLifecycle:
             await self.close()
             raise
         if self._config.worker:
-            settings = self._config.settings
-            schedules = declared_in(self._config.workflows, settings)
-            engine.claim_from(self._config.queues, settings.concurrency, schedules)
+            opening.claim(engine, self._config)
         coordinator.opened()
-
-    def _build_engine(self) -> Engine:
-        """Build the engine of one opening, with its store, its workflows and its queues."""
-        config, settings, loop = self._config, self._config.settings, asyncio.get_running_loop()
-        shutdown = ShutdownState(settings, loop, None if self.mode.threads else loop.time)
-        engine = Engine(
-            config.make_store(), settings, loop, shutdown, mode=self.mode, hooks=self.hooks
-        )
-        for workflow in config.workflows:
-            engine.workflows.register(workflow)
-        if config.worker:
-            offer = Offer(config.queues, tuple(engine.workflows), settings.concurrency)
-            engine.worker.announce(offer)
-        return engine
 
     def _http_server(self, app: Outlast) -> Server | None:
         """Return the HTTP server of one opening, or None if the settings ask for none."""
         address = self._config.settings.http
-        if not self.mode.threads or not address:
+        executes_inline = self.mode is not None and not self.mode.threads
+        if executes_inline or not address:
             return None
         from outlast.http import Server
 

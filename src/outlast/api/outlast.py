@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from outlast.api import queries, run_actions, schedule_definitions
+from outlast.api import queries, run_actions
 from outlast.api.app_config import AppConfig
 from outlast.api.checkpoint import Checkpoint
 from outlast.api.context import Place, place
@@ -17,34 +17,34 @@ from outlast.api.each import Each
 from outlast.api.lifecycle import AppLifecycle
 from outlast.api.map import MapJob
 from outlast.api.queue import Queue
-from outlast.api.run import Run
-from outlast.api.schedule import CatchUp, OverlapPolicy, Schedule, ScheduleInfo
 from outlast.api.session import Session
 from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
-from outlast.api.watch import Watch, watch
-from outlast.api.workflow import Call, Workflow
 from outlast.codec.identifiers import check_queue_name
-from outlast.engine import actions, schedule_actions
-from outlast.engine.bulk import BulkReport, act_on_all, bulk_action
+from outlast.engine import actions
 from outlast.engine.decisions import NOT_SAID
-from outlast.engine.engine import Engine
-from outlast.engine.hooks import Hook
-from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
-from outlast.engine.submission import OnConflict
 from outlast.errors import NotInStep, OutlastError
 from outlast.execution.refusal import refused
-from outlast.settings import Settings
-from outlast.settings.options import SettingsOptions
-from outlast.shutdown.cleanup import Hook as CleanupHook
-from outlast.shutdown.coordinator import ShutdownCoordinator
-from outlast.shutdown.report import DrainReport
-from outlast.store.protocol import Store
 from outlast.store.rows import Entry, RunQuery
 
 if TYPE_CHECKING:
+    from outlast.api.run import Run
+    from outlast.api.schedule import CatchUp, OverlapPolicy, ScheduleInfo
+    from outlast.api.watch import Watch
+    from outlast.api.workflow import Call, Workflow
+    from outlast.engine.bulk import BulkReport
+    from outlast.engine.engine import Engine
+    from outlast.engine.hooks import Hook
+    from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+    from outlast.engine.submission import OnConflict
     from outlast.http.status import AppStatus
+    from outlast.settings import Settings
+    from outlast.settings.options import SettingsOptions
+    from outlast.shutdown.cleanup import Hook as CleanupHook
+    from outlast.shutdown.coordinator import ShutdownCoordinator
+    from outlast.shutdown.report import DrainReport
+    from outlast.store.protocol import Store
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -274,7 +274,10 @@ class Outlast:
         changes nothing; another definition under the name replaces it. Each run's id is the name,
         "@" and the time in UTC. `by` records who set it. For the options see `Schedule`.
         """
-        options = Schedule(
+        from outlast.api import schedule_definitions
+        from outlast.api.schedule import Schedule
+
+        schedule = Schedule(
             cron=cron,
             every=every,
             tz=tz,
@@ -284,22 +287,30 @@ class Outlast:
             queue=queue,
             priority=priority,
         )
-        return await schedule_definitions.set_schedule(self._open, name, call, options, by)
+        return await schedule_definitions.set_schedule(self._open, name, call, schedule, by)
 
     async def schedules(self) -> list[ScheduleInfo]:
         """Return all schedules, ordered by name."""
+        from outlast.api import schedule_definitions
+
         return await schedule_definitions.list_schedules(self._open)
 
     async def pause_schedule(self, name: str, *, by: str | None = None) -> None:
         """Pause a schedule. Times that pass until it is resumed do not fire later."""
+        from outlast.engine import schedule_actions
+
         await schedule_actions.pause(self._open, name, paused=True, by=by)
 
     async def resume_schedule(self, name: str, *, by: str | None = None) -> None:
         """Resume a paused schedule from now on."""
+        from outlast.engine import schedule_actions
+
         await schedule_actions.pause(self._open, name, paused=False, by=by)
 
     async def trigger_schedule(self, name: str, *, by: str | None = None) -> str:
         """Submit a run of a schedule now, whatever its times, and return the run's id."""
+        from outlast.engine import schedule_actions
+
         return await schedule_actions.trigger(self._open, name, by=by)
 
     async def backfill_schedule(
@@ -310,10 +321,14 @@ class Outlast:
         Return their ids. Runs that exist already stay as they are. Raise LimitExceeded for more
         than `submit_many_max` times.
         """
+        from outlast.engine import schedule_actions
+
         return await schedule_actions.backfill(self._open, name, start, end, by=by)
 
     async def delete_schedule(self, name: str) -> None:
         """Delete a schedule. Its runs stay."""
+        from outlast.engine import schedule_actions
+
         await schedule_actions.delete(self._open, name)
 
     # -- finding
@@ -383,6 +398,8 @@ class Outlast:
         stream. Without a stream, the values are documents of the run itself: its status, the
         entries of its journal, and its executions.
         """
+        from outlast.api.watch import watch
+
         return watch(self._outside("watch", "a step"), id, stream, after)
 
     async def journal(self, id: str) -> list[Entry]:
@@ -521,6 +538,8 @@ class Outlast:
         counts. A run that changed meanwhile is skipped. A repeat after a crash continues, and with
         the same `token` no run is retried or resumed twice.
         """
+        from outlast.engine.bulk import act_on_all, bulk_action
+
         query = RunQuery(
             statuses=(status,) if isinstance(status, str) else tuple(status),
             workflow=workflow,

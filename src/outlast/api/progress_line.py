@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from typing import TextIO
@@ -58,10 +57,11 @@ class ProgressLine:
         if not _shown:
             _shown.append(self)
         if _shown[0] is self:
+            from shutil import get_terminal_size
+
             self._said = now
-            self._write(
-                CLEAR + self.text(now - self._began)[: shutil.get_terminal_size().columns - 1]
-            )
+            columns = get_terminal_size().columns
+            self._write(CLEAR + self.text(now - self._began)[: columns - 1])
 
     def close(self) -> None:
         """Remove the line. A repeat is harmless."""

@@ -7,13 +7,15 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from outlast.api.definition_checks import default_name
 from outlast.errors import NotInRun
 from outlast.execution.progress import body_of
-from outlast.execution.resources import Resources
-from outlast.execution.step_execution import StepExecution
+
+if TYPE_CHECKING:
+    from outlast.execution.resources import Resources
+    from outlast.execution.step_execution import StepExecution
 
 P = ParamSpec("P")
 T = TypeVar("T")

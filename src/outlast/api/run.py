@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from shlex import quote
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from outlast.codec.codecs import PLAIN
 from outlast.codec.exceptions import UNREADABLE, decode_error
-from outlast.engine.engine import Engine
-from outlast.engine.inspection import RunInfo
 from outlast.errors import RunCancelled, RunDead, RunFailed, RunParked, StepFailed, UnknownRun
-from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.execution_state import OutcomeKind, RunOutcome
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+    from outlast.engine.inspection import RunInfo
+    from outlast.execution.definitions import WorkflowDefinition
 
 R = TypeVar("R")
 
@@ -43,6 +45,8 @@ class Run(Generic[R]):
 
     async def info(self) -> RunInfo:
         """Return the run's current state. Raise UnknownRun if it does not exist."""
+        from outlast.engine.inspection import RunInfo
+
         row = await self._engine.client.read(self._engine.store.run, self.id)
         if row is None:
             raise UnknownRun(self.id)

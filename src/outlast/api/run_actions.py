@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.api.run import Run
-from outlast.api.workflow import Call, Workflow
 from outlast.codec.identifiers import new_ids
 from outlast.engine import actions
 from outlast.engine.actions import checked_id
-from outlast.engine.engine import Engine
 from outlast.engine.submission import OnConflict, check_on_conflict
+
+if TYPE_CHECKING:
+    from outlast.api.workflow import Call, Workflow
+    from outlast.engine.engine import Engine
 
 R = TypeVar("R")
 

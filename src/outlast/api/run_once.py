@@ -6,20 +6,22 @@ import asyncio
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from outlast.api.outlast import Outlast
 from outlast.api.run import conclude
 from outlast.api.workflow import Call
-from outlast.engine.engine import Engine
-from outlast.engine.submission import OnConflict
 from outlast.errors import Draining, NotInRun
-from outlast.execution.execution_state import RunOutcome
 from outlast.execution.refusal import refused
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD
-from outlast.settings.options import SettingsOptions
 from outlast.shutdown.process import INTERRUPTED, TRY_AGAIN, ProcessRole
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+    from outlast.engine.submission import OnConflict
+    from outlast.execution.execution_state import RunOutcome
+    from outlast.settings.options import SettingsOptions
 
 R = TypeVar("R")
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from outlast.api.schedule import Schedule, ScheduleInfo
-from outlast.api.workflow import Call, Workflow
 from outlast.engine.actions import checked_by
-from outlast.engine.engine import Engine
 from outlast.engine.schedule_actions import check_schedule_name, row_of
-from outlast.engine.schedule_rows import Definition
-from outlast.settings import Settings
 from outlast.settings.limits import check_size
+
+if TYPE_CHECKING:
+    from outlast.api.workflow import Call, Workflow
+    from outlast.engine.engine import Engine
+    from outlast.engine.schedule_rows import Definition
+    from outlast.settings import Settings
 
 
 def declared_in(

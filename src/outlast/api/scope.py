@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from outlast.api.context import _workflow
 from outlast.api.definition_checks import NAME_LENGTH_MAX
 from outlast.codec.identifiers import check_name, escape_name
 from outlast.errors import OutlastError
-from outlast.execution.run_execution import RunExecution
 from outlast.execution.scopes import EXPLICIT_SCOPE, ExplicitScope
+
+if TYPE_CHECKING:
+    from outlast.execution.run_execution import RunExecution
 
 
 class scope:  # noqa: N801 - used like a function

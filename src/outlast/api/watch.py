@@ -6,17 +6,19 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from outlast.codec.identifiers import check_id, check_name
-from outlast.engine.engine import Engine
 from outlast.engine.watching.cursor import RunCursor, StreamCursor, origin_of
 from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent, WatchEvent
 from outlast.engine.watching.follower import Found
-from outlast.engine.watching.followers import AnyFollower, Followers
 from outlast.engine.watching.run_follower import RunFollower
 from outlast.engine.watching.stream_follower import StreamFollower
 from outlast.errors import Draining, StoreUnavailable
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+    from outlast.engine.watching.followers import AnyFollower, Followers
 
 __all__ = ["DataEvent", "EndEvent", "ResetEvent", "Watch", "WatchEvent"]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from outlast.api.definition_checks import check_options, default_name
-from outlast.api.schedule import Schedule
 from outlast.errors import NotInRun, SettingsError
-from outlast.execution.call_site import CallSite
 from outlast.execution.calls import start_child, wait_for_outcome
 from outlast.execution.definitions import WorkflowCall, WorkflowDefinition
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
+
+if TYPE_CHECKING:
+    from outlast.api.schedule import Schedule
+    from outlast.execution.call_site import CallSite
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,7 +43,7 @@ class Workflow(WorkflowDefinition, Generic[P, R]):
         name = default_name(fn, name, "workflow")
         check_options("workflow", name, timeout=timeout, abandon_after=abandon_after)
         super().__init__(fn, name, timeout=timeout, abandon_after=abandon_after)
-        self.schedule = Schedule(cron=schedule) if isinstance(schedule, str) else schedule
+        self.schedule = _schedule_of(schedule)
         if self.schedule is not None:
             self._check_has_no_arguments()
 
@@ -166,3 +168,11 @@ class _Decorator:
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
     def __call__(self, fn: Any, /) -> Any: ...
+
+
+def _schedule_of(given: str | Schedule | None) -> Schedule | None:
+    if not isinstance(given, str):
+        return given
+    from outlast.api.schedule import Schedule
+
+    return Schedule(cron=given)

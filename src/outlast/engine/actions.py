@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from outlast.codec.codecs import encode_message
 from outlast.codec.identifiers import check_id, check_name, check_queue_name, new_ids
@@ -120,7 +119,7 @@ async def send(
     settings = engine.settings
     by = checked_by(engine, by)
     check_name(name, settings.name_length_max, "message name")
-    message = check_id(message_id or uuid4().hex, settings.id_length_max, "message id")
+    message = check_id(message_id or secrets.token_hex(16), settings.id_length_max, "message id")
     check_id(id, settings.id_length_max, "run id")
     text = encode_message(value)
     limit = min("message_size_max", "value_size_max", key=lambda one: getattr(settings, one))

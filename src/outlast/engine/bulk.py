@@ -11,12 +11,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import TYPE_CHECKING
 
 from outlast.engine import actions
-from outlast.engine.engine import Engine
 from outlast.errors import OutlastError, SettingsError, StoreError
 from outlast.store.commands import Prune
 from outlast.store.rows import DELAYED, RunQuery, RunRow
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
 
 PAGE = 100
 """Runs in one batch. A `Prune` by id handles all of them in one call."""

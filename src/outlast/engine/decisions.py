@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlast.codec.codecs import encode_message
-from outlast.engine.store_client import StoreClient
 from outlast.errors import OutlastError, SettingsError, UnknownEffect, Unrecordable, WrongStatus
 from outlast.execution.effect_call import find
 from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
-from outlast.settings import Settings
 from outlast.settings.limits import check_size
 from outlast.store.commands import STATUS, VERSION, Decide, Refused, verdict
 from outlast.store.protocol import Store, whole_journal
-from outlast.store.rows import RunRow
 from outlast.store.tolerant_rows import legible
+
+if TYPE_CHECKING:
+    from outlast.engine.store_client import StoreClient
+    from outlast.settings import Settings
+    from outlast.store.rows import RunRow
 
 NOT_SAID: Any = object()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from outlast.engine.active_scopes import ActiveScopes
 from outlast.engine.batch_acquirer import BatchAcquirer
@@ -30,8 +31,6 @@ from outlast.engine.run_reporter import RunReporter
 from outlast.engine.run_starter import RunStarter
 from outlast.engine.run_waiter import RunWaiter
 from outlast.engine.runs import Runs
-from outlast.engine.schedule_rows import Definition, ScheduleRows
-from outlast.engine.scheduler import Scheduler
 from outlast.engine.shared_components import SharedComponents
 from outlast.engine.stalls import Stalls
 from outlast.engine.store_opening import Startup
@@ -50,6 +49,10 @@ from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
 from outlast.telemetry.logs import hide
 from outlast.telemetry.meters import Meters, meters_of
+
+if TYPE_CHECKING:
+    from outlast.engine.schedule_rows import Definition
+    from outlast.engine.scheduler import Scheduler
 
 log = logging.getLogger("outlast")
 
@@ -112,14 +115,6 @@ class Engine(SharedComponents):
             settings=settings,
         )
         claims = DirectClaim(self.client, self.acquirer, self.in_flight, self.isolation, sweeper)
-        self.scheduler = Scheduler(
-            ScheduleRows(self.client),
-            self.submissions,
-            self.client,
-            background=self.background,
-            shutdown=shutdown,
-            settings=settings,
-        )
         self._connect_runs(claims, steps, meters)
         self._connect_queues(claims)
 
@@ -288,6 +283,21 @@ class Engine(SharedComponents):
             self.notifier,
             shutdown,
             self.settings.error_text_max,
+        )
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        """Return what fires schedules. Only programs that have schedules load it."""
+        from outlast.engine.schedule_rows import ScheduleRows
+        from outlast.engine.scheduler import Scheduler
+
+        return Scheduler(
+            ScheduleRows(self.client),
+            self.submissions,
+            self.client,
+            background=self.background,
+            shutdown=self.shutdown,
+            settings=self.settings,
         )
 
     @property

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outlast.engine.active_scopes import ActiveScopes
-from outlast.execution.run_execution import RunExecution
 from outlast.execution.services import ExecutionServices
 
 if TYPE_CHECKING:
+    from outlast.engine.active_scopes import ActiveScopes
     from outlast.engine.engine import Engine
+    from outlast.execution.run_execution import RunExecution
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -7,23 +7,24 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from shlex import quote
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from outlast.engine.background import Background
-from outlast.engine.inspection import RunInfo
-from outlast.engine.registration import WorkerRegistration
-from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreUnavailable
 from outlast.errors.reasons import of_run
 from outlast.execution.services import log_fields
 from outlast.store.commands import ITEM
-from outlast.store.rows import RunRow
 from outlast.telemetry.error_text import format_reason, redact
-from outlast.telemetry.meters import Meters
+
+if TYPE_CHECKING:
+    from outlast.engine.background import Background
+    from outlast.engine.inspection import RunInfo
+    from outlast.engine.registration import WorkerRegistration
+    from outlast.engine.store_client import StoreClient
+    from outlast.store.rows import RunRow
+    from outlast.telemetry.meters import Meters
 
 log = logging.getLogger("outlast")
-Hook: TypeAlias = Callable[[RunInfo], Awaitable[None] | None]
-
+Hook: TypeAlias = "Callable[[RunInfo], Awaitable[None] | None]"
 
 AGAIN_SECONDS = 1.0
 """Seconds between two reads of a run while the store does not answer."""
@@ -108,6 +109,8 @@ class Hooks:
         hook = self._hooks.get(what)
         if hook is None:
             return
+        from outlast.engine.inspection import RunInfo
+
         try:
             answer = hook(RunInfo.of(row))
             if isawaitable(answer):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlast.engine.in_flight_registry import HeldState
-from outlast.engine.item_outcomes import ItemOutcomes
 from outlast.errors import LeaseLost, StoreError, WrongStatus
 from outlast.store.commands import Ack, Refused, Release
-from outlast.store.rows import RunRow
+
+if TYPE_CHECKING:
+    from outlast.engine.item_outcomes import ItemOutcomes
+    from outlast.store.rows import RunRow
 
 DELAY_MAX = 300.0
 """The longest pause before a failed item is tried again, unless `nack` names one."""

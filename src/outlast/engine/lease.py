@@ -12,11 +12,14 @@ import threading
 import time
 from collections.abc import Callable
 from queue import Empty
+from typing import TYPE_CHECKING
 
 from outlast.errors import StoreError
 from outlast.store.commands import Refused, Renew
 from outlast.store.deadline import until
-from outlast.store.writer.group_commit import GroupCommitWriter
+
+if TYPE_CHECKING:
+    from outlast.store.writer.group_commit import GroupCommitWriter
 
 log = logging.getLogger("outlast.lease")
 

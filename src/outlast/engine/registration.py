@@ -14,15 +14,17 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from outlast.engine.lease import Lease
 from outlast.engine.store_retry import patiently
 from outlast.errors import StoreError
-from outlast.settings import Settings
 from outlast.store.commands import DeregisterWorker, RegisterWorker, Renew
-from outlast.store.protocol import Store
-from outlast.store.writer.group_commit import GroupCommitWriter
+
+if TYPE_CHECKING:
+    from outlast.settings import Settings
+    from outlast.store.protocol import Store
+    from outlast.store.writer.group_commit import GroupCommitWriter
 
 log = logging.getLogger("outlast.worker")
 

@@ -6,15 +6,17 @@ A parent retries its children. A child alone is retried only while its parent wa
 from __future__ import annotations
 
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from outlast.engine.store_client import StoreClient
 from outlast.errors import WrongStatus
 from outlast.execution.call_site import child_id
 from outlast.store.commands import EACH, PARENT, VERSION, Refused, Retry
 from outlast.store.protocol import Store, whole_journal
-from outlast.store.rows import RunRow
 from outlast.store.tolerant_rows import legible
+
+if TYPE_CHECKING:
+    from outlast.engine.store_client import StoreClient
+    from outlast.store.rows import RunRow
 
 TRIES_MAX = 20
 """How often the parent's journal is read again if the parent keeps recording."""

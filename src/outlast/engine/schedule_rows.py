@@ -13,14 +13,16 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.engine.schedule_timing import Timing
-from outlast.engine.store_client import StoreClient
 from outlast.errors import SettingsError, StoreBroken
 from outlast.store.commands import DeleteSession, Refused, UpdateSession
-from outlast.store.protocol import Store
 from outlast.store.session_rows import SessionQuery, SessionRow
+
+if TYPE_CHECKING:
+    from outlast.engine.store_client import StoreClient
+    from outlast.store.protocol import Store
 
 SCHEDULES = "schedules"
 """The session space of schedules."""

@@ -10,17 +10,19 @@ import asyncio
 import math
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from outlast.engine.known_workflows import KnownWorkflows
-from outlast.engine.notifier import ChangeNotifier
-from outlast.engine.store_client import StoreClient
 from outlast.errors import Backpressure, Conflict, LimitExceeded, SettingsError
-from outlast.execution.definitions import WorkflowCall
-from outlast.settings import Settings
 from outlast.settings.limits import check_size
 from outlast.store.commands import CONFLICT, Refused, Submit, SubmitMany, Submitted
-from outlast.store.rows import RunRow
+
+if TYPE_CHECKING:
+    from outlast.engine.known_workflows import KnownWorkflows
+    from outlast.engine.notifier import ChangeNotifier
+    from outlast.engine.store_client import StoreClient
+    from outlast.execution.definitions import WorkflowCall
+    from outlast.settings import Settings
+    from outlast.store.rows import RunRow
 
 OnConflict = Literal["raise", "join"]
 """What a repeated id with other arguments does: raise Conflict, or join the existing run."""

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 from outlast.codec import plain_json
 from outlast.errors import Evicted, LimitExceeded
 from outlast.execution import recording
-from outlast.execution.call_site import CallSite
 from outlast.execution.calls import make_awaitable
 from outlast.execution.recording import Enclosing
 from outlast.execution.session_changes import fingerprint
 from outlast.execution.step_execution import OVER, StepExecution
 from outlast.execution.text_comparison import Comparison, TextComparison
 from outlast.store.commands import Publish, Record
-from outlast.store.stream_rows import PartRow
 
 if TYPE_CHECKING:
+    from outlast.execution.call_site import CallSite
     from outlast.execution.run_execution import RunExecution
+    from outlast.store.stream_rows import PartRow
 
 RESUMABLE_CHARACTERS_PER_SECOND = 100_000
 """The most characters per second that publishing a resumable stream saves as its progress.

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from outlast.codec.cost import NOTHING, UNITS_MAX, Cost
 from outlast.errors import LimitExceeded
-from outlast.execution.definitions import WorkflowCall
 from outlast.execution.durations import Durations
-from outlast.execution.shutdown_state import ShutdownState
-from outlast.execution.store_access import StoreAccess
-from outlast.settings import Settings
-from outlast.store.rows import RunRow
 from outlast.telemetry.error_text import redact
-from outlast.telemetry.meters import Meters
 
 if TYPE_CHECKING:
     from outlast.execution.call_site import CallSite
+    from outlast.execution.definitions import WorkflowCall
     from outlast.execution.execution_state import RunOutcome
     from outlast.execution.run_execution import RunExecution
     from outlast.execution.run_loop import RunLoop
+    from outlast.execution.shutdown_state import ShutdownState
+    from outlast.execution.store_access import StoreAccess
     from outlast.execution.threads import Pool
     from outlast.execution.tracing import Spans
+    from outlast.settings import Settings
+    from outlast.store.rows import RunRow
+    from outlast.telemetry.meters import Meters
 
 T = TypeVar("T")
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 _OURS = str(Path(__file__).parents[1]) + "/"
-_STDLIB = sysconfig.get_path("stdlib") + "/"
+_STDLIB = str(Path(os.__file__).parent) + "/"
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 Line = tuple[CodeType, int]

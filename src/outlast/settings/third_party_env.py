@@ -17,10 +17,11 @@ STORES = ("DATABASE_URL", "REDIS_URL", "REDIS_HOST", "STATE_DB_PATH")
 OURS = Path("outlast.db")
 """The file of the default store."""
 
-_DRIVER = re.compile(r"(postgres(?:ql)?)\+\w+(://.*)", re.IGNORECASE | re.DOTALL)
-_REDIS = re.compile(r"(?:redis|rediss|unix)://", re.IGNORECASE)
-_HOST = re.compile(r"[\w.:\[\]%-]+")
-_LIBPQ = re.compile(
+# Patterns are compiled when they are used: few programs set these variables.
+_DRIVER = r"(?is)(postgres(?:ql)?)\+\w+(://.*)"
+_REDIS = r"(?i)(?:redis|rediss|unix)://"
+_HOST = r"[\w.:\[\]%-]+"
+_LIBPQ = (
     "application_name|channel_binding|client_encoding|connect_timeout|dbname|"
     "fallback_application_name|gss.*|host|hostaddr|keepalives.*|krbsrvname|load_balance_hosts|"
     "options|passfile|password|port|require_auth|requirepeer|service|ssl.+|"
@@ -63,7 +64,7 @@ def plain_address(address: str) -> str:
 
     `postgresql+psycopg://` becomes `postgresql://`.
     """
-    found = _DRIVER.fullmatch(address)
+    found = re.fullmatch(_DRIVER, address)
     scheme, colon, rest = (found[1] + found[2] if found else address).partition(":")
     return f"{scheme.lower()}{colon}{rest}" if scheme.isalpha() else address
 
@@ -84,7 +85,7 @@ def _libpq_options(query: str) -> str:
     """
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if _LIBPQ.fullmatch(name):
+        if re.fullmatch(_LIBPQ, name):
             options[name] = value
         # asyncpg and node use this option. The result is never less safe than it was meant.
         elif name == "ssl":
@@ -99,7 +100,7 @@ def _libpq_options(query: str) -> str:
 
 def _redis(environ: Mapping[str, str]) -> str | None:
     address = environ.get("REDIS_URL", "").strip()
-    if not _REDIS.match(address):
+    if not re.match(_REDIS, address):
         return None
     head, _, query = address.partition("?")
     # Keep the database and the TLS options. The others were meant for another client.
@@ -113,7 +114,7 @@ def _redis_host(environ: Mapping[str, str]) -> str | None:
     host = environ.get("REDIS_HOST", "").strip()
     if not host:
         return None
-    if not _HOST.fullmatch(host):
+    if not re.fullmatch(_HOST, host):
         raise SettingsError(
             "REDIS_HOST is not the name of a host: it has a character that none can have. An "
             "address belongs in REDIS_URL; or name "

@@ -10,10 +10,11 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlast.execution.threads import Pool
-from outlast.shutdown.report import CleanupResult
+if TYPE_CHECKING:
+    from outlast.execution.threads import Pool
+    from outlast.shutdown.report import CleanupResult
 
 log = logging.getLogger("outlast.drain")
 
@@ -87,6 +88,8 @@ async def _bounded(name: str, ending: Coroutine[Any, Any, bool], seconds: float)
 
     Raise CancelledError if the waiting task was cancelled, not the hook.
     """
+    from outlast.shutdown.report import CleanupResult
+
     clock = asyncio.get_running_loop().time
     before = _cancellations()
     began = clock()

@@ -6,16 +6,18 @@ import json
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from outlast.api.publish import publisher_for
 from outlast.codec import plain_json
 from outlast.errors import OutlastError, SettingsError
 from outlast.execution.progress import Progress, body_of
 from outlast.execution.publishing import Publisher, earlier_part
-from outlast.store.stream_rows import PartRow
 from outlast.streams.arrived import Arrived, ArrivedCodec, ReceivedText
 from outlast.streams.request import By, StreamRequest
+
+if TYPE_CHECKING:
+    from outlast.store.stream_rows import PartRow
 
 C = TypeVar("C", str, bytes)
 Item = Any

@@ -15,10 +15,12 @@ Everything that does not wait is the same object as in `outlast`. Inside a sync 
 `run(call)` is a child run.
 """
 
+from typing import TYPE_CHECKING
+
 from outlast.api.context import Current, current, now, progress, random, uuid
 from outlast.api.effect import KEY, Effect, Happened, SyncEffect, effect
+from outlast.api.lazy_names import SHARED, lazy_names
 from outlast.api.resource import Resource, SyncResource, resource
-from outlast.api.schedule import Schedule, ScheduleInfo
 from outlast.api.scope import scope
 from outlast.api.session_info import SessionInfo
 from outlast.api.step import Step, SyncStep, step
@@ -26,9 +28,6 @@ from outlast.api.unit import unit
 from outlast.api.workflow import Call, Workflow, workflow
 from outlast.codec.error_codec import ErrorCodec
 from outlast.codec.signature import Unchecked, Unrecorded
-from outlast.engine.bulk import BulkReport
-from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
-from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent
 from outlast.errors import (
     Abandoned,
     Backpressure,
@@ -69,7 +68,6 @@ from outlast.errors import (
     WrongStatus,
 )
 from outlast.execution.progress import Progress
-from outlast.shutdown.report import DrainReport
 from outlast.sync.app import Outlast, Run
 from outlast.sync.batch import each, map  # noqa: A004 - the design's word
 from outlast.sync.context import compensate_with, receive, run, sleep, started_before
@@ -83,9 +81,21 @@ from outlast.sync.sessions import (
     session,
     update_sessions,
 )
-from outlast.sync.streams import resume_stream
-from outlast.sync.watch import Watch
 from outlast.version import __version__
+
+if TYPE_CHECKING:
+    from outlast.api.schedule import Schedule, ScheduleInfo
+    from outlast.engine.bulk import BulkReport
+    from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+    from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent
+    from outlast.shutdown.report import DrainReport
+    from outlast.sync.streams import resume_stream
+    from outlast.sync.watch import Watch
+else:
+    __getattr__ = lazy_names(
+        globals(),
+        {**SHARED, "Watch": "outlast.sync.watch", "resume_stream": "outlast.sync.streams"},
+    )
 
 __all__ = [
     "KEY", "Abandoned", "Backpressure", "BadCursor", "BadName", "BulkReport", "Call",

@@ -19,25 +19,25 @@ from typing import (
 )
 
 from outlast.api import outlast as core
-from outlast.api.run import Run as AsyncRun
-from outlast.api.unit import Unit
-from outlast.api.workflow import Workflow
-from outlast.engine.hooks import Hook
-from outlast.engine.inspection import RunInfo
 from outlast.errors import OutlastError
-from outlast.settings import Settings
-from outlast.settings.options import SettingsOptions
-from outlast.shutdown.cleanup import Hook as CleanupHook
 from outlast.shutdown.process import ProcessRole, ProcessShutdown
-from outlast.store.protocol import Store
 from outlast.sync.batch import Each, map_in
 from outlast.sync.items import Queue
 from outlast.sync.portal import Portal, check_may_block
 from outlast.sync.sessions import Checkpoint, Session
-from outlast.sync.watch import Watch
 
 if TYPE_CHECKING:
+    from outlast.api.run import Run as AsyncRun
+    from outlast.api.unit import Unit
+    from outlast.api.workflow import Workflow
+    from outlast.engine.hooks import Hook
+    from outlast.engine.inspection import RunInfo
     from outlast.http.status import AppStatus
+    from outlast.settings import Settings
+    from outlast.settings.options import SettingsOptions
+    from outlast.shutdown.cleanup import Hook as CleanupHook
+    from outlast.store.protocol import Store
+    from outlast.sync.watch import Watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -369,6 +369,8 @@ class Outlast:
         stream. Without a stream, the values are documents of the run itself: its status, the
         entries of its journal, and its executions.
         """
+        from outlast.sync.watch import Watch
+
         portal = self._open
         check_may_block()
         return Watch(portal, self._app.watch(id, stream, after=after))

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Iterator
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from outlast.api import batch_in_workflow
 from outlast.api.each import Each as AsyncEach
 from outlast.api.item_source import FromIterable, total_of
 from outlast.api.map import MapJob
-from outlast.engine.engine import Engine
 from outlast.sync.context import _on_run_loop
-from outlast.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from outlast.engine.engine import Engine
+    from outlast.sync.portal import Portal
 
 T = TypeVar("T")
 R = TypeVar("R")

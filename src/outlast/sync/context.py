@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from outlast.api import context, run_once
 from outlast.api import effect as core_effect
-from outlast.api.effect import SyncEffect
 from outlast.api.workflow import Call
-from outlast.engine.submission import OnConflict
 from outlast.errors import NotInRun, SettingsError
 from outlast.execution import step_start
 from outlast.execution.progress import body_of
@@ -21,7 +19,11 @@ from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD, SyncWorkflowThread
-from outlast.settings.options import SettingsOptions
+
+if TYPE_CHECKING:
+    from outlast.api.effect import SyncEffect
+    from outlast.engine.submission import OnConflict
+    from outlast.settings.options import SettingsOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")

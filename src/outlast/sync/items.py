@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlast.api import queue as core
-from outlast.api.item import Item as AsyncItem
 from outlast.api.map import is_async
 from outlast.api.queue import UNCHANGED
-from outlast.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from outlast.api.item import Item as AsyncItem
+    from outlast.sync.portal import Portal
 
 
 class Item:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from types import EllipsisType, TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from outlast.api import publish as core
 from outlast.errors import NotInRun
-from outlast.execution.publishing import Publisher
 from outlast.execution.refusal import refused
 from outlast.execution.step_execution import BODY
 from outlast.sync.context import _on_run_loop
+
+if TYPE_CHECKING:
+    from outlast.execution.publishing import Publisher
 
 
 class Output:

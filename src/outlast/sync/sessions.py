@@ -8,17 +8,19 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import EllipsisType
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from outlast.api import checkpoint as core_checkpoint
 from outlast.api import session as core
 from outlast.api.session_handle import not_in_run
-from outlast.api.session_info import SessionInfo
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD
-from outlast.settings import Settings
 from outlast.store.commands import CHECKPOINT, SESSION
 from outlast.sync.portal import Portal, check_may_block
+
+if TYPE_CHECKING:
+    from outlast.api.session_info import SessionInfo
+    from outlast.settings import Settings
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from outlast.engine.background import Background
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
-from outlast.engine.watching.follower import Cursor, Follower
 from outlast.engine.watching.page_cache import PageCache
 from outlast.errors import StoreBroken, StoreError, StoreUnavailable
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.topics import Topic
+
+if TYPE_CHECKING:
+    from outlast.engine.watching.follower import Cursor, Follower
 
 TICK_SHARE = 0.2
 """The pause between two rounds of reads, as a share of `publish_interval`."""
@@ -28,8 +30,8 @@ PAGES_AT_ONCE = 2
 """How many viewers behind their window read from the store at once."""
 
 T = TypeVar("T")
-AnyFollower = Follower[Any, Any]
-F = TypeVar("F", bound=AnyFollower)
+AnyFollower: TypeAlias = "Follower[Any, Any]"
+F = TypeVar("F", bound="AnyFollower")
 
 
 class Followers:

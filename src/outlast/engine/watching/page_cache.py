@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from outlast.engine.watching.follower import Chunk, Generation
+if TYPE_CHECKING:
+    from outlast.engine.watching.follower import Chunk, Generation
 
 CHUNKS_MAX = 64
 """The most chunks that are kept. Joined chunks have up to 64,000 characters."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from outlast.errors import StoreBroken, StoreTooNew
 from outlast.store.protocol import left_as_it_is
@@ -20,12 +20,8 @@ APPLICATION_ID = 0x4F75744C  # "OutL"
 @cache
 def migrations() -> list[str]:
     """Return the scripts of all migrations, in order."""
-    files = resources.files("outlast.store.sqlite.migrations")
-    return [
-        file.read_text()
-        for file in sorted(files.iterdir(), key=lambda f: f.name)
-        if file.name.endswith(".sql")
-    ]
+    files = (Path(__file__).parent / "migrations").glob("*.sql")
+    return [file.read_text(encoding="utf-8") for file in sorted(files)]
 
 
 def version() -> int:

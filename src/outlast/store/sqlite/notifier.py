@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import select
 import stat
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 from outlast.store.file_trust import NO_FOLLOW, Owners, give
 from outlast.store.topics import Listeners, News, Topic
@@ -51,7 +51,7 @@ class Notifier:
         self._listeners.add(topic, listener)
 
     def _make_fifo(self) -> None:
-        name, fd = uuid4().hex, -1
+        name, fd = secrets.token_hex(16), -1
         hidden, path = self._folder / f"new-{name}", self._folder / f"{PREFIX}{name}"
         try:
             os.mkfifo(hidden, 0o600)

@@ -5,12 +5,14 @@ Values are always bound.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from outlast.store.rows import SUSPECT_DEATHS, DrainRow, Entry, ExecutionRow, RunRow, WorkerRow
 from outlast.store.session_rows import NAMES_MAX
 from outlast.store.sqlite.sql_files import SqlFiles
 
 _sql = SqlFiles(
-    "outlast.store.sqlite.sql",
+    Path(__file__).parent / "sql",
     run=", ".join(RunRow._fields),
     entry=", ".join(Entry._fields),
     execution=", ".join(ExecutionRow._fields),
