@@ -141,7 +141,10 @@ def test_masked_role_sees_no_values(served):
         for body in runs:
             await api.done(body["id"])
         await api.app.session("s").set("note", "ink")
+        await api.app.session("s").append("notes", "ink")
         paths = ["/v1/runs", "/v1/sessions", "/v1/sessions/s"]
+        for rest in ("values", "fields", "fields/note", "lists/notes"):
+            paths.append(f"/v1/sessions/s/{rest}")
         for id in ("f", "d", "w"):
             paths += [
                 f"/v1/runs/{id}{rest}"

@@ -133,10 +133,11 @@ def test_every_answer_of_a_real_run_is_as_documented(served):
         await api.olga.post("/v1/runs", json=body)
         await api.done("f")
         await api.app.session("s").set("note", 1)
+        await api.app.checkpoint("s").save(note=1)
         for method, path, operation in operations(document):
             if method != "get" or "{name}" in path:
                 continue
-            target = path.replace("{id}", "s" if "sessions" in path else "f")
+            target = path.replace("{id}", "f" if "runs" in path else "s")
             answer = await api.olga.get(target)
             assert answer.status_code == 200, (path, answer.text)
             check(answer, operation, document)

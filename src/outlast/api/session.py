@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, overload
 
 from outlast.api.session_handle import Awaits
-from outlast.api.session_parts import check_size, decoded, encoded, new_token, part_of_update
 from outlast.api.session_reads import SessionReads
 from outlast.codec.codecs import codec_for
+from outlast.engine.session_parts import check_size, decoded, encoded, new_token, part_of_update
 from outlast.execution.session_changes import Change, ChangeGroup, Outcome
 from outlast.store.commands import Changed, Refused, Replace
 

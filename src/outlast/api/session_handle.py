@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outlast.api.session_parts import checked_fields_max, checked_ttl
-from outlast.codec.identifiers import check_field, check_id
+from outlast.codec.identifiers import check_field
+from outlast.engine.session_parts import address
 from outlast.errors import NotInRun, NotInStep
 from outlast.execution import session_calls
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.session_calls import Look
-from outlast.execution.session_changes import At, Write
+from outlast.execution.session_changes import Write
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD
 from outlast.store.commands import SESSION
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Awaits = Coroutine[None, None, T]
-
-TTL = 86_400.0
-"""Seconds that an access keeps a session by default: a day."""
 
 
 class SessionHandle:
@@ -49,11 +45,7 @@ class SessionHandle:
     ) -> None:
         """Create a handle. `find` returns its engine. None: the engine of the current run."""
         self._settings, self._find = settings, find
-        unsaid = isinstance(ttl, EllipsisType)
-        kept = TTL if isinstance(ttl, EllipsisType) else checked_ttl(ttl)
-        self._at = At(space, check_id(id, settings.id_length_max, f"{space} id"), kept, unsaid)
-        if fields_max is not None:
-            self._at = replace(self._at, fields_max=checked_fields_max(fields_max))
+        self._at = address(space, id, ttl, settings, fields_max=fields_max)
 
     @property
     def id(self) -> str:

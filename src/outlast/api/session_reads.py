@@ -9,8 +9,8 @@ from typing import Any, TypeVar, overload
 
 from outlast.api.session_handle import Awaits, SessionHandle
 from outlast.api.session_info import SessionInfo
-from outlast.api.session_parts import decoded, read_all, read_field, read_slice
 from outlast.codec.codecs import codec_for
+from outlast.engine.session_parts import decoded, read_all, read_field, read_slice
 from outlast.store.protocol import Store
 from outlast.store.session_rows import FieldQuery, SessionRow
 

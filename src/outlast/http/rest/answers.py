@@ -246,6 +246,48 @@ class SessionAnswer(Document):
     session: dict[str, Any]
 
 
+class SessionValues(Document):
+    values: Any = Field(description="All fields and lists, by name.")
+
+
+class SessionFields(Document):
+    fields: dict[str, Any]
+
+
+class FieldAnswer(Document):
+    found: bool
+    value: Any
+
+
+class ItemsAnswer(Document):
+    items: list[Any]
+
+
+class UpdateAnswer(Document):
+    version: int = Field(description="The version of the session after the change.")
+    made: bool = Field(description="False: all fields of `if_absent` had a value.")
+
+
+class ReplaceAnswer(Document):
+    version: int
+
+
+class ClearAnswer(Document):
+    cleared: str
+
+
+class TakeAnswer(Document):
+    owner: int = Field(description="The number to write with. It grows with each take.")
+
+
+class TouchAnswer(Document):
+    touched: bool = Field(description="Whether there is such a session.")
+
+
+class UpdatesAnswer(Document):
+    versions: list[int] = Field(description="Of each session after its change, in order.")
+
+
 class DeletedSession(Document):
     deleted: dict[str, Any]
 

@@ -20,6 +20,7 @@ from outlast.http.rest import (
     queues,
     runs,
     schedules,
+    session_changes,
     sessions,
     streams,
     submissions,
@@ -44,6 +45,7 @@ MODULES = (
     fleet,
     schedules,
     sessions,
+    session_changes,
     about,
 )
 DESCRIPTION = """Durable runs over HTTP.

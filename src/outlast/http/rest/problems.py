@@ -16,6 +16,7 @@ from outlast.errors import (
     Conflict,
     Draining,
     LimitExceeded,
+    NotOwner,
     OutlastError,
     SettingsError,
     StoreUnavailable,
@@ -38,6 +39,7 @@ _STATUS: tuple[tuple[type[OutlastError], int], ...] = (
     (WrongStatus, 409),
     (Conflict, 409),
     (VersionConflict, 409),
+    (NotOwner, 409),
     (Backpressure, 429),
     (Draining, 503),
     (StoreUnavailable, 503),
@@ -53,6 +55,7 @@ _NEXT = {
     "WrongStatus": "Read the run, and act according to its status.",
     "Conflict": "Use another id, or submit with on_conflict=join to get the existing run.",
     "VersionConflict": "Read the session again, and repeat the change.",
+    "NotOwner": "Stop writing, or take the session again.",
     "Backpressure": "Repeat the request later with the same id, or pass `wait`.",
     "Draining": "Repeat the request: another process answers, or this one after its restart.",
     "StoreUnavailable": "Repeat the request with the same id or Idempotency-Key.",
@@ -127,6 +130,10 @@ def problem_of(error: OutlastError, *, masked: bool = False) -> Problem:
         facts = {"there": list(error.there)}
     elif isinstance(error, Backpressure):
         facts = {"queue": error.queue, "depth": error.depth, "limit": error.limit}
+    elif isinstance(error, VersionConflict):
+        facts = {"session": error.session, "expected": error.expected, "current": error.current}
+    elif isinstance(error, NotOwner):
+        facts = {"session": error.session, "owner": error.owner, "current": error.current}
     elif isinstance(error, LimitExceeded):
         facts = {"limit": error.limit, "allowed": error.allowed, "asked": error.asked}
     status = _status_of(error)

@@ -38,7 +38,7 @@ def _printable(text: str) -> str:
         raise ValueError(str(error)) from None
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
         raise ValueError("it has a character that cannot be stored")
     return text
@@ -61,7 +61,7 @@ def _segment(text: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=LENGTH_MAX), AfterValidator(_printable)]
-Reason = Annotated[str, Field(max_length=LENGTH_MAX), AfterValidator(_storable)]
+Reason = Annotated[str, Field(max_length=LENGTH_MAX), AfterValidator(storable)]
 Segment = Annotated[str, AfterValidator(_segment)]
 """A part of the path. Any printable text, percent-encoded."""
 Seconds = Annotated[FiniteFloat, Field(ge=0, le=AGE_SECONDS_MAX)]
@@ -222,11 +222,11 @@ class QueueLimits(Body):
 class ScheduleBody(WorkflowCallBody):
     """What a schedule starts, and when: give `cron` or `every`."""
 
-    cron: Annotated[str, Field(max_length=1_000), AfterValidator(_storable)] | None = Field(
+    cron: Annotated[str, Field(max_length=1_000), AfterValidator(storable)] | None = Field(
         default=None, description="Five fields: minute, hour, day, month, day of the week."
     )
     every: Seconds | None = Field(default=None, description="Seconds between two runs.")
-    tz: Annotated[str, Field(max_length=100), AfterValidator(_storable)] = Field(
+    tz: Annotated[str, Field(max_length=100), AfterValidator(storable)] = Field(
         default="UTC", description="The time zone of `cron`."
     )
     overlap: Literal["skip", "queue", "cancel", "allow"] = "skip"
@@ -258,16 +258,6 @@ class PruneRequest(Body):
 
 class DrainsPage(Parameters):
     limit: int = Field(default=20, ge=1, le=100)
-
-
-class SessionFilter(Parameters):
-    prefix: Annotated[str, Field(max_length=LENGTH_MAX), AfterValidator(_storable)] = ""
-    limit: int = Field(default=100, ge=1, le=RUNS_MAX)
-    after: Name | None = Field(default=None, description="`next` of the page before.")
-
-
-class SessionView(Parameters):
-    last: int = Field(default=10, ge=0, le=RUNS_MAX, description="Items of each list to show.")
 
 
 def key_of(given: str | None) -> str | None:

@@ -57,11 +57,13 @@ class Routes:
         problems: tuple[int, ...] = (),
         media_type: str | None = None,
         nothing: bool = False,
+        operation: str | None = None,
     ) -> Callable[[Endpoint], Endpoint]:
         """Declare a route: who may use it, and what it answers.
 
         `also` are further statuses that are no errors; with `nothing`, 204 is one. Every route may
-        answer 401, 403, 422, 429 and 503.
+        answer 401, 403, 422, 429 and 503. `operation` is the id of a route that shares its endpoint
+        with another.
         """
 
         def declare(endpoint: Endpoint) -> Endpoint:
@@ -90,7 +92,7 @@ class Routes:
                 "openapi_extra": {ROLE: access.name.lower()},
                 "tags": [self._tag],
                 "response_model": None,
-                "operation_id": endpoint.__name__,
+                "operation_id": operation or endpoint.__name__,
             }
             self._routes.append(_Route(method, path, access, endpoint, options))
             return endpoint

@@ -1,56 +1,89 @@
-"""Answer about sessions, and delete them."""
+"""Answer about sessions and checkpoints. Reading does not extend their expiry."""
 
 from __future__ import annotations
 
-import logging
+import json
+import math
 from typing import Annotated, Any
-from uuid import uuid4
 
 from fastapi import Query
 from starlette.responses import Response
 
 from outlast.codec.documents import value_of
+from outlast.codec.identifiers import check_field
 from outlast.engine.documents import session_document
-from outlast.http.rest.answers import DeletedSession, SessionAnswer, SessionsPage
-from outlast.http.rest.calls import answer
-from outlast.http.rest.problems import Problem
-from outlast.http.rest.requests import Nothing, Segment, SessionFilter, SessionView
+from outlast.engine.session_parts import address, read_all, read_field, read_slice
+from outlast.http.rest.answers import (
+    FieldAnswer,
+    ItemsAnswer,
+    SessionAnswer,
+    SessionFields,
+    SessionsPage,
+    SessionValues,
+)
+from outlast.http.rest.calls import ApiCall
+from outlast.http.rest.masking import MASKED
+from outlast.http.rest.problems import invalid
+from outlast.http.rest.requests import Nothing, Segment
 from outlast.http.rest.roles import Access
-from outlast.http.rest.routing import Call, Routes
-from outlast.store.commands import SESSION, DeleteSession
+from outlast.http.rest.routing import Call
+from outlast.http.rest.session_requests import FieldFilter, ListSlice, SessionFilter, SessionView
+from outlast.http.rest.session_spaces import Space, SpaceRoutes, found
 from outlast.store.protocol import Store
-from outlast.store.session_rows import SessionQuery, SessionRow
+from outlast.store.session_rows import FieldQuery, SessionQuery, SessionRow
 from outlast.store.tolerant_rows import each_document, legible
 
-routes = Routes("sessions")
-log = logging.getLogger("outlast.http")
+routes = SpaceRoutes("sessions")
 
 
-@routes.add("GET", "/v1/sessions", Access.READ, SessionsPage)
-async def list_sessions(call: Call, query: Annotated[SessionFilter, Query()]) -> Response:
-    """List sessions, by id."""
+@routes.add_to_spaces("GET", "", Access.READ, SessionsPage, problems=(404,))
+async def list_sessions(
+    call: Call, space: Space, query: Annotated[SessionFilter, Query()]
+) -> Response:
+    """List sessions or checkpoints: their names of fields, not the values."""
 
     def page(store: Store) -> Any:
-        asked = SessionQuery(
-            SESSION, query.prefix, limit=query.limit + 1, by_id=True, after=query.after
-        )
+        asked = SessionQuery(space, query.prefix, limit=query.limit + 1)
+        if query.order == "id":
+            asked = asked._replace(by_id=True, after=query.after)
+        elif query.after is not None:
+            asked = asked._replace(before=_position(store, space, query.after))
         rows = store.sessions(asked)
         shown = rows[: query.limit]
-        following = str(shown[-1].id) if len(rows) > query.limit else None
+        following = _next(shown[-1], query.order) if len(rows) > query.limit else None
         return {"sessions": each_document(shown, session_document, "id"), "next": following}
 
     return await call.answer(page)
 
 
-@routes.add("GET", "/v1/sessions/{id}", Access.READ, SessionAnswer, problems=(404,))
-async def show_session(id: Segment, call: Call, query: Annotated[SessionView, Query()]) -> Response:
+def _next(row: SessionRow, order: str) -> str:
+    """Return the cursor after a row. By change it has the time, because changes move rows."""
+    return row.id if order == "id" else json.dumps([row.updated, row.id])
+
+
+def _position(store: Store, space: str, after: str) -> tuple[float, str]:
+    """Return the time and the id to start after, which a cursor has. An id is looked up."""
+    try:
+        updated, id = json.loads(after)
+        if type(updated) is float and math.isfinite(updated) and type(id) is str:
+            return updated, id
+    except (TypeError, ValueError):
+        pass  # It is an id.
+    row = found(store.session(after, space, names=()), space, after)
+    return row.updated, row.id
+
+
+@routes.add_to_spaces("GET", "/{id}", Access.READ, SessionAnswer, problems=(404,))
+async def show_session(
+    id: Segment, call: Call, space: Space, query: Annotated[SessionView, Query()]
+) -> Response:
     """Show a session: its fields, and the last items of its lists."""
 
     def document(store: Store) -> Any:
-        row = _found(store.session(id, SESSION), id)
-        with legible(f"session {id!r}"):
+        row = found(store.session(id, space), space, id)
+        with legible(f"{space} {id!r}"):
             last = {
-                name: [value_of(text) for text in store.items(id, name, -query.last)]
+                name: [value_of(text) for text in store.items(id, name, -query.last, space=space)]
                 if query.last
                 else []
                 for name in row.lists
@@ -62,26 +95,99 @@ async def show_session(id: Segment, call: Call, query: Annotated[SessionView, Qu
     return await call.answer(document)
 
 
-@routes.add("DELETE", "/v1/sessions/{id}", Access.OPERATE, DeletedSession, problems=(404,))
-async def delete_session(
+@routes.add_to_spaces("GET", "/{id}/values", Access.READ, SessionValues)
+async def read_session_values(
     id: Segment,
     call: Call,
+    space: Space,
     query: Annotated[Nothing, Query()],  # noqa: ARG001
 ) -> Response:
-    """Delete a session."""
-    engine = call.engine
-    row = _found(await engine.client.read(engine.store.session, id, SESSION), id)
-    await engine.writer.execute(DeleteSession(id, uuid4().hex))
-    log.info("a session was deleted over HTTP", extra={"event": "session_deleted", "by": call.by})
-    return answer({"deleted": session_document(row)})
+    """Return everything in a session, by name. It is empty if there is no such session."""
+    at = address(space, id, None, call.engine.settings)
+
+    def document(store: Store) -> Any:
+        with legible(str(at)):
+            _, texts = read_all(store, at)
+            return call.shown({"values": {name: value_of(texts[name]) for name in sorted(texts)}})
+
+    return await call.answer(document)
 
 
-def _found(row: SessionRow | None, id: str) -> SessionRow:
-    if row is None:
-        raise Problem(
-            404,
-            f"No session has the id {id!r}: it was never written, or it has expired.",
-            next="GET /v1/sessions lists the sessions.",
-            kind="UnknownSession",
+@routes.add_to_spaces("GET", "/{id}/fields", Access.READ, SessionFields)
+async def read_session_fields(
+    id: Segment, call: Call, space: Space, query: Annotated[FieldFilter, Query()]
+) -> Response:
+    """Return the fields that have a value, in the order of their names. Lists are left out."""
+    at = address(space, id, None, call.engine.settings)
+    others = query.model_fields_set - {"names"}
+    if query.names and others:
+        raise invalid(
+            [(("query", name), "it cannot be given with names") for name in sorted(others)],
+            "`names` takes no other parameter.",
         )
-    return row
+    names = tuple(_field(call, name) for name in query.names)
+    asked = FieldQuery(at.id, query.prefix, query.limit, query.after, query.reverse, space)
+
+    def document(store: Store) -> Any:
+        row = store.session(at.id, space, names=names) if names else store.fields(asked)
+        with legible(str(at)):
+            texts = {} if row is None else row.fields
+            return {"fields": {name: _shown(call, text) for name, text in texts.items()}}
+
+    return await call.answer(document)
+
+
+@routes.add_to_spaces("GET", "/{id}/fields/{name}", Access.READ, FieldAnswer)
+async def read_session_field(
+    id: Segment,
+    name: Segment,
+    call: Call,
+    space: Space,
+    query: Annotated[Nothing, Query()],  # noqa: ARG001
+) -> Response:
+    """Return a field, and whether it has a value. A list is returned whole."""
+    at, field = address(space, id, None, call.engine.settings), _field(call, name)
+
+    def document(store: Store) -> Any:
+        with legible(str(at)):
+            _, text = read_field(store, at, field)
+            there = text is not None
+            return {"found": there, "value": _shown(call, text) if there else None}
+
+    return await call.answer(document)
+
+
+@routes.add_to_spaces("GET", "/{id}/lists/{name}", Access.READ, ItemsAnswer)
+async def read_session_list(
+    id: Segment,
+    name: Segment,
+    call: Call,
+    space: Space,
+    query: Annotated[ListSlice, Query()],
+) -> Response:
+    """Return items of a list. There are none if there is no such list."""
+    at, field = address(space, id, None, call.engine.settings), _field(call, name)
+    start, stop = query.start, query.stop
+    if query.last is not None:
+        if query.model_fields_set - {"last"}:
+            raise invalid(
+                [(("query", "last"), "it cannot be given with start or stop")],
+                "`last` takes no other parameter.",
+            )
+        start, stop = (-query.last, None) if query.last else (0, 0)
+
+    def document(store: Store) -> Any:
+        with legible(str(at)):
+            _, text = read_slice(store, at, field, start, stop)
+            items = value_of(text)
+            return {"items": [MASKED] * len(items) if call.is_masked else items}
+
+    return await call.answer(document)
+
+
+def _field(call: ApiCall, name: str) -> str:
+    return check_field(name, call.engine.settings.name_length_max)
+
+
+def _shown(call: ApiCall, text: str | None) -> Any:
+    return MASKED if call.is_masked else value_of(text)

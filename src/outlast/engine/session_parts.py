@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import EllipsisType
 from typing import Any
 
 from outlast.codec.codecs import Codec, encode_message
-from outlast.codec.identifiers import check_field
+from outlast.codec.identifiers import check_field, check_id
 from outlast.errors import LimitExceeded, SettingsError, Unrecordable
 from outlast.execution.session_changes import At, Change
 from outlast.settings import Settings
@@ -17,8 +19,26 @@ from outlast.store.session_rows import SessionRow
 
 TTL_MAX = 100 * 365.25 * 86_400.0
 """A hundred years. For a longer time, use None."""
+TTL = 86_400.0
+"""Seconds that an access keeps a session by default: a day."""
 TRIES = 10
 """How often a session is read again when it changes during the read."""
+
+
+def address(
+    space: str,
+    id: str,
+    ttl: float | EllipsisType | None,
+    settings: Settings,
+    *,
+    fields_max: int | None = None,
+) -> At:
+    """Return the address of a session. Without a `ttl` (`...`), an access keeps it for a day."""
+    unsaid = isinstance(ttl, EllipsisType)
+    kept = TTL if isinstance(ttl, EllipsisType) else checked_ttl(ttl)
+    at = At(space, check_id(id, settings.id_length_max, f"{space} id"), kept, unsaid)
+    return at if fields_max is None else replace(at, fields_max=checked_fields_max(fields_max))
+
 
 # -- reads
 
