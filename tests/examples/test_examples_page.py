@@ -46,6 +46,8 @@ JUDGES = {
 }  # fmt: skip
 """What each has done outside, and how much its deaths on the page may have made it do again."""
 SERVICE = "A FastAPI service that drains with the server"
+AT_ONCE = re.compile(r"(?:^researches .*\n?)+", re.MULTILINE)
+"""Lines of steps that begin at the same time: their order varies."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,16 @@ def typed(section: str) -> Iterator[Typed]:
 
 def pattern(shown: str) -> str:
     return f"^{line_pattern(shown)}$"
+
+
+def is_as_shown(shown: list[str], printed: list[str]) -> bool:
+    """Return whether a program printed what the page shows."""
+    expected, found = (AT_ONCE.sub(_sorted, "\n".join(lines)) for lines in (shown, printed))
+    return matches(expected, found)
+
+
+def _sorted(lines: re.Match[str]) -> str:
+    return "".join(f"{line}\n" for line in sorted(lines[0].splitlines()))
 
 
 class Terminal:
@@ -105,11 +117,7 @@ class Terminal:
         elif typed.shown[-1:] == ["Killed"]:
             self.is_killed(words, typed.shown[:-1])
         elif before.startswith("sleep"):
-            wait_until(
-                lambda: matches(
-                    "\n".join(typed.shown), "\n".join(self.stage.said(self.start(words)))
-                )
-            )
+            wait_until(lambda: is_as_shown(typed.shown, self.stage.said(self.start(words))))
         else:
             self.ends(self.start(words), typed.shown)
 
@@ -136,7 +144,7 @@ class Terminal:
             process = self.start(words, pattern(last))
             process.until_stopped()
         assert process.end() == -signal.SIGKILL, process.lines
-        assert matches("\n".join(shown), "\n".join(process.lines)), process.lines
+        assert is_as_shown(shown, process.lines), process.lines
 
     def waits_for_an_answer(self) -> bool:
         store = store_at(f"sqlite:///{self.stage.folder}/outlast.db")
@@ -148,7 +156,7 @@ class Terminal:
             store.close()
 
     def ends(self, process: ExampleProcess, shown: list[str]) -> None:
-        assert matches("\n".join(shown), "\n".join(self.stage.said(process))), process.lines
+        assert is_as_shown(shown, self.stage.said(process)), process.lines
 
 
 @pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if any(typed(text))])
