@@ -1,7 +1,7 @@
 """Processes that begin at once: `spawn` is `subprocess.Popen` for a Python program, without the third of a second that it takes to import Outlast.
 
 They are forks of a process that has imported it (`zygote.py`, one for each process of pytest's): real processes, with a pid, a death and an exit
-code of their own. What is tried about the beginning of a process itself is started with `subprocess`.
+code of their own. A program that imports a framework is the fork of another one, which has that framework too. What is tried about the beginning of a process itself is started with `subprocess`.
 
 Two things are not as in `python PROGRAM`: forks of one process hash texts alike, so that a set has the same order in every life (of those that
 `crash_processes` kills it has not); and what the zygote has imported is there, also where a program forgot to import it.
@@ -10,6 +10,7 @@ Two things are not as in `python PROGRAM`: forks of one process hash texts alike
 import atexit
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -21,24 +22,40 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+FRAMEWORKS = {
+    "agents": ("agents.mcp", "outlast.integrations.openai_agents"),
+    "claude_agent_sdk": ("claude_agent_sdk", "outlast.integrations.claude_agent"),
+    "fastapi": ("fastapi",),
+    "langgraph": ("langgraph.graph", "langgraph.types", "outlast.integrations.langgraph"),
+    "pydantic_ai": ("pydantic_ai", "outlast.integrations.pydantic_ai"),
+}
+"""What is imported once for all programs that import a framework: each takes about a second of CPU time."""
+_IMPORTED = re.compile(rf"^\s*(?:from|import) ({'|'.join(FRAMEWORKS)})\b", re.MULTILINE)
+
 
 class Zygote:
     """The process that forks. It ends when this one does."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: "Zygote | None" = None, modules: Sequence[str] = ()) -> None:
+        """With a `parent` it is a fork of that one which imports further `modules`."""
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._requests, self._turn, self._asked = here, threading.Lock(), 0
+        self._process: subprocess.Popen[bytes] | None = None
         with there:
-            program, null = Path(__file__).with_name("zygote.py"), subprocess.DEVNULL
-            command = [sys.executable, str(program), str(there.fileno())]
-            self._process = subprocess.Popen(
-                command, pass_fds=[there.fileno()], stdin=null, stdout=null
-            )
+            if parent is not None:
+                parent.ask({"import": modules}, [there.fileno()])
+            else:
+                program, null = Path(__file__).with_name("zygote.py"), subprocess.DEVNULL
+                command = [sys.executable, str(program), str(there.fileno())]
+                self._process = subprocess.Popen(
+                    command, pass_fds=[there.fileno()], stdin=null, stdout=null
+                )
         atexit.register(self.end)
 
     def end(self) -> None:
         self._requests.close()
-        self._process.wait(30)
+        if self._process is not None:
+            self._process.wait(30)
 
     def ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> int:
         with self._turn:
@@ -51,10 +68,21 @@ class Zygote:
                 answered, value = json.loads(answer)
                 if answered == number:  # and not one whom a time-out kept from taking it
                     return int(value)
-        raise AssertionError(f"the zygote ended: {self._process.wait(30)}")
+        raise AssertionError("the zygote ended: stderr has the reason")
 
 
-zygote = cache(Zygote)
+@cache
+def zygote(framework: str | None = None) -> Zygote:
+    """Return the process that forks programs of this framework, or of none."""
+    return Zygote() if framework is None else Zygote(zygote(), FRAMEWORKS[framework])
+
+
+def framework_of(words: Sequence[str], folder: Path | str) -> str | None:
+    """Return the framework that a program of this command line imports."""
+    for file in (Path(folder, word) for word in words if word.endswith(".py")):
+        if file.is_file() and (found := _IMPORTED.search(file.read_text())):
+            return found[1]
+    return None
 
 
 class Spawned:
@@ -140,9 +168,10 @@ def _spawned(
     cwd: Path | str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Spawned:
+    folder = cwd or Path.cwd()
     request = {
         "program": program,
-        "cwd": str(cwd or Path.cwd()),
+        "cwd": str(folder),
         "env": dict(os.environ if env is None else env),
         "unbuffered": unbuffered,
         "warnings": flags[1::2],
@@ -152,7 +181,8 @@ def _spawned(
     err = out if stderr == subprocess.STDOUT else sys.stderr if stderr is None else stderr
     with Path(os.devnull).open("rb") as null:
         fds = [file if isinstance(file, int) else file.fileno() for file in (null, out, err)]
-        spawned = Spawned(zygote(), request, fds)
+        prepared = zygote(framework_of([program[1], *program[2]], folder))
+        spawned = Spawned(prepared, request, fds)
     if reading is not None:
         os.close(fds[1])
         spawned.stdout = os.fdopen(reading)

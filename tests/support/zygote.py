@@ -1,6 +1,6 @@
 """`zygote.py FD`: a Python that has Outlast and its drivers imported, and forks for each program that it is asked to be. See `spawned.py`.
 
-The child is what `python FILE`, `python -c CODE` or `python -m MODULE` would be. It falls out of the loop below to the end of this file.
+Asked to import more, it forks a zygote that has those modules too. Any other child is what `python FILE`, `python -c CODE` or `python -m MODULE` would be. It falls out of the loop below to the end of this file.
 An exception that the program does not catch ends it as the interpreter does; otherwise `end` does.
 """
 
@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,9 +47,24 @@ def asked(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
             for fd in fds:
                 os.close(fd)
             requests.send(json.dumps([request["number"], pid]).encode())
+        elif "import" in request:
+            requests.close()
+            requests = socket.socket(fileno=fds[0])
+            preload(request["import"])
         else:
             requests.close()
             return request, fds
+
+
+def preload(modules: Iterable[str]) -> None:
+    """Import the modules, and leave their objects to no garbage collection of a child."""
+    gc.enable()
+    for name in modules:
+        importlib.import_module(name)
+    assert threading.active_count() == 1, f"a fork would lose threads of {modules}"
+    gc.collect()
+    gc.disable()
+    gc.freeze()
 
 
 def become(request: dict[str, Any], fds: list[int]) -> None:
@@ -109,11 +125,7 @@ def end(code: object) -> None:
 
 
 if __name__ == "__main__":
-    for name in PRELOADED:
-        importlib.import_module(name)
-    gc.collect()
-    gc.disable()
-    gc.freeze()
+    preload(PRELOADED)
     with socket.socket(fileno=int(sys.argv[1])) as asking:
         program, its_fds = asked(asking)
     become(program, its_fds)
