@@ -155,6 +155,16 @@ PAGES = {
             _section("Endpoints", "lifespan routes Server StatusProvider HasStatusProvider Sample"),
         ],
     ),
+    "client": Page(
+        "outlast.client",
+        "The runs of a store that a program cannot open, over the HTTP API. "
+        "[Use Outlast from a program without the store](remote-client.md) shows it in use.",
+        [
+            _section("Connect", "Client call NamedCall"),
+            _section("What it returns", "Run Queue Watch"),
+            _section("Errors", "ServerUnavailable ApiError"),
+        ],
+    ),
     "logs": Page(
         "outlast.logs",
         "The log format of `outlast worker`, for your own program. [Telemetry](telemetry.md#logs) "

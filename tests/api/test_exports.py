@@ -140,7 +140,7 @@ SYNC_ITS_OWN = [
 
 MODULES = [outlast, outlast.sync]
 HEAVY = [
-    "hiredis", "opentelemetry", "prometheus_client", "psycopg", "pydantic", "redis", "rich", "sqlite3", "starlette", "typer", "uvicorn",
+    "hiredis", "httpx", "opentelemetry", "prometheus_client", "psycopg", "pydantic", "redis", "rich", "sqlite3", "starlette", "typer", "uvicorn",
 ]  # fmt: skip
 
 

@@ -25,6 +25,7 @@ LAYERS = (
     {"api"},
     {"streams", "fencing"},
     {"sync"},
+    {"client"},
     {"effects"},
     {"integrations"},
     {"testing"},

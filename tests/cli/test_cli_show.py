@@ -166,11 +166,13 @@ def test_show_as_json_has_stable_keys(outlast):
         "journal",
         "messages",
     }
-    assert set(document["run"]) == RUN_KEYS | {"args", "result", "deadline", "failed_at"}
+    assert set(document["run"]) == RUN_KEYS | {
+        "args", "result", "deadline", "failed_at", "deaths_in_a_row", "attempts_max", "suspect"
+    }  # fmt: skip
     assert document["run"]["args"] == {"topic": "tides"}
     [entry] = document["journal"]
     assert set(entry) == {
-        "seq", "kind", "key", "at", "args", "value", "error", "seconds", "attempt", "cost", "fence", "void"
+        "seq", "kind", "key", "at", "args", "value", "error", "seconds", "attempt", "asked", "cost", "fence", "void"
     }  # fmt: skip
     assert (entry["args"], entry["value"]) == ({"n": 0}, "notes")
     assert entry["fence"] == document["run"]["fence"] == row.fence

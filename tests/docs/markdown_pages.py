@@ -33,6 +33,7 @@ MODULES = {
     "outlast.integrations.langgraph": "reference-langgraph",
     "outlast.integrations.openai_agents": "reference-openai-agents",
     "outlast.integrations.claude_agent": "reference-claude-agent",
+    "outlast.client": "reference-client",
     "outlast.http": "reference-http",
     "outlast.logs": "reference-logs",
     "outlast.settings": "reference-settings",

@@ -95,7 +95,8 @@ def test_without_a_module_runs_can_be_inspected(serve):
 def test_loopback_without_tokens_must_be_asked_for(serve, tmp_path):
     _, url, _ = serve("--insecure-loopback", tokens="")
     with client_of(url, None) as client:
-        assert client.get("/v1/me").json() == {"name": "loopback", "role": "operator"}
+        me = client.get("/v1/me").json()
+        assert (me["name"], me["role"]) == ("loopback", "operator")
     done = subprocess.run(
         [sys.executable, "-m", "outlast", "serve", "--listen", "127.0.0.1:0"],
         check=False,

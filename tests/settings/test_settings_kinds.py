@@ -6,6 +6,7 @@ import pytest
 
 from outlast import BadName, Outlast, SettingsError, run, sync, workflow
 from outlast.settings import Settings
+from outlast.settings.load import load
 from outlast.settings.options import SettingsOptions
 
 
@@ -36,6 +37,7 @@ def test_every_setting_can_come_from_the_environment():
         "chaos_mode": "both",
         "metrics": "0",
         "death_backoff_max": "400",
+        "server": "https://agents.example.com",
     }
     for name, value in vars_of(Settings()).items():
         text = texts.get(name) or ("0.8" if isinstance(value, float) else "7")
@@ -185,5 +187,24 @@ def test_the_keyword_options_that_type_checkers_see_are_the_settings():
     kinds = {name: get_args(hint)[0] for name, hint in get_type_hints(SettingsOptions).items()}
     own = {"store", "queues"}  # parameters of their own
     assert kinds == {
-        name: hint for name, hint in get_type_hints(Settings).items() if name not in own
+        name: hint
+        for name, hint in get_type_hints(Settings).items()
+        if name not in own | {"server", "token"} and not name.startswith("client_")
     }
+
+
+@pytest.mark.parametrize(
+    "url", ["agents.example.com", "ftp://a", "http://", "http://a:x", "http://a?b", "http://u:p@a"]
+)
+def test_server_that_is_no_url_of_an_api_is_refused(url):
+    with pytest.raises(SettingsError, match="server="):
+        Settings.load({"server": url})
+
+
+def test_server_from_an_unnamed_env_file_gets_no_token(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("OUTLAST_SERVER=http://evil.example.com\n")
+    with pytest.raises(SettingsError, match="If you trust it"):
+        load({}).server()
+    monkeypatch.setenv("OUTLAST_ENV_FILE", ".env")
+    assert load({}).server() == "http://evil.example.com"

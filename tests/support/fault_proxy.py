@@ -1,7 +1,7 @@
 """A TCP proxy in front of a server that goes silent, delays, cuts and refuses connections on demand.
 
 Clients connect over TCP, so that resets and refused connections are the kernel's own. The proxy connects
-to the server's Unix socket.
+to the server's Unix socket, or to its port on loopback.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Link:
 class FaultProxy:
     """Pass bytes between clients and a server until told otherwise. Any thread may call its methods."""
 
-    def __init__(self, server: Path) -> None:
+    def __init__(self, server: Path | int) -> None:
         self._server = server
         self.links: list[Link] = []
         """In the order in which clients connected. A link that was closed stays in the list."""
@@ -186,11 +186,12 @@ class FaultProxy:
     def _accept(self, listener: socket.socket) -> None:
         client, _ = listener.accept()
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server = socket.socket(socket.AF_UNIX)
+        place = self._server
+        server = socket.socket(socket.AF_INET if isinstance(place, int) else socket.AF_UNIX)
         link = Link(client, server)
         link.silent = self.silent
         try:
-            server.connect(str(self._server))
+            server.connect(("127.0.0.1", place) if isinstance(place, int) else str(place))
         except OSError:
             link.reset()
         self.links.append(link)

@@ -16,7 +16,18 @@ from outlast.engine import retry as engine_retry
 from outlast.engine.sessions import prune_sessions
 from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, joins
 from outlast.errors import LimitExceeded, SettingsError, UnknownRun, WrongStatus
-from outlast.store.commands import DEPTH, UNKNOWN, Prune, Refused, Resume, Send, Submit, Submitted
+from outlast.store.commands import (
+    DEPTH,
+    STATUS,
+    UNKNOWN,
+    Prune,
+    Refused,
+    Resume,
+    Send,
+    Submit,
+    Submitted,
+)
+from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
 
 if TYPE_CHECKING:
@@ -128,11 +139,26 @@ async def send(
         raise LimitExceeded(limit, size_max, len(text), f"message {name!r}")
     allowed = settings.messages_max
     outcome = await engine.writer.execute(Send(id, name, message, text, allowed, by))
+    is_refused = isinstance(outcome, Refused) and outcome.why == STATUS
+    if is_refused and message_id is not None and await _was_sent(engine, id, name, message):
+        # This is a repeat. The message was received, and the run has ended since.
+        return
     if isinstance(outcome, Refused) and outcome.why == DEPTH:
         raise LimitExceeded(
             "messages_max", allowed, int(outcome.detail) + 1, f"messages to run {id!r}"
         )
     accepted(id, outcome, "receive messages")
+
+
+async def _was_sent(engine: Engine, id: str, name: str, message: str) -> bool:
+    """Return whether a run was sent this message before."""
+
+    def look(store: Store) -> bool:
+        row = store.run(id)
+        sent = [] if row is None else store.messages(row.pk)
+        return any((one.name, one.id) == (name, message) for one in sent)
+
+    return await engine.client.read(look, engine.store)
 
 
 async def cancel(engine: Engine, id: str, why: str, *, by: str | None = None) -> str:

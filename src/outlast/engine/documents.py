@@ -62,6 +62,9 @@ def whole_run_document(row: RunRow, now: float) -> dict[str, Any]:
         "result": value_of(row.value),
         "deadline": iso(row.deadline),
         "failed_at": row.failed_at,
+        "deaths_in_a_row": row.deaths_in_a_row,
+        "attempts_max": row.attempts_max,
+        "suspect": row.is_suspect,
     }
 
 
@@ -247,6 +250,7 @@ def entry_document(entry: Entry, void: bool) -> dict[str, Any]:
         "error": error_document(entry.error),
         "seconds": entry.seconds,
         "attempt": entry.attempt,
+        "asked": entry.asked,
         "cost": Cost.read(entry.cost).document() or None,
         "fence": entry.fence,
         "void": void,

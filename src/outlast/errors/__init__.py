@@ -206,6 +206,11 @@ class Conflict(OutlastError):
         super().__init__(id, recorded, asked)
 
     def __str__(self) -> str:
+        if not self.recorded:
+            return (
+                f"the id {self.id!r} belongs to a run with another workflow or other arguments. An "
+                "id is an idempotency key: use another id for other work."
+            )
         if self.recorded.partition("(")[0] == self.asked.partition("(")[0]:
             hint = (
                 "To wait for the recorded run instead, join it: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from outlast.codec.identifiers import check_queue_name
 from outlast.errors import BadName, LimitExceeded, SettingsError
@@ -43,7 +44,15 @@ _MAY_BE_ZERO = {
     "log_values",
 }
 _MAY_HAVE_LINES = {"api_tokens"}
-_MAY_BE_EMPTY = {"http", "http_secret", "api_tokens", "api_masked_roles", "api_cors_origins"}
+_MAY_BE_EMPTY = {
+    "http",
+    "http_secret",
+    "api_tokens",
+    "api_masked_roles",
+    "api_cors_origins",
+    "server",
+    "token",
+}
 
 
 class InvalidSettings(SettingsError):
@@ -101,6 +110,14 @@ def check(settings: Settings) -> None:
             "death_backoff",
             "death_backoff_max",
         )
+    if settings.client_backoff > settings.client_backoff_max:
+        raise InvalidSettings(
+            f"client_backoff={settings.client_backoff} is more than "
+            f"client_backoff_max={settings.client_backoff_max}, the limit of its doubling. Raise "
+            "client_backoff_max too.",
+            "client_backoff",
+            "client_backoff_max",
+        )
 
 
 def _check_one(name: str, kind: str, value: Any) -> None:
@@ -142,6 +159,30 @@ def _check_texts(settings: Settings) -> None:
             parse(settings.http)
         except SettingsError as error:
             raise InvalidSettings(str(error), "http") from None
+    if settings.server:
+        _check_server(settings.server)
+
+
+def _check_server(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+        # Reading the port checks it.
+        is_url = is_url and parts.port != 0 and not (parts.query or parts.fragment)
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise InvalidSettings(
+            f"server={shown('server', url)} is not the URL of an HTTP API. Write it like "
+            "https://agents.example.com or http://127.0.0.1:8000.",
+            "server",
+        )
+    if parts.username is not None or parts.password is not None:
+        raise InvalidSettings(
+            f"server={shown('server', url)} has a user or a password. Pass the token as `token` "
+            "or OUTLAST_TOKEN.",
+            "server",
+        )
 
 
 def _check_signs_of_life(settings: Settings) -> None:

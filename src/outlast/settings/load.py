@@ -61,6 +61,8 @@ class Loaded(NamedTuple):
     """The folder that was searched for files of secrets."""
     store_error: SettingsError | None = None
     """Why the found store may not be opened. It matters only to an app without another store."""
+    server_error: SettingsError | None = None
+    """Why the found server may not be asked. It matters only to a client without another URL."""
 
     def address(self) -> str:
         """Return the address of the store to open, or raise `store_error`.
@@ -78,6 +80,12 @@ class Loaded(NamedTuple):
                 origin,
             )
         return self.settings.store
+
+    def server(self) -> str:
+        """Return the URL of the server, or "" if none is set. Raise `server_error`."""
+        if self.server_error is not None:
+            raise self.server_error
+        return self.settings.server.rstrip("/")
 
 
 def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Loaded:
@@ -117,7 +125,21 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> 
         values["store"] = third_party_env.plain_address(values["store"])
         if origins["store"].kind is Kind.ENV_FILE and not names_env_file(set_here):
             store_error = _untrusted_store(values["store"], origins["store"])
-    return Loaded(_settings(values, origins), origins, env_file, secrets_dir, store_error)
+    settings = _settings(values, origins)
+    server_error: SettingsError | None = None
+    if origins["server"].kind is Kind.ENV_FILE and not names_env_file(set_here):
+        server_error = _untrusted_server(settings.server, origins["server"])
+    return Loaded(settings, origins, env_file, secrets_dir, store_error, server_error)
+
+
+def _untrusted_server(url: str, origin: Origin) -> SettingsError:
+    """Return why a server named by an unnamed .env file may not be asked.
+
+    It would get this user's token, and decide what every command here shows.
+    """
+    return SettingsError(
+        f"{origin} is {masked(url)}, which a .env file names. {trust_advice(origin.place)}"
+    )
 
 
 def _untrusted_store(address: str, origin: Origin) -> SettingsError | None:

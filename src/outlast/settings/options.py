@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class SettingsOptions(TypedDict, total=False):
-    """Every setting except `store` and `queues`, which have their own parameters.
+    """Every setting except those with their own parameters, and those of a client.
 
     A test compares it with `Settings`.
     """

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import unquote
 
 MASK = "***"
-SECRET = {"http_secret", "api_tokens"}
+SECRET = {"http_secret", "api_tokens", "token"}
 """Settings that are masked completely."""
-ADDRESSES = {"store"}
+ADDRESSES = {"store", "server"}
 """Settings that may contain a password."""
 
 _SECRET_PART = re.compile(

@@ -62,6 +62,19 @@ class Settings:
     """Requests of one caller that wait for a result or follow a stream at the same time."""
     api_connections_max: int = 1_000
     """Connections to `outlast serve`."""
+    server: str = ""
+    """The URL of the HTTP API that a `Client` and the command line use. Empty: the store is used.
+    """
+    token: str = ""
+    """The bearer token for that API."""
+    client_timeout: float = 30.0
+    """Seconds that a `Client` waits for an answer before it repeats the request."""
+    client_patience: float = 60.0
+    """Seconds for which a `Client` repeats a request without an answer."""
+    client_backoff: float = 0.2
+    """Seconds until a `Client` repeats a request. Each further repeat doubles them."""
+    client_backoff_max: float = 5.0
+    """The limit of that doubling, in seconds."""
     health_stall: float = 0.0
     """Seconds that the event loop may be blocked before /health answers 503. 0: it never does."""
     stall_warn: float = 1.0

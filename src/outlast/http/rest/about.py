@@ -9,6 +9,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.codec.text import iso
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.http.rest.answers import Document, MeAnswer, WorkflowsAnswer
 from outlast.http.rest.calls import answer
@@ -23,8 +24,9 @@ NoQuery = Annotated[Nothing, Query()]
 
 @routes.add("GET", "/v1/me", Access.ANYONE, MeAnswer)
 async def show_caller(call: Call, query: NoQuery) -> Response:  # noqa: ARG001
-    """Return the name and the role of the caller."""
-    return answer({"name": call.caller.name, "role": call.caller.role})
+    """Return the name and the role of the caller, and the store's time."""
+    now = iso(call.engine.store.now())
+    return answer({"name": call.caller.name, "role": call.caller.role, "now": now})
 
 
 @routes.add("GET", "/v1/workflows", Access.ANYONE, WorkflowsAnswer)

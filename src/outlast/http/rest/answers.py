@@ -62,6 +62,9 @@ class WholeRunDocument(RunDocument):
     result: Any
     deadline: str | None
     failed_at: int | None
+    deaths_in_a_row: int
+    attempts_max: int
+    suspect: bool = Field(description="Whether it executes in isolation.")
 
 
 class RunsPage(Document):
@@ -79,6 +82,7 @@ class EntryDocument(Document):
     error: ErrorDocument | None
     seconds: float | None
     attempt: int | None
+    asked: bool | None = Field(description="Whether the step had been asked to stop.")
     cost: dict[str, Any] | None
     fence: int
     void: bool
@@ -128,6 +132,7 @@ class ResultDocument(Document):
     status: str
     result: Any
     error: ErrorDocument | None
+    recorded: Any = Field(description="The error as recorded, for a client that rebuilds it.")
     reason: str | None
     explain: str | None
 
@@ -300,6 +305,7 @@ class PruneAnswer(Document):
 class MeAnswer(Document):
     name: str
     role: str
+    now: str = Field(description="The store's time.")
 
 
 class WorkflowsAnswer(Document):

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 MASKED = {"masked": True}
-_VALUES = frozenset({"args", "result", "value", "values", "last", "arguments", "words", "payload"})
+_VALUES = frozenset(
+    {
+        "args",
+        "arguments",
+        "last",
+        "payload",
+        "recorded",
+        "result",
+        "value",
+        "values",
+        "words",
+    }
+)
 _KEPT_VALUES = frozenset({"attempt", "fired", "death", "interruption", "retry", "resume"})
 """Kinds of entries whose value is no value of the program."""
 _KEPT_WORDS = _KEPT_VALUES - {"attempt"}

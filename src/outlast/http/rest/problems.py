@@ -48,6 +48,17 @@ _STATUS: tuple[tuple[type[OutlastError], int], ...] = (
     (Unrecordable, 422),
     (SettingsError, 422),
 )
+_FACTS: dict[type[OutlastError], dict[str, str]] = {
+    UnknownRun: {"run": "id"},
+    UnknownSchedule: {"schedule": "name"},
+    UnknownEffect: {"run": "id", "effect": "effect", "there": "there"},
+    Conflict: {"run": "id", "recorded": "recorded", "asked": "asked"},
+    VersionConflict: {"session": "session", "expected": "expected", "current": "current"},
+    NotOwner: {"session": "session", "owner": "owner", "current": "current"},
+    Backpressure: {"queue": "queue", "depth": "depth", "limit": "limit"},
+    LimitExceeded: {"limit": "limit", "allowed": "allowed", "asked": "asked", "what": "what"},
+}
+"""The members of a problem document that its error has, with the names of its attributes."""
 _NEXT = {
     "UnknownRun": "Check the id: GET /v1/runs lists the runs.",
     "UnknownEffect": "Name one of the effects in `there`, by its place.",
@@ -121,26 +132,16 @@ def problem_of(error: OutlastError, *, masked: bool = False) -> Problem:
     With `masked`, leave out what the error says of values that the caller may not see.
     """
     name = error.explained_as
-    facts: dict[str, Any] = {}
     headers: dict[str, str] = {}
-    detail = str(error)
     if isinstance(error, Conflict) and masked:
-        detail = f"The id {error.id!r} belongs to a run with another workflow or other arguments."
-    if isinstance(error, UnknownEffect):
-        facts = {"there": list(error.there)}
-    elif isinstance(error, Backpressure):
-        facts = {"queue": error.queue, "depth": error.depth, "limit": error.limit}
-    elif isinstance(error, VersionConflict):
-        facts = {"session": error.session, "expected": error.expected, "current": error.current}
-    elif isinstance(error, NotOwner):
-        facts = {"session": error.session, "owner": error.owner, "current": error.current}
-    elif isinstance(error, LimitExceeded):
-        facts = {"limit": error.limit, "allowed": error.allowed, "asked": error.asked}
+        error = Conflict(error.id, "", "")
+    names = _FACTS.get(type(error), {})
+    facts = {name: getattr(error, attribute) for name, attribute in names.items()}
     status = _status_of(error)
     if status in (429, 503):
         headers["retry-after"] = RETRY_SECONDS
     then = _NEXT.get(name, f"Run `outlast explain {name}` where the server runs.")
-    return Problem(status, detail, next=then, error=name, headers=headers, facts=facts)
+    return Problem(status, str(error), next=then, error=name, headers=headers, facts=facts)
 
 
 def _status_of(error: OutlastError) -> int:

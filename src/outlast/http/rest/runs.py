@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
+from outlast.codec.documents import value_of
 from outlast.engine.documents import (
     outcome_document,
     run_document,
@@ -90,7 +91,8 @@ async def read_result(id: Segment, call: Call, query: Annotated[ResultWait, Quer
         with call.waiting():
             await _wait(call, id, query.wait)
         row = await call.row(id)
-    document = call.shown(outcome_document(row))
+    found = {**outcome_document(row), "recorded": value_of(row.error)}
+    document = call.shown(found)
     if row.status in ENDED:
         return answer(document)
     return answer(document, 202, retry_after="1")

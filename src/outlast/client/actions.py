@@ -1,0 +1,148 @@
+"""Submit runs and act on them, each action with the key that makes its repeats harmless."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from outlast.api.workflow import Call
+from outlast.client.calls import NamedCall, call_body, codec_of
+from outlast.client.listing import seconds
+from outlast.client.rows import Document
+from outlast.client.run import Run, run_path
+from outlast.client.transport import Transport
+from outlast.codec import plain_json
+from outlast.codec.identifiers import new_ids
+from outlast.engine.bulk import EXAMPLES_MAX, BulkReport
+from outlast.engine.decisions import NOT_SAID
+from outlast.errors import SettingsError
+
+R = TypeVar("R")
+
+
+def key_of(token: str | None) -> str:
+    """Return the token of an action: the caller's, or a new one."""
+    return secrets.token_hex(8) if token is None else token
+
+
+async def submit(
+    transport: Transport,
+    calls: Sequence[Call[R] | NamedCall[R]],
+    ids: Iterable[str] | None,
+    *,
+    wait: float,
+    **options: Any,
+) -> list[Run[R]]:
+    """Queue runs in one commit, all or none, and return them in order."""
+    names = new_ids(len(calls)) if ids is None else list(ids)
+    if len(names) != len(calls):
+        raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
+    if not calls:
+        return []
+    several = [{**call_body(call), "id": id} for call, id in zip(calls, names, strict=True)]
+
+    async def request(part: float) -> None:
+        how = {**options, "wait": part}
+        if len(several) == 1:
+            await transport.act("POST", "/v1/runs", {**several[0], **how}, wait=part)
+        else:
+            await transport.act("POST", "/v1/submissions", {"runs": several, **how}, wait=part)
+
+    await transport.with_room(wait, request)
+    return [Run(transport, id, codec_of(call)) for call, id in zip(calls, names, strict=True)]
+
+
+async def send(
+    transport: Transport, id: str, name: str, value: Any, message_id: str | None
+) -> None:
+    """Send a message to a run, with a random message id if none is given."""
+    plain_json.check(value)
+    body = {"name": name, "value": value, "id": message_id or uuid4().hex}
+    await transport.act("POST", run_path(id, "messages"), body)
+
+
+async def decide(
+    transport: Transport,
+    id: str,
+    effect: str,
+    token: str | None,
+    *,
+    happened: Any,
+    did_not: bool,
+    compensate: bool,
+    result: Any,
+    intent: int | None,
+) -> None:
+    """Record a decision on an effect."""
+    if (happened is not NOT_SAID) + bool(did_not) + bool(compensate) != 1:
+        raise SettingsError("pass one of: happened=RESULT, did_not=True, compensate=True.")
+    body: dict[str, Any] = {"effect": effect, "intent": intent}
+    if compensate:
+        plain_json.check(result)
+        body |= {"compensate": True, "result": result}
+    elif did_not:
+        body["did_not"] = True
+    else:
+        plain_json.check(happened)
+        body["happened"] = happened
+    await transport.act("POST", run_path(id, "decide"), body, key=key_of(token))
+
+
+async def prune(transport: Transport, older_than: timedelta | float, *, dead: bool) -> int:
+    """Delete runs that ended longer ago than this. Return how many."""
+    body = {"older_than": seconds(older_than), "dead": dead}
+    deleted = 0
+    while True:
+        answer = await transport.act("POST", "/v1/prune", body)
+        deleted += int(answer["deleted"])
+        if not answer["more"]:
+            return deleted
+
+
+async def bulk(
+    transport: Transport,
+    action: str,
+    conditions: Document,
+    *,
+    limit: int | None,
+    why: str,
+    dry_run: bool,
+    token: str | None,
+) -> BulkReport:
+    """Act on all runs that match, in as many requests as it takes."""
+    key, cursor = key_of(token), None
+    matched = done = skipped = 0
+    examples: list[str] = []
+    problems: list[tuple[str, str]] = []
+    while True:
+        body = {
+            **conditions,
+            "action": action,
+            "limit": None if limit is None else limit - matched,
+            "why": why,
+            "dry_run": dry_run,
+            "cursor": cursor,
+        }
+        answer = await transport.act(
+            "POST", "/v1/bulk", body, key=key, repeats=limit is None or dry_run
+        )
+        matched += answer["matched"]
+        done += answer["done"]
+        skipped += answer["skipped"]
+        examples += answer["examples"]
+        problems += [(one["id"], one["message"]) for one in answer["problems"]]
+        cursor = answer["next"]
+        if cursor is None or matched == limit:
+            return BulkReport(
+                action,
+                dry_run,
+                matched,
+                done,
+                skipped,
+                tuple(examples[:EXAMPLES_MAX]),
+                tuple(problems[:EXAMPLES_MAX]),
+                cursor,
+            )

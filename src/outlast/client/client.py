@@ -1,0 +1,375 @@
+"""Define `Client`, which does over HTTP what a program with the store does with `Outlast`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+
+from outlast.api.run import conclude
+from outlast.api.workflow import Call, Workflow
+from outlast.client import actions, listing, rows
+from outlast.client.calls import NamedCall, codec_of
+from outlast.client.queue import Queue
+from outlast.client.run import Run, run_path, until_ended
+from outlast.client.settings import server_access
+from outlast.client.transport import Transport
+from outlast.client.watch import Watch
+from outlast.codec import plain_json
+from outlast.codec.identifiers import check_queue_name
+from outlast.engine.bulk import BulkReport
+from outlast.engine.decisions import NOT_SAID
+from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+from outlast.engine.submission import OnConflict
+from outlast.errors import OutlastError, SettingsError
+from outlast.shutdown.report import DrainReport
+from outlast.store.rows import Entry
+
+if TYPE_CHECKING:
+    import httpx
+
+R = TypeVar("R")
+DIRECT = ("all://localhost", "all://127.0.0.1", "all://[::1]")
+"""Hosts that no proxy of the environment is asked for."""
+NAME_LENGTH_MAX = 10_000
+
+
+class Client:
+    """Submit, follow and control runs over the HTTP API. Use it as an async context manager:
+
+        async with Client("https://agents.example.com", token="…") as client:
+            run = await client.submit(report("tides"), id="report-1")
+            print(await run.result())
+
+    The methods are those of `Outlast` that need no lease, with the same arguments and results.
+    `call("report", "tides")` stands for a workflow whose code this program does not have. The
+    server records the token's name as who did something.
+
+    `url` and `token` default to OUTLAST_SERVER and OUTLAST_TOKEN. A request without an answer is
+    repeated for `patience` seconds, and no action is done twice. Each attempt may take `timeout`
+    seconds. The pauses between them grow from `backoff` to `backoff_max` seconds. `transport` is
+    for httpx, such as one with a client certificate.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        timeout: float | None = None,
+        patience: float | None = None,
+        backoff: float | None = None,
+        backoff_max: float | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._access = server_access(
+            url,
+            token,
+            timeout=timeout,
+            patience=patience,
+            backoff=backoff,
+            backoff_max=backoff_max,
+        )
+        self._http_transport = transport
+        self._http: httpx.AsyncClient | None = None
+        self._transport: Transport | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._http is not None:
+            raise OutlastError("this Client is open already; make another one.")
+        self._http = self._made_http()
+        await self._http.__aenter__()
+        self._transport = Transport(self._http, self._access.policy)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        http, self._http, self._transport = self._http, None, None
+        if http is not None:
+            await http.aclose()
+
+    def _made_http(self) -> httpx.AsyncClient:
+        try:
+            import httpx
+        except ImportError as error:
+            raise SettingsError("a client needs httpx: pip install 'outlast[client]'") from error
+        token = self._access.token
+        if not token.isascii():
+            raise SettingsError("the token has a character that is not ASCII.")
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        return httpx.AsyncClient(
+            base_url=self._access.url,
+            headers=headers,
+            transport=self._http_transport,
+            mounts=dict.fromkeys(DIRECT),
+        )
+
+    @property
+    def _open(self) -> Transport:
+        if self._transport is None:
+            raise OutlastError(
+                "this Client is not open. Use it in its block: `async with Client(...) as client:`."
+            )
+        return self._transport
+
+    # -- starting
+
+    async def submit(
+        self,
+        call: Call[R] | NamedCall[R],
+        *,
+        id: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        delay: float = 0.0,
+        wait: float = 0.0,
+        on_conflict: OnConflict = "raise",
+    ) -> Run[R]:
+        """Queue a run for the workers. It is durable when this returns.
+
+        Submitting the same id again returns the existing run. Other arguments raise Conflict unless
+        `on_conflict` is "join". Higher priorities go first. Workers do not claim the run before
+        `delay` seconds have passed. Raise Backpressure if the queue is full and has no room within
+        `wait` seconds (`math.inf`: wait without limit).
+        """
+        runs = await self.submit_many(
+            [call],
+            ids=None if id is None else [id],
+            queue=queue,
+            priority=priority,
+            delay=delay,
+            wait=wait,
+            on_conflict=on_conflict,
+        )
+        return runs[0]
+
+    async def submit_many(
+        self,
+        calls: Iterable[Call[R] | NamedCall[R]],
+        *,
+        ids: Iterable[str] | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        delay: float = 0.0,
+        wait: float = 0.0,
+        on_conflict: OnConflict = "raise",
+    ) -> list[Run[R]]:
+        """Queue several runs in one commit, all or none. The options are those of `submit`."""
+        return await actions.submit(
+            self._open,
+            list(calls),
+            ids,
+            queue=queue,
+            priority=priority,
+            delay=delay,
+            wait=wait,
+            on_conflict=on_conflict,
+        )
+
+    # -- finding
+
+    @overload
+    def get(self, workflow: Workflow[..., R], id: str) -> Run[R]: ...
+    @overload
+    def get(self, workflow: str, id: str) -> Run[Any]: ...
+    def get(self, workflow: Workflow[..., Any] | str, id: str) -> Run[Any]:
+        """Return the run with this id. The workflow gives its result a type."""
+        run_path(id)
+        return Run(self._open, id, codec_of(workflow))
+
+    async def result(self, id: str, timeout: float | None = None) -> Any:
+        """Wait for a run to end and return its result as plain JSON.
+
+        Raise a RunError or the workflow's exception if the run has no result, UnknownRun if there
+        is no such run, and TimeoutError after `timeout` seconds.
+        """
+        return conclude(id, await until_ended(self._open, id, timeout), plain_json)
+
+    async def runs(
+        self,
+        *,
+        status: str | Iterable[str] = (),
+        workflow: str | None = None,
+        queue: str | None = None,
+        prefix: str | None = None,
+        parent: str | None = None,
+        waiting_for: str | None = None,
+        items: bool | None = False,
+        undoing: bool | None = None,
+        older_than: timedelta | float | None = None,
+        newer_than: timedelta | float | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> list[RunInfo]:
+        """Return runs, newest first. The filters are those of `Outlast.runs`."""
+        conditions = listing.run_filter(
+            status=status,
+            workflow=workflow,
+            queue=queue,
+            prefix=prefix,
+            parent=parent,
+            waiting_for=waiting_for,
+            items=items,
+            undoing=undoing,
+            older_than=older_than,
+            newer_than=newer_than,
+        )
+        found, _ = await listing.run_documents(self._open, conditions, limit, before)
+        return [RunInfo.of(rows.run_row(one)) for one in found]
+
+    def watch(self, id: str, stream: str | None = None, *, after: str | None = None) -> Watch:
+        """Return the events of a stream of a run, until the run ends.
+
+            async for event in client.watch("report-1", "answer"):
+                match event:
+                    case DataEvent(value=token): show(token)
+                    case ResetEvent(): clear()
+
+        A connection that breaks is opened again, and the watch continues after its last event. Pass
+        the `cursor` of an event as `after` to receive what follows it, from any program. Without a
+        stream, the values are documents of the run itself.
+        """
+        return Watch(self._open, id, stream, after)
+
+    async def journal(self, id: str) -> list[Entry]:
+        """Return every journal entry of a run, in order."""
+        return await listing.journal(self._open, id)
+
+    # -- acting on runs
+
+    async def send(
+        self, id: str, name: str, value: Any = None, *, message_id: str | None = None
+    ) -> None:
+        """Send a message to a run. It is durable when this returns.
+
+        A `receive(name)` of the run takes it, now or later. Sending the same message_id again is
+        harmless. Raise UnknownRun, WrongStatus if the run has ended or the id is a queue item, or
+        LimitExceeded.
+        """
+        await actions.send(self._open, id, name, value, message_id)
+
+    async def cancel(self, id: str, why: str = "cancelled by its user") -> str:
+        """Ask a run to end and return its status afterwards.
+
+        The run receives the reason, its `finally` blocks execute, and no new step starts.
+        """
+        found = await self._open.act("POST", run_path(id, "cancel"), {"why": why})
+        status: str = found["run"]["status"]
+        return status
+
+    async def retry(self, id: str, *, token: str | None = None) -> None:
+        """Queue a failed, cancelled or dead run again, from the step that ended it.
+
+        A repeat with the same `token` does nothing, even if the run has ended again.
+        """
+        await self._open.act("POST", run_path(id, "retry"), key=actions.key_of(token))
+
+    async def resume(self, id: str, *, token: str | None = None) -> None:
+        """Queue a parked run again.
+
+        A repeat with the same `token` does nothing, even if the run was parked again.
+        """
+        await self._open.act("POST", run_path(id, "resume"), key=actions.key_of(token))
+
+    async def decide(
+        self,
+        id: str,
+        effect: str,
+        *,
+        happened: Any = NOT_SAID,
+        did_not: bool = False,
+        compensate: bool = False,
+        result: Any = None,
+        intent: int | None = None,
+        token: str | None = None,
+    ) -> None:
+        """Decide an effect whose outcome is unknown, so that its parked run continues.
+
+        The arguments are those of `Outlast.decide`.
+        """
+        await actions.decide(
+            self._open,
+            id,
+            effect,
+            token,
+            happened=happened,
+            did_not=did_not,
+            compensate=compensate,
+            result=result,
+            intent=intent,
+        )
+
+    async def effects(self, id: str) -> list[EffectInfo]:
+        """Return the effects that a run performed or intended to perform, oldest first."""
+        found = await self._open.get(run_path(id, "effects"))
+        return [rows.effect_info(one) for one in found["effects"]]
+
+    async def prune(self, older_than: timedelta | float, *, dead: bool = False) -> int:
+        """Delete runs that ended longer ago than `older_than`, with their journals.
+
+        Return how many runs were deleted. The rules are those of `Outlast.prune`.
+        """
+        return await actions.prune(self._open, older_than, dead=dead)
+
+    async def bulk(
+        self,
+        action: Literal["cancel", "retry", "resume", "prune"],
+        *,
+        status: str | Iterable[str] = (),
+        workflow: str | None = None,
+        queue: str | None = None,
+        prefix: str | None = None,
+        parent: str | None = None,
+        waiting_for: str | None = None,
+        items: bool | None = False,
+        undoing: bool | None = None,
+        older_than: timedelta | float | None = None,
+        newer_than: timedelta | float | None = None,
+        limit: int | None = None,
+        why: str = "cancelled with others",
+        dry_run: bool = False,
+        token: str | None = None,
+    ) -> BulkReport:
+        """Cancel, retry, resume or prune all runs that match, newest first, in batches.
+
+        The rules are those of `Outlast.bulk`. With a `limit`, a request is not repeated once it may
+        have been done, because a repeat would act on further runs.
+        """
+        conditions = listing.run_filter(
+            status=status,
+            workflow=workflow,
+            queue=queue,
+            prefix=prefix,
+            parent=parent,
+            waiting_for=waiting_for,
+            items=items,
+            undoing=undoing,
+            older_than=older_than,
+            newer_than=newer_than,
+        )
+        return await actions.bulk(
+            self._open, action, conditions, limit=limit, why=why, dry_run=dry_run, token=token
+        )
+
+    # -- queues and workers
+
+    def queue(self, name: str) -> Queue:
+        """Return the queue of plain work items with this name."""
+        return Queue(self._open, check_queue_name(name, NAME_LENGTH_MAX))
+
+    async def queues(self) -> list[QueueInfo]:
+        """Return every queue with its contents and limits."""
+        found = await self._open.get("/v1/queues")
+        return [QueueInfo.of(rows.queue_row(one)) for one in found["queues"]]
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Return every process that has the store open for work."""
+        found = await self._open.get("/v1/workers")
+        return [
+            WorkerInfo.of(rows.worker_row(one), seems_dead=one["state"] == "dead")
+            for one in found["workers"]
+        ]
+
+    async def drains(self, *, limit: int = 20) -> list[DrainReport]:
+        """Return the latest drains of all workers, newest first."""
+        found = await self._open.get("/v1/drains", {"limit": limit})
+        return [rows.drain_report(one) for one in found["drains"]]

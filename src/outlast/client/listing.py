@@ -1,0 +1,95 @@
+"""List runs, journals, sessions and more, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from datetime import timedelta
+from typing import Any
+
+from outlast.client.journal_rows import entry_row
+from outlast.client.rows import Document
+from outlast.client.run import run_path
+from outlast.client.transport import Transport
+from outlast.store.rows import Entry
+
+PAGE = 1_000
+ITEMS = {False: "no", True: "only", None: "all"}
+"""The words of the HTTP API for which plain work items to list."""
+
+
+def seconds(age: timedelta | float | None) -> float | None:
+    """Return an age in seconds."""
+    return age.total_seconds() if isinstance(age, timedelta) else age
+
+
+def run_filter(
+    *,
+    status: str | Iterable[str],
+    workflow: str | None,
+    queue: str | None,
+    prefix: str | None,
+    parent: str | None,
+    waiting_for: str | None,
+    items: bool | None,
+    undoing: bool | None,
+    older_than: timedelta | float | None,
+    newer_than: timedelta | float | None,
+) -> dict[str, Any]:
+    """Return the conditions of a list of runs as the HTTP API takes them."""
+    conditions = {
+        "status": [status] if isinstance(status, str) else list(status),
+        "workflow": workflow,
+        "queue": queue,
+        # Every id begins with the empty text.
+        "prefix": prefix or None,
+        "parent": parent,
+        "waiting_for": waiting_for,
+        "items": ITEMS[items],
+        "undoing": undoing,
+        "older_than": seconds(older_than),
+        "newer_than": seconds(newer_than),
+    }
+    return {name: value for name, value in conditions.items() if value is not None}
+
+
+async def run_documents(
+    transport: Transport, conditions: Document, limit: int, before: str | None
+) -> tuple[list[Document], bool]:
+    """Return the documents of at most `limit` runs, and whether there are more."""
+    found: list[Document] = []
+    cursor: str | None = None
+    while len(found) < limit:
+        page = {"limit": min(PAGE, limit - len(found)), "before": before, "cursor": cursor}
+        answer = await transport.get("/v1/runs", {**conditions, **page})
+        found += answer["runs"]
+        cursor = answer["next"]
+        if cursor is None:
+            return found, False
+    return found, cursor is not None
+
+
+async def journal(transport: Transport, id: str) -> list[Entry]:
+    """Return every entry of a run's journal."""
+    path = run_path(id, "journal")
+    return [entry_row(one) async for one in _pages(transport, path, "entries")]
+
+
+async def timeline(transport: Transport, id: str) -> tuple[Document, list[Document]]:
+    """Return what `outlast show` prints: the document, and the rows of all its pages."""
+    path = run_path(id, "timeline")
+    first = await transport.get(path)
+    rows = list(first["rows"])
+    if first["next"] is not None:
+        rows += [one async for one in _pages(transport, path, "rows", first["next"])]
+    return first, rows
+
+
+async def _pages(
+    transport: Transport, path: str, name: str, after: int = 0
+) -> AsyncIterator[Document]:
+    following: int | None = after
+    while following is not None:
+        page = await transport.get(path, {"after": following})
+        for one in page[name]:
+            yield one
+        following = page["next"]
