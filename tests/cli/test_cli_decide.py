@@ -15,7 +15,7 @@ def test_decide_happened_records_the_given_result(unknown):
     answer = unknown("decide", "t1", "book#2", "--happened", '"room 7"')
     assert (answer.code, answer.out) == (0, "")
     assert (
-        "run t1 is queued again. No worker for it is running. To continue, start its program"
+        "run t1 is queued again. No live worker claims the run. To continue, start its program"
         in answer.err
     )
     assert json.loads(unknown.trip().out) == ["flight booked", "room 7"]

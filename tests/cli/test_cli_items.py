@@ -72,7 +72,7 @@ def test_a_dead_run_is_retried_or_cancelled(outlast):
     row = outlast.started("r1")
     outlast.commit(Settle(row.pk, row.fence, "dead", reason="it kills"))
     assert (
-        "run r1 is queued again. No worker for it is running. To continue, start its program again"
+        "run r1 is queued again. No live worker claims the run. To continue, start its program again"
         in outlast("retry", "r1").err
     )
     row = outlast.started("r2")

@@ -40,7 +40,7 @@ def test_cancelled_run_without_worker_ends_at_next_start(outlast, lease):
     answer = outlast("cancel", "r1")
     assert answer.code == 0
     assert (
-        "No worker for it is running. To end it, start its program again, run `outlast run FILE:report --id r1`"
+        "No live worker claims the run. To end it, start its program again, run `outlast run FILE:report --id r1`"
         in answer.err
     )
     assert outlast("run", "agent.py:report", "--id", "r1").code == 6

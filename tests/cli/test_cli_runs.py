@@ -139,7 +139,7 @@ def test_a_limit_says_that_there_is_more(outlast):
     answer = outlast("runs", "--limit", "2", "--json")
     assert ids(answer) == ["r2", "r1"]
     assert answer.json["more"] is True
-    assert "Showing 2;" in outlast("runs", "--limit", "2").err
+    assert "Showing 2 runs;" in outlast("runs", "--limit", "2").err
     assert outlast("runs", "--limit", "3", "--json").json["more"] is False
 
 
@@ -247,7 +247,7 @@ def test_runs_prints_only_ids_for_another_command(outlast):
     limited = outlast("runs", "--ids", "--limit", "1")
     assert (limited.out, limited.err) == (
         "r 2\n",
-        "outlast: Showing 1; use --limit for more.\n",
+        "outlast: Showing 1 run; use --limit for more.\n",
     )
     assert outlast("runs", "--ids", "--json").code == 2
 

@@ -42,7 +42,7 @@ def test_a_list_has_a_prefix_and_a_limit(outlast) -> None:
     assert found["sessions"][0]["fields"] == ["age", "name"]
     one = outlast("sessions", "--limit", "1", "--json").json
     assert (len(one["sessions"]), one["more"]) == (1, True)
-    assert "Showing 1;" in outlast("sessions", "--limit", "1").err
+    assert "Showing 1 session;" in outlast("sessions", "--limit", "1").err
     assert "no sessions match" in outlast("sessions", "--prefix", "user_").err
 
 

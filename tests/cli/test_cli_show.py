@@ -128,7 +128,7 @@ def test_show_does_not_ask_for_a_message_that_was_sent(outlast):
 def test_show_says_that_its_process_died(outlast):
     outlast.started("r1", lease=0.0)
     assert (
-        "Its process died. No worker for it is running. To continue from the last recorded step, start its program again"
+        "Its process died. No live worker claims the run. To continue from the last recorded step, start its program again"
         in outlast("show", "r1").out
     )
     assert "its process died" in outlast("runs").out

@@ -50,7 +50,7 @@ def test_retry_continues_the_undoing_of_a_stuck_run(stuck):
     stuck.lose()
     answer = stuck("retry", "t1")
     assert (
-        "run t1 is queued again. Its effects are being compensated, and it will end as failed: ValueError: rain. No worker for it is running. To continue"
+        "run t1 is queued again. Its effects are being compensated, and it will end as failed: ValueError: rain. No live worker claims the run. To continue"
         in answer.err
     )
     assert stuck.trip().code == 1
@@ -113,7 +113,7 @@ def test_cancel_of_a_parked_run_with_effects_undoes_it(unknown):
     assert answer.code == 0
     assert (
         "run t1 has effects, which are being compensated. It will end as cancelled: enough "
-        f"(by {os_user()}). No worker for it is running. To compensate them" in answer.err
+        f"(by {os_user()}). No live worker claims the run. To compensate them" in answer.err
     )
     assert unknown("cancel", "t1", "--json").json["error"]["exit_code"] == 4
 

@@ -38,7 +38,7 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "continue")
     queue = ("--queue", row.queue) if row.queue != "default" else ()
     worker = command("worker", "FILE", *queue, store=store)
     return (
-        f"No worker for it is running. To {to}, start its program again, run {run}, or "
+        f"No live worker claims the run. To {to}, start its program again, run {run}, or "
         f"start a worker: {worker}."
     )
 

@@ -22,7 +22,7 @@ from outlast.cli.options import (
     storable,
 )
 from outlast.cli.output import answering, where_explained
-from outlast.cli.text import safe
+from outlast.cli.text import counted, safe
 from outlast.cli.watch import View, shown
 from outlast.engine.documents import history_document, run_document
 from outlast.engine.inspection import explained
@@ -187,7 +187,8 @@ def _runs_document(found: RunsFound) -> dict[str, Any]:
 
 
 def _limit_notes(found: RunsFound) -> list[str]:
-    return [f"Showing {len(found.rows)}; use --limit for more."] if found.more else []
+    shown = counted(len(found.rows), "run")
+    return [f"Showing {shown}; use --limit for more."] if found.more else []
 
 
 def _run_notes(found: RunsFound) -> list[str]:

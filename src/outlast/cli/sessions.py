@@ -13,7 +13,7 @@ from outlast.api.outlast import Outlast
 from outlast.cli.options import ID_LENGTH_MAX, JsonOption, StoreOption
 from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import acting, reading
-from outlast.cli.text import moment, recorded, safe, short, span
+from outlast.cli.text import counted, moment, recorded, safe, short, span
 from outlast.codec.documents import value_of
 from outlast.codec.identifiers import check_id
 from outlast.engine.documents import session_document
@@ -125,7 +125,7 @@ def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
     if not rows:
         say(f"no {query.space}s" + (" match." if query.prefix else "."))
     if more:
-        say(f"Showing {query.limit}; use --limit for more.")
+        say(f"Showing {counted(query.limit, query.space)}; use --limit for more.")
 
 
 def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> None:
@@ -161,7 +161,7 @@ def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> 
     for name, texts in items.items():
         total = row.lists[name]
         shown = "" if len(texts) >= total else f", the last {len(texts)}"
-        out.print(f"  {safe(name)}: {total} item{'' if total == 1 else 's'}{shown}")
+        out.print(f"  {safe(name)}: {counted(total, 'item')}{shown}")
         for text in texts:
             out.print(f"    {recorded(text, SHORT)}")
 

@@ -20,6 +20,7 @@ from outlast.codec.text import iso, one_line, safe
 
 __all__ = [
     "DECODED_MAX",
+    "counted",
     "iso",
     "moment",
     "one_line",
@@ -34,6 +35,11 @@ __all__ = [
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.ASCII)
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a count with its noun: 1 run, 2 runs."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def parse_json(text: str) -> Any:

@@ -20,7 +20,7 @@ from outlast.cli.hints import (
 from outlast.cli.output import where_explained
 from outlast.cli.screen import Screen
 from outlast.cli.table import STYLES, status_shown
-from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, span
+from outlast.cli.text import counted, moment, one_line, recorded, recorded_error, safe, span
 from outlast.codec.documents import value_of
 from outlast.engine.documents import waits_of
 from outlast.engine.effect_words import Tone
@@ -117,11 +117,11 @@ def _incidents(row: RunRow) -> str:
     if row.deaths:
         limit = "" if row.status == "dead" else f"; a dead letter after {row.attempts_max} or more"
         in_a_row = f" ({row.deaths_in_a_row} in a row without a new entry{limit})"
-        counts.append(_count(row.deaths, "death") + (in_a_row if row.deaths_in_a_row else ""))
+        counts.append(counted(row.deaths, "death") + (in_a_row if row.deaths_in_a_row else ""))
     if row.interruptions:
-        counts.append(_count(row.interruptions, "interruption"))
+        counts.append(counted(row.interruptions, "interruption"))
     if row.failures:
-        counts.append(f"{_count(row.failures, 'failure')} of at most {row.attempts_max}")
+        counts.append(f"{counted(row.failures, 'failure')} of at most {row.attempts_max}")
     return ", ".join(counts)
 
 
@@ -196,7 +196,7 @@ def _waits(history: History, store: str | None) -> Iterator[str]:
             yield f"The run waits for a message: {send}."
     if history.unread:
         names = sorted({safe(message.name) for message in history.unread})
-        yield f"{_count(len(history.unread), 'message')} not received yet: {', '.join(names)}."
+        yield f"{counted(len(history.unread), 'message')} not received yet: {', '.join(names)}."
 
 
 def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> Iterator[str]:
@@ -278,7 +278,3 @@ def _costs(account: RunCost) -> Iterator[str]:
 
 def _ago(seconds: float) -> str:
     return f"{span(max(0.0, seconds))} ago"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -22,16 +22,16 @@ def print_verdict(verdict: Verdict) -> None:
     out = console()
     for check in verdict.checks:
         line = Text()
-        line.append(f"{check.outcome:<10}", style=COLOURS[check.outcome])
+        line.append(f"{check.outcome:<11}", style=COLOURS[check.outcome])
         line.append(f"{check.name:<24}", style="bold")
         line.append(f"{check.looked_at} checked{_more(check.facts)}")
         out.print(line)
         for text in check.evidence:
-            out.print(Text(f"            {one_line(text)}", style=COLOURS["violated"]))
+            out.print(Text(f"             {one_line(text)}", style=COLOURS["violated"]))
         if check.violations > len(check.evidence):
-            out.print(Text(f"            … and {check.violations - len(check.evidence)} more"))
+            out.print(Text(f"             … and {check.violations - len(check.evidence)} more"))
         for text in check.unknown:
-            out.print(Text(f"            not known: {one_line(text)}", style=COLOURS["not known"]))
+            out.print(Text(f"             not known: {one_line(text)}", style=COLOURS["not known"]))
     looked = ", ".join(
         f"{count} {name.replace('_', ' ')}" for name, count in verdict.looked_at.items()
     )
@@ -47,7 +47,7 @@ def _last_line(verdict: Verdict) -> str:
     return (
         f"verdict: violated ({of})"
         if verdict.violated
-        else f"verdict: nothing is violated; unknown: {of}"
+        else f"verdict: nothing is violated; not known: {of}"
     )
 
 
