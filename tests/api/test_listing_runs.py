@@ -215,7 +215,7 @@ def test_an_app_that_is_not_open_says_so(world):
         with pytest.raises(OutlastError, match="not open"):
             await world.app.start(report("x"))
         async with world.app:
-            with pytest.raises(OutlastError, match="open already"):
+            with pytest.raises(OutlastError, match="already open"):
                 await world.app.__aenter__()
 
     world.clock.run(main())

@@ -59,5 +59,5 @@ def test_database_of_another_program_is_refused_and_unchanged(outlast, tmp_path)
     for words in (["migrate"], ["runs"]):
         said = outlast(*words, "--store", f"sqlite:///{tmp_path}/other.db")
         assert said.code != 0
-        assert "not one of Outlast's" in said.out + said.err
+        assert "was not created by Outlast" in said.out + said.err
     assert (tmp_path / "other.db").read_bytes() == before

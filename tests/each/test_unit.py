@@ -100,7 +100,7 @@ def test_unit_cannot_be_entered_twice():
         with app.unit("order") as order, order:
             pass
 
-    with pytest.raises(OutlastError, match="entered already"):
+    with pytest.raises(OutlastError, match="already entered"):
         App().do(main)
 
 

@@ -103,7 +103,7 @@ def test_generated_programs_do_nothing_twice_despite_crashes(seed):
                 f"{what}, which was not done: {bank.log}"
             )
         undisturbed.append(counts)
-        assert counts == undisturbed[0], f"{bank.log}, undisturbed it was {undisturbed[0]}"
+        assert counts == undisturbed[0], f"{bank.log}, without a crash it was {undisturbed[0]}"
 
     def some(count: int) -> Callable[[int], list[int]]:
         return lambda last: sorted(chance.sample(range(1, last + 1), min(count, last)))

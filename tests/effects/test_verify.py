@@ -201,7 +201,7 @@ def test_resumed_run_has_all_verify_attempts_again(world):
 def test_invalid_answer_of_verify_is_inconclusive(world):
     bank.comes["rent"] = ["lost"]
     bank.answers["rent"] = ["rubbish"]
-    with pytest.raises(RunParked, match=r"answers Happened\(result\) or None, not True"):
+    with pytest.raises(RunParked, match=r"must return Happened\(result\) or None, not True"):
         world.run(paying())
     assert len(bank.acts) == 1
 

@@ -185,7 +185,7 @@ def test_torn_journal_is_broken_once_the_log_has_moved_on(closed):
             torn.write_bytes(data[:size])
             said = refused(copy)
             if data[:size].endswith(b"\n"):  # whole lines are missing
-                assert "Something was removed, added or cut" in said
+                assert "Files were removed, added or truncated" in said
             else:
                 assert f"{torn}, line {lines if size else 1}:" in said
 
@@ -194,7 +194,7 @@ def test_journal_that_is_missing_or_too_many_is_broken(closed):
     (run, *_) = [path for path in journals(closed) if path.parent.parent.name == "runs"]
     copy = copied(closed)
     (copy / run.relative_to(closed)).unlink()
-    assert "Something was removed" in refused(copy)
+    assert "Files were removed" in refused(copy)
     copy = copied(closed)
     shutil.copy(run, run.with_name("000999.jsonl").as_posix().replace("closed", "copy"))
     assert "000999.jsonl, line 1" in refused(copy)
@@ -219,7 +219,7 @@ def test_journal_that_is_missing_or_cut_is_broken_after_a_crash_too(closed, turn
             damaged = copy / path.relative_to(closed)
             damaged.unlink() if size is None else damaged.write_bytes(data[:size])
             if size != 0:
-                assert "Something was removed, added or cut" in refused(copy)
+                assert "Files were removed, added or truncated" in refused(copy)
 
 
 def test_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(closed, monkeypatch):

@@ -28,13 +28,13 @@ def store(tmp_path):
 
 def test_folder_of_another_program_is_broken_and_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(StoreBroken, match="not one of Outlast's"):
+    with pytest.raises(StoreBroken, match="was not created by Outlast"):
         opened(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     with pytest.raises(StoreBroken, match="it is a file"):
         opened(tmp_path / "notes.txt")
     (tmp_path / "format").write_text("of something else")
-    with pytest.raises(StoreBroken, match="does not say"):
+    with pytest.raises(StoreBroken, match="does not identify"):
         opened(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["format", "notes.txt"]
 

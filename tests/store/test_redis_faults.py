@@ -322,7 +322,7 @@ def test_store_of_a_newer_release_is_refused_and_left_alone(store, client):
     client.set("{outlast}:format", "2")
     before = {key: client.dump(key) for key in client.keys()}
     newer = store_at(store._address.place)
-    with pytest.raises(StoreTooNew, match="its format is 2, this Outlast knows 1"):
+    with pytest.raises(StoreTooNew, match="its format is 2, this Outlast supports up to 1"):
         newer.open()
     assert {key: client.dump(key) for key in client.keys()} == before
 

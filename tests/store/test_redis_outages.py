@@ -86,11 +86,13 @@ def test_store_is_unavailable_while_the_server_is_down_and_goes_on_afterwards(se
         with pytest.raises((StoreUnavailable, CommitUnknown)):
             store.commit([step(row, 1)])
         with pytest.raises(
-            StoreUnavailable, match=r"cannot be reached\. Check that it runs, and the address\."
+            StoreUnavailable,
+            match=r"cannot be reached\. Check the address, and that the server is running\.",
         ):
             store.run("r")
     with pytest.raises(
-        StoreUnavailable, match=r"cannot be reached\. Check that it runs, and the address\."
+        StoreUnavailable,
+        match=r"cannot be reached\. Check the address, and that the server is running\.",
     ):
         store_at(server.url).open()
     server.start()

@@ -119,7 +119,7 @@ def test_database_of_another_program_is_refused_and_left_alone(path):
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE customers (name TEXT)")
     before = path.read_bytes()
-    with pytest.raises(StoreBroken, match="not one of Outlast's"):
+    with pytest.raises(StoreBroken, match="was not created by Outlast"):
         SQLiteStore(path).open()
     assert path.read_bytes() == before
     assert not path.with_name("outlast.db-wal").exists()

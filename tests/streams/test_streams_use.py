@@ -96,7 +96,7 @@ def test_it_is_read_inside_its_block_and_opened_once(world):
             await anext(stream)
         with pytest.raises(OutlastError, match="closed"):
             await anext(stream)
-        with pytest.raises(OutlastError, match="opened before"):
+        with pytest.raises(OutlastError, match="already been opened"):
             async with stream:
                 pass
         assert stream.text == "q0-0."

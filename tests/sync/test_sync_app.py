@@ -127,7 +127,7 @@ def test_sync_app_cannot_be_used_outside_its_block(store):
         app.start(doubled(1))
     with app:
         run = app.start(doubled(1))
-        with pytest.raises(OutlastError, match="open already"), app:
+        with pytest.raises(OutlastError, match="already open"), app:
             pass
         assert run.result() == 2
     with pytest.raises(OutlastError, match="with Outlast"):

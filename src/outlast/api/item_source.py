@@ -187,8 +187,8 @@ class Keys(Generic[T]):
         self._kind = self._kind or kind
         if kind is not self._kind:
             raise TypeError(
-                f"{item!r} came among items of type {self._kind.__name__}. Strings and numbers "
-                'together need key=, because 1 and "1" would be one item.'
+                f"{item!r} is among items of type {self._kind.__name__}. If strings and numbers "
+                'occur together, pass key=, because 1 and "1" would be one item.'
             )
         return check_id(str(item), self._length_max, "the key of an item")
 

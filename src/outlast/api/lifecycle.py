@@ -113,7 +113,7 @@ class AppLifecycle:
         from outlast.api import opening
 
         if self._engine is not None:
-            raise OutlastError("this Outlast is open already; make another one.")
+            raise OutlastError("this Outlast is already open. Create another one.")
         self._config.check_worker()
         check_not_ending(self._role)
         engine = opening.build_engine(self._config, self.hooks, self.mode)

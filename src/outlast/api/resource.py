@@ -57,8 +57,8 @@ class ResourceBase(Generic[P, T]):
             hash(key)
         except TypeError:
             raise TypeError(
-                f"the arguments of resource {self.name} tell one from another, so they must be "
-                f"hashable: {dict(bound.arguments)!r}."
+                f"the arguments of resource {self.name} identify it, so they must be hashable: "
+                f"{dict(bound.arguments)!r}."
             ) from None
         return key
 

@@ -124,6 +124,5 @@ class SessionHandle:
 def not_in_run(what: str) -> NotInRun:
     """Build the error for a call of `what()`, a function that returns a session, outside a run."""
     return NotInRun(
-        f"{what}() is for the code of a workflow or a step, and this is code outside any run. "
-        f"Elsewhere: app.{what}(id)."
+        f"{what}() is for the code of a workflow or a step. Outside a run, use app.{what}(id)."
     )

@@ -82,7 +82,7 @@ def _import_file(place: str) -> ModuleType:
         if getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == path:
             return known
         raise TargetNotFound(
-            f"{safe(place)!r} has the name of a module that is loaded already, {path.stem}. "
+            f"{safe(place)!r} has the name of a module that is already loaded, {path.stem}. "
             "Rename the file."
         )
     sys.path.insert(0, str(path.parent))

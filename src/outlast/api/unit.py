@@ -53,7 +53,7 @@ class Unit:
 
     def __enter__(self) -> Self:
         if self._services is not None:
-            raise OutlastError(f"unit {self.name!r} is entered already: make another one.")
+            raise OutlastError(f"unit {self.name!r} is already entered. Create another one.")
         workflow, body = _execution(), BODY.get()
         self._execution = workflow or (body.execution if body is not None else None)
         if self._execution is not None:
@@ -63,7 +63,7 @@ class Unit:
         else:
             raise _not_in_run()
         if self._execution is None and services.shutdown.begun and UNIT.get() is None:
-            raise Draining(f"this process is shutting down: unit {self.name!r} is not begun.")
+            raise Draining(f"this process is shutting down: unit {self.name!r} was not started.")
         if workflow is not None:
             workflow.check()
             workflow.on_run_loop(self._enter_run)

@@ -188,7 +188,7 @@ def _call(workflow: Workflow[..., Any], order: Order, before: RunRow | None) -> 
     try:
         return recorded_call(workflow, before.args)
     except (OutlastError, TypeError) as error:
-        say(f"the recorded arguments do not fit {workflow.name} any more: {error}")
+        say(f"the recorded arguments no longer fit {workflow.name}: {error}")
         return call_of(workflow, order.args, order.kwargs)
 
 

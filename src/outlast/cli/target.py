@@ -116,8 +116,8 @@ def _report_failed_import(place: str, error: BaseException) -> None:
             print(safe(line), file=sys.stderr)
     if isinstance(error, SystemExit):
         say(
-            f"{place} ended itself while it was imported. "
-            'Keep what starts a run under `if __name__ == "__main__":`.'
+            f"{place} exited while it was imported. "
+            'Put the code that starts a run under `if __name__ == "__main__":`.'
         )
     else:
         say(f"{place} could not be imported: {type(error).__name__}: {error}")

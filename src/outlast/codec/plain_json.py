@@ -127,7 +127,7 @@ def check(value: Any, depth: int = 1) -> None:
             check(item, depth + 1)
     elif hasattr(value, "__await__"):
         raise Unrecordable(
-            f"a value of type {kind.__qualname__} is still to be awaited: is an `await` missing?"
+            f"a value of type {kind.__qualname__} has not been awaited: is an `await` missing?"
         )
     else:
         raise Unrecordable(

@@ -179,7 +179,7 @@ class AtomicDir:
         try:
             status = os.fstat(fd)
             if status.st_nlink > 1:
-                raise Untrusted(self.own.path / "lock", "it is a second name of another file")
+                raise Untrusted(self.own.path / "lock", "it is a hard link to another file")
             if os.name != "nt" and status.st_uid == os.geteuid():
                 self._share(fd)
         except BaseException:

@@ -117,7 +117,7 @@ class RequestSender:
             raise
         except httpx.LocalProtocolError:
             # Its message shows the header that cannot be sent.
-            raise HTTPNotSent(method, url, 0, "a header of it cannot be sent") from None
+            raise HTTPNotSent(method, url, 0, "one of its headers cannot be sent") from None
         except Exception as error:
             failure = HTTPNotSent if sent.ended_before(error) else HTTPUnclear
             raise failure(method, url, 0, _said(error)) from None

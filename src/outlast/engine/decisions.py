@@ -89,7 +89,7 @@ async def decide(
         raise WrongStatus(
             f"run {row.id!r} has changed in the meantime. Look at it again before you decide."
             if changed
-            else f"run {row.id!r} is gone."
+            else f"run {row.id!r} no longer exists."
         )
 
 

@@ -57,7 +57,7 @@ class RunWaiter:
             seen = self._notifier.count
             row = await self._client.read(self._client.store.run, id)
             if row is None:
-                error = encode_error(LookupError(f"run {id} is gone"), 1000)
+                error = encode_error(LookupError(f"run {id} no longer exists"), 1000)
                 return RunOutcome(OutcomeKind.FAILED, error=error)
             if row.status in ENDED or row.status == "parked":
                 return RunOutcome(OutcomeKind(row.status), row.value, row.error, row.reason)

@@ -117,6 +117,6 @@ def zone_of(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
         raise SettingsError(
-            f"tz={name!r} is not a time zone of this machine. Use a name such as "
+            f"tz={name!r} is not a time zone that this machine knows. Use a name such as "
             '"Europe/Berlin". If the machine has no time zone data, run `pip install tzdata`.'
         ) from None

@@ -90,7 +90,9 @@ def decoded(codec: Codec, text: str, what: str) -> Any:
     try:
         return codec.decode(text)
     except Unrecordable as error:
-        raise Unrecordable(f"{what} ({text[:80]}) is not what was asked for: {error}") from error
+        raise Unrecordable(
+            f"{what} ({text[:80]}) does not have the requested type: {error}"
+        ) from error
 
 
 # -- writes
@@ -176,8 +178,9 @@ def encoded(at: At, field: str, value: Any) -> str:
         return encode_message(value)
     except Unrecordable as error:
         raise Unrecordable(
-            f"field {field!r} of {at} cannot take this {type(value).__name__}: it would not come "
-            "back as it is. Pass plain JSON (strings, numbers, lists, dicts with str keys), bytes, "
+            f"field {field!r} of {at} cannot take this {type(value).__name__}: it would be read "
+            "back as something else. Pass plain JSON (strings, numbers, lists, dicts with str "
+            "keys), bytes, "
             "a dataclass or a model."
         ) from error
 

@@ -194,9 +194,9 @@ def check_known(effect: EffectDefinition) -> None:
     """
     if _known.get(effect.name, {}).get(effect.code, effect) is not effect:
         raise DuplicateName(
-            f"effect {effect.name} was made twice by the same code ({effect.code}), and after a "
+            f"effect {effect.name} was defined twice by the same code ({effect.code}). After a "
             "crash Outlast could not tell them apart. Give each its own name with "
-            "@effect(name=...), in the module that makes them."
+            "@effect(name=...), in the module that defines them."
         )
 
 

@@ -91,7 +91,7 @@ def _log_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: fl
         # It raised, so no death interrupted it.
         raised = effect_record.retry_at > effect_record.at
         log.warning(
-            "effect %s of run %s %s. It may still be in flight. In %.0f s Outlast %s",
+            "effect %s of run %s %s. It may still be in flight. In %.0f s Outlast %s.",
             executor.call_site.key,
             executor.execution.id,
             "raised" if raised else "was in flight when its process ended",
@@ -191,7 +191,7 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
         body.state = StepState.IDLE
     if answer is not None and not isinstance(answer, Happened):
         raise TypeError(
-            f"verify of effect {effect.name} answers Happened(result) or None, not {answer!r}"
+            f"verify of effect {effect.name} must return Happened(result) or None, not {answer!r}"
         )
     return answer
 

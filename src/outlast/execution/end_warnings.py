@@ -64,7 +64,8 @@ def warn_of_running_tasks(execution: RunExecution) -> None:
         task, line = running[0]
         more = f" and {len(running) - 1} more" if len(running) > 1 else ""
         log.warning(
-            "run %s ended while task %s, created at %s,%s still ran: what it had not done is lost. "
+            "run %s ended while task %s, created at %s,%s was still running: its remaining work "
+            "is lost. "
             "Await the task before the workflow returns, or cancel it.",
             execution.id, task.scope.path.rstrip("/"), shown(line), more,
             extra=execution.log_fields(),

@@ -47,7 +47,7 @@ def read_headers(headers: Headers) -> tuple[str, int]:
         lower = name.lower()
         if lower in {RUN_HEADER.lower(), FENCE_HEADER.lower()}:
             if lower in found:
-                raise ValueError(f"the header {name} is there twice.")
+                raise ValueError(f"the header {name} occurs twice.")
             found[lower] = value.strip()
     run, fence = found.get(RUN_HEADER.lower(), ""), found.get(FENCE_HEADER.lower(), "")
     if not run:

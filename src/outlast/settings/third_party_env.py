@@ -116,9 +116,8 @@ def _redis_host(environ: Mapping[str, str]) -> str | None:
         return None
     if not re.fullmatch(_HOST, host):
         raise SettingsError(
-            "REDIS_HOST is not the name of a host: it has a character that none can have. An "
-            "address belongs in REDIS_URL; or name "
-            "the store: OUTLAST_STORE=redis://…"
+            "REDIS_HOST has a character that no host name can have. Put an address into "
+            "REDIS_URL, or set OUTLAST_STORE=redis://…"
         )
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     password = environ.get("REDIS_PASSWORD", "")

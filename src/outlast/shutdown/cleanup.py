@@ -96,13 +96,15 @@ async def _bounded(name: str, ending: Coroutine[Any, Any, bool], seconds: float)
     error = None
     try:
         if not await ending:
-            log.error("Clean-up hook %s took longer than its %.2f s and was cut.", name, seconds)
+            log.error(
+                "Clean-up hook %s took longer than its %.2f s and was stopped.", name, seconds
+            )
             error = f"it took longer than its {seconds:.2f} s"
     except (Exception, asyncio.CancelledError) as raised:
         if isinstance(raised, asyncio.CancelledError) and _cancellations() > before:
             # The waiting task was cancelled, not the hook.
             raise
-        log.exception("Clean-up hook %s failed. The next one is called all the same.", name)
+        log.exception("Clean-up hook %s failed. The remaining hooks still run.", name)
         error = repr(raised)
     return CleanupResult(name, round(clock() - began, 4), error)
 

@@ -92,7 +92,7 @@ class SignalReceiver:
             if previous is None:
                 # The handler is not Python's, so it could not be restored.
                 log.warning(
-                    "%s has a handler outside of Python, which keeps it: it begins no drain.",
+                    "%s already has a handler outside Python, so it does not begin a drain.",
                     number.name,
                 )
                 continue

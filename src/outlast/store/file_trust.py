@@ -72,8 +72,8 @@ def check_beside(database: Path, folder: Path) -> None:
     if found.st_uid not in (os.geteuid(), 0, owned.st_uid) and not _is_its_groups(found, owned):
         raise StoreBroken(
             f"{folder}: it belongs to user {found.st_uid}, who owns neither the database nor "
-            "this process, and could hold up or declare dead every worker "
-            "here. Nothing was written. If no worker runs, remove it; and keep the database in "
+            "this process, and could block every worker here or declare it dead. Nothing was "
+            "written. If no worker runs, remove it; and keep the database in "
             "a folder that only you may write."
         )
     if found.st_mode & stat.S_IWOTH and not owned.st_mode & stat.S_IWOTH:
@@ -220,5 +220,5 @@ def _close_to_others(folder: Path, found: os.stat_result) -> None:
     if found.st_uid == os.geteuid():
         folder.chmod(stat.S_IMODE(found.st_mode) & ~stat.S_IRWXO)
     elif os.access(folder, os.W_OK):
-        log.warning("%s: every user of this machine may write in it, and hold up or declare "
-                    "dead every worker here. `chmod o-rwx` it.", folder)  # fmt: skip
+        log.warning("%s: every user of this machine may write in it, and block every worker here "
+            "or declare it dead. `chmod o-rwx` it.", folder)  # fmt: skip

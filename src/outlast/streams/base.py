@@ -117,7 +117,8 @@ class StreamBase(Generic[C]):
     def _enter(self) -> None:
         if self._state is not StreamState.NEW:
             raise OutlastError(
-                f"the stream {self._request.name} was opened before. Call resume_stream() again."
+                f"the stream {self._request.name} has already been opened. Call resume_stream() "
+                "again."
             )
         self._state = StreamState.OPEN
         self._restore()

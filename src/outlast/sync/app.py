@@ -182,7 +182,7 @@ class Outlast:
 
     def __enter__(self) -> Self:
         if self._portal is not None:
-            raise OutlastError("this Outlast is open already; make another one.")
+            raise OutlastError("this Outlast is already open. Create another one.")
         portal = Portal()
         try:
             portal.call(self._app.__aenter__)

@@ -203,8 +203,8 @@ class _Setting:
                 hit = hit or self.report.crashes > crashes
                 if end != expected:
                     raise Broke(
-                        f"{self._place(point)}, seed {self.seed}, led to {end}, undisturbed it "
-                        f"was {expected}"
+                        f"{self._place(point)}, seed {self.seed}, led to {end}, without a crash "
+                        f"it was {expected}"
                     )
             last = at
             if not hit and chosen is None:

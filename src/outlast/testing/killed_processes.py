@@ -59,7 +59,7 @@ def crash_processes(
             if last.stdout != expected:
                 raise Broke(
                     f"SIGKILL {when} write {at} led to {last.stdout or last.returncode}, "
-                    f"undisturbed it was {expected}\n{last.stderr[-2000:]}"
+                    f"without a crash it was {expected}\n{last.stderr[-2000:]}"
                 )
         if not hit:
             return report

@@ -56,7 +56,7 @@ def effect_tool(
     """
     if not isinstance(effect, Effect):
         raise SettingsError(
-            f"effect_tool() takes an async effect, and {effect!r} is none. Decorate the function "
+            f"effect_tool() takes an async effect, not {effect!r}. Decorate the function "
             "with @effect(timeout=...)."
         )
     signature = inspect.signature(effect.fn)

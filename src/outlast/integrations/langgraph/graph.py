@@ -189,7 +189,7 @@ def durable_graph(
     Raise SettingsError for a graph without a name, and for a sync entrypoint.
     """
     if not isinstance(graph, Pregel):
-        raise SettingsError(f"durable_graph() takes a compiled graph, and {graph!r} is none.")
+        raise SettingsError(f"durable_graph() takes a compiled graph, not {graph!r}.")
     found = name or graph.get_name()
     if found == UNNAMED:
         raise SettingsError(

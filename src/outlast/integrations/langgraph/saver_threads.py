@@ -145,7 +145,7 @@ async def delete(session: Session, kept_of: Callable[[list[Record]], set[str]]) 
             continue
         return
     raise OutlastError(
-        f"{session!r} changes all the time, so nothing could be deleted consistently. "
+        f"{session!r} keeps changing, so nothing could be deleted consistently. "
         "Delete its checkpoints when no run writes to the thread."
     )
 

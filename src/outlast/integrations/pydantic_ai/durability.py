@@ -61,7 +61,7 @@ class _Codec(DurabilityCodec):
         try:
             return JSON_CODEC.load(tp, payload)
         except ValidationError as error:
-            raise Unrecordable(f"a recorded result is no {tp}: {error}") from error
+            raise Unrecordable(f"a recorded result is not {tp}: {error}") from error
 
 
 class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):

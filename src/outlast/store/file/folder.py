@@ -103,9 +103,9 @@ class Folder:
             self._check_format()
         elif found - _UNFINISHED or (LOG_NAME in found and (self.path / LOG_NAME).stat().st_size):
             raise StoreBroken(
-                f"{self.path}: this folder is not one of Outlast's: it has files in it, and no "
+                f"{self.path}: this folder was not created by Outlast: it contains files, but no "
                 f"`{_FORMAT_FILE}`. Nothing was written. "
-                "Use a folder of its own."
+                "Use a separate folder."
             )
 
     def _check_format(self) -> None:
@@ -118,12 +118,13 @@ class Folder:
             known, version = False, 0
         if not known:
             raise StoreBroken(
-                f"{self.path / _FORMAT_FILE}: it does not say that this is a folder of "
-                "Outlast's. Nothing was written."
+                f"{self.path / _FORMAT_FILE}: it does not identify this folder as a store of "
+                "Outlast. Nothing was written."
             )
         if version > FORMAT:
             raise StoreTooNew(
-                f"{self.path}: its format is {version}, this Outlast knows {FORMAT}. It was "
+                f"{self.path}: its format is {version}, this Outlast supports up to {FORMAT}. It "
+                "was "
                 "written by a newer Outlast: upgrade this "
                 "one. Nothing was changed."
             )

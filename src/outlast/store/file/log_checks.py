@@ -49,8 +49,8 @@ def report_difference(path: Path, end: Tail) -> None:
         and not (end.data.startswith(there) and there.endswith(b"\n"))
     ):
         log.warning(
-            "%s: its end was not as the log has it; %d bytes were cut and written again "
-            "from the log.",
+            "%s: its end did not match the log. %d bytes were truncated and rewritten from the "
+            "log.",
             path,
             len(there),
         )

@@ -144,7 +144,8 @@ class FileStore(SQLiteStore):
     def _known_schema(self, found: int | None, known: int) -> int:
         if found is not None and found > known:
             raise StoreTooNew(
-                f"{self.place}: its schema is version {found}, this Outlast knows {known}. It "
+                f"{self.place}: its schema is version {found}, this Outlast supports up to "
+                f"{known}. It "
                 "was written by a newer Outlast: upgrade this "
                 "one. Nothing was changed."
             )
@@ -162,10 +163,9 @@ class FileStore(SQLiteStore):
         found, known = untouched(loader.loaded.lengths, history)
         if found != known:
             raise StoreBroken(
-                f"{self.place}: {found.files} journals of {found.size} bytes were not written "
-                "to since its log began, and there were "
-                f"{known.files} of {known.size} of these. Something was removed, added or cut "
-                "since. Nothing was changed. Restore the folder "
+                f"{self.place}: its log says that {known.files} journals with {known.size} bytes "
+                f"have not changed since, and {found.files} with {found.size} bytes were found. "
+                "Files were removed, added or truncated. Nothing was changed. Restore the folder "
                 "from a copy. To continue without what is missing, remove the first line of "
                 "commits.jsonl."
             )
@@ -294,8 +294,8 @@ class FileStore(SQLiteStore):
             raise translate(error, self.place, committing=False) from error
         if not is_ours:
             raise StoreBroken(
-                f"{self.place}: it was removed or replaced while in use. Nothing more is "
-                "written to it; start again.",
+                f"{self.place}: it was removed or replaced while in use. Nothing more is written "
+                "to it. Restart the program.",
                 gone=True,
             )
 

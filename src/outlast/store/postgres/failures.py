@@ -86,7 +86,8 @@ def at_opening(error: Exception, address: Address) -> OutlastError:
             "and options."
         )
     return StoreUnavailable(
-        f"{address.place}: cannot connect: {stopped(message)} Check that it runs, and the address."
+        f"{address.place}: cannot connect: {stopped(message)} Check the address, and that the "
+        "server is running."
     )
 
 

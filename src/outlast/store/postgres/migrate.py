@@ -203,8 +203,8 @@ def check(db: Connection) -> bool:
     there, made = current(db)
     if there > version():
         raise StoreTooNew(
-            f"{db.address.place}: its schema {db.address.schema} is version {there}, this "
-            f"Outlast knows {version()}. It was written by "
+            f"{db.address.place}: its schema {db.address.schema} is version {there}, this Outlast "
+            f"supports up to {version()}. It was written by "
             "a newer Outlast: upgrade this one. Nothing was changed."
         )
     return there == version() and made == fingerprint(db.address.schema)
@@ -230,6 +230,5 @@ def migrate(db: Connection) -> None:
                     raise
     if not check(db):
         raise StoreUnavailable(
-            f"{db.address.place}: another release of Outlast migrates it at the same time. "
-            "Try again."
+            f"{db.address.place}: another release of Outlast is migrating it. Try again."
         )

@@ -94,7 +94,8 @@ def away(error: Exception, place: str) -> StoreUnavailable:
     It promises nothing about acknowledged data: the server's settings decide what it keeps.
     """
     return StoreUnavailable(
-        f"{place}: the server cannot be reached. Check that it runs, and the address. ({error})"
+        f"{place}: the server cannot be reached. Check the address, and that the server is "
+        f"running. ({error})"
     )
 
 

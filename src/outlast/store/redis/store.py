@@ -126,7 +126,8 @@ class RedisStore(Reads):
             self._writer.call("SET", self._format, FORMAT, "NX")
         elif found > FORMAT:
             raise StoreTooNew(
-                f"{self.place}: its format is {found}, this Outlast knows {FORMAT}. It was "
+                f"{self.place}: its format is {found}, this Outlast supports up to {FORMAT}. It "
+                "was "
                 "written by a newer Outlast: upgrade this "
                 "one. Nothing was changed."
             )

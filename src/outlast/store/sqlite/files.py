@@ -285,8 +285,8 @@ class OpenFiles:
     def _broken(self, path: str, how: str) -> StoreBroken:
         what = "the file" if path == self._paths[0] else Path(path).name
         return StoreBroken(
-            f"{self._place}: {what} was {how} while in use. Nothing more is written to it; "
-            "start again.",
+            f"{self._place}: {what} was {how} while in use. Nothing more is written to it. "
+            "Restart the program.",
             gone=True,
         )
 

@@ -41,7 +41,7 @@ def version_of(db: sqlite3.Connection, place: str) -> int:
     ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
     if not ours and (found or filled):
         raise StoreBroken(
-            f"{place}: this SQLite database is not one of Outlast's. Use a file of its own."
+            f"{place}: this SQLite database was not created by Outlast. Use a separate file."
         )
     return found
 
@@ -54,7 +54,7 @@ def check(db: sqlite3.Connection, place: str) -> int:
     found = version_of(db, place)
     if found > version():
         raise StoreTooNew(
-            f"{place}: its schema is version {found}, this Outlast knows {version()}. "
+            f"{place}: its schema is version {found}, this Outlast supports up to {version()}. "
             "It was written by a newer Outlast: upgrade this one. Nothing was changed."
         )
     return found

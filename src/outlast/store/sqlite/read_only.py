@@ -54,7 +54,7 @@ class ReadOnlyDatabase:
                 continue
             if is_locked or self._stamps() == before:
                 return found
-        raise StoreUnavailable(f"{self._place}: it changes while it is read. Try again.")
+        raise StoreUnavailable(f"{self._place}: it kept changing while it was read. Try again.")
 
     def _options(self) -> tuple[bool, str]:
         """Return whether SQLite's locks protect the read, and the options to open it with."""

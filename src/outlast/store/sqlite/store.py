@@ -328,7 +328,7 @@ class SQLiteStore(Reads):
                 raise translate(error, self.place, committing=False) from error
         if busy:
             raise StoreUnavailable(
-                f"{self.place}: another program reads it; the log cannot be emptied yet."
+                f"{self.place}: another program is reading it, so the log cannot be emptied yet."
             )
 
     def _check(self) -> None:

@@ -61,7 +61,7 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
         return warning(
             f"a shell (pid {chain[1].pid}) is between PID 1 ({last.name}) and the worker: SIGTERM "
             "ends there, and the worker is killed when its time is up.",
-            "`exec outlast worker …` in the script.",
+            "Write `exec outlast worker …` in the script.",
             where,
         )
     if not own.catches_term:

@@ -51,5 +51,5 @@ def examine(facts: Facts, checks: dict[str, Check]) -> list[Finding]:
         # No failure may hide what the other checks find.
         except Exception as failure:
             what = f"this check could not be made: {type(failure).__name__}: {failure}"
-            found += named(name, [note(what, "Please report this as a bug of Outlast.")])
+            found += named(name, [note(what, "Please report this as a bug in Outlast.")])
     return found

@@ -31,7 +31,8 @@ def determinism(file: Path) -> Iterator[Finding]:
         yield ok(what, where)
     for one in suspects:
         yield warning(
-            f"workflow {one.workflow} calls {one.call}: its answer differs in a replay of the run",
+            f"workflow {one.workflow} calls {one.call}: its result differs when the run is "
+            "replayed",
             f"Use {one.instead} instead.",
             f"{one.file}:{one.line}",
         )

@@ -126,8 +126,8 @@ def _of_shell(shell: Shell, *, by_systemd: bool) -> Iterator[Finding]:
         )
     if front is InFront.BASH:
         yield note(
-            "bash gets the command: it becomes the worker by itself, if it is 5.1 or newer.",
-            "Put `exec` in front: then every shell does.",
+            "bash runs the command. From version 5.1 on, it replaces itself with the worker.",
+            "Put `exec` in front of the command, which works in every shell.",
         )
     if front is InFront.STAYS:
         first = "the process that systemd started" if by_systemd else "PID 1"
@@ -168,7 +168,7 @@ def probes(worker: Workload, settings: Settings) -> Iterator[Finding]:
             "Ask for /health.",
         )
     elif unanswered := _unanswered(worker, settings.http):
-        yield error(unanswered, "OUTLAST_HTTP=0.0.0.0:PORT, with the port that the probes ask for.")
+        yield error(unanswered, "Set OUTLAST_HTTP=0.0.0.0:PORT, with the port of the probes.")
     elif worker.liveness and patience < PROBE_SECONDS_MIN:
         yield warning(
             f"the liveness probe fails after {patience:g} s: a worker whose loop is busy for that "
@@ -180,7 +180,8 @@ def probes(worker: Workload, settings: Settings) -> Iterator[Finding]:
     elif worker.kind in ("Deployment", "StatefulSet"):
         yield note(
             "there are no probes: a worker that hangs is not restarted.",
-            "OUTLAST_HTTP=0.0.0.0:8080, then livenessProbe /health and readinessProbe /ready.",
+            "Set OUTLAST_HTTP=0.0.0.0:8080. Add a livenessProbe for /health and a readinessProbe "
+            "for /ready.",
         )
 
 
@@ -212,6 +213,6 @@ def job(worker: Workload, _: Settings) -> Iterator[Finding]:
     else:
         yield warning(
             "an interrupted run exits with 75, which counts against backoffLimit here.",
-            "podFailurePolicy with action Ignore for exit code 75, and restartPolicy: Never "
+            "Add a podFailurePolicy with action Ignore for exit code 75, and restartPolicy: Never "
             "(`outlast explain job`).",
         )
