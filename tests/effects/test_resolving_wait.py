@@ -61,7 +61,7 @@ def test_wait_for_another_process_is_logged(world, caplog):
     assert (
         told.getMessage()
         == "effect pay#1 of run run was in flight when its process ended. It may still be in "
-        f"flight. In {SPAN - 0.5:.0f} s Outlast checks whether it happened"
+        f"flight. In {SPAN - 0.5:.0f} s Outlast checks whether it happened."
     )
 
 
@@ -86,7 +86,7 @@ def test_logged_wait_says_what_follows_it(world, caplog, fx, action):
         for one in caplog.records
         if "It may still be in flight" in one.getMessage()
     ]
-    assert told.endswith(f" s Outlast {action}")
+    assert told.endswith(f" s Outlast {action}.")
 
 
 def test_wait_after_an_error_is_not_logged_as_interrupted(world, caplog):

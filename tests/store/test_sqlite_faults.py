@@ -245,7 +245,7 @@ def test_long_reader_blocks_only_recovery(path, opened, monkeypatch):
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM runs").fetchall()
         store.commit([submit("r2")])
-        with pytest.raises(StoreUnavailable, match="another program reads"):
+        with pytest.raises(StoreUnavailable, match="another program is reading"):
             store.recover()
         assert store.commit([submit("r3")])[0].new
         reader.execute("ROLLBACK")
