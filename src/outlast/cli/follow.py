@@ -97,6 +97,11 @@ def _text(value: Any) -> str:
     return safe(readable(value, None)) + "\n"
 
 
+def _executing(step: dict[str, Any]) -> str:
+    attempt = f" (attempt {step['attempt']})" if step["attempt"] > 1 else ""
+    return safe(f"{step['started']} {step['kind']} {step['key']} executes{attempt}") + "\n"
+
+
 def _happening(value: dict[str, Any]) -> str:
     """Return a line on what happened to a run."""
     kind, entry = value["type"], value.get("entry")
@@ -109,6 +114,8 @@ def _happening(value: dict[str, Any]) -> str:
     elif kind == "status":
         run = value["run"]
         words = [run["ended"] or run["started"] or run["created"], run["status"], run["reason"]]
+    elif kind == "executing":
+        return "".join(map(_executing, value["steps"]))
     else:
         words = [value.get("ended") or value.get("began"), kind.replace("_", " ")]
         words += [f"by {value['worker']}" if value.get("worker") else "", value.get("key", "")]

@@ -15,6 +15,7 @@ from outlast.engine.children import Children
 from outlast.engine.closing import Closing
 from outlast.engine.dead_worker_sweeper import Sweeper
 from outlast.engine.direct_claim import DirectClaim
+from outlast.engine.executing_steps import ExecutingSteps
 from outlast.engine.execution_mode import ExecutionMode
 from outlast.engine.execution_services import EngineServices
 from outlast.engine.execution_starter import ExecutionStarter
@@ -92,6 +93,9 @@ class Engine(SharedComponents):
             settings=settings,
         )
         self.stalls = Stalls(self.client, self.worker, self.in_flight, meters, settings.stall_warn)
+        self.executing_steps = ExecutingSteps(
+            self.client, self.worker, self.in_flight, self.background
+        )
         LostLease(
             self.worker,
             self.in_flight,
@@ -326,6 +330,7 @@ class Engine(SharedComponents):
         if self.mode.threads:
             self.notifier.poll_every(self.settings.poll)
             self.stalls.start()
+            self.executing_steps.start()
 
     def claim_from(
         self,
@@ -351,6 +356,7 @@ class Engine(SharedComponents):
         """Stop everything that executes and release what has stopped. See `Closing.close`."""
         self.notifier.stop()
         self.stalls.stop()
+        self.executing_steps.stop()
         closing = Closing(
             self.in_flight,
             self.claimers,

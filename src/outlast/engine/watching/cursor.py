@@ -17,7 +17,7 @@ _STREAM_CURSOR = re.compile(
 _RUN_CURSOR = re.compile(
     r"(?P<origin>[0-9a-f]{8})\.(?P<run>\d{1,18})\.(?P<server>[0-9a-f]{0,12})"
     r"\.(?P<position>\d{1,18})\.e(?P<execution>\d{1,18})\.s(?P<state>[0-9a-f]{0,12})"
-    r"(\.(?P<end>[0-9a-f]{12}))?",
+    r"(\.x(?P<executing>[0-9a-f]{12}))?(\.(?P<end>[0-9a-f]{12}))?",
     re.ASCII,
 )
 
@@ -97,6 +97,8 @@ class RunCursor(NamedTuple):
     state: str = ""
     """The mark of the run's state."""
     end: str = ""
+    executing: str = ""
+    """The mark of the steps that execute. Empty: none."""
 
     @property
     def has_seen(self) -> bool:
@@ -105,9 +107,10 @@ class RunCursor(NamedTuple):
 
     def text(self, origin: str) -> str:
         """Return the cursor as users see it."""
-        run, server, position, execution, state, end = self
+        run, server, position, execution, state, end, executing = self
+        executing = f".x{executing}" if executing else ""
         end = f".{end}" if end else ""
-        return f"{origin}.{run}.{server}.{position}.e{execution}.s{state}{end}"
+        return f"{origin}.{run}.{server}.{position}.e{execution}.s{state}{executing}{end}"
 
     @classmethod
     def parse(cls, text: str, origin: str) -> RunCursor:
@@ -120,4 +123,5 @@ class RunCursor(NamedTuple):
             int(found["execution"]),
             found["state"],
             found["end"] or "",
+            found["executing"] or "",
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
 from outlast.codec.text import iso
 from outlast.engine.documents import entry_document, run_document
+from outlast.engine.executing_steps import ExecutingStep, executing_steps
 from outlast.engine.watching.cursor import RunCursor, digest, end_mark, origin_of, server_mark
 from outlast.engine.watching.events import DataEvent, EndEvent, WatchEvent
 from outlast.engine.watching.follower import Chunk, Follower, Found, Generation, Pages
@@ -40,6 +42,9 @@ class RunReading(NamedTuple):
     """The document of the run."""
     mark: str
     """The mark of this state."""
+    executing: tuple[ExecutingStep, ...]
+    """The steps that execute, as far as they are known."""
+    executing_mark: str
     end: EndEvent | None
     end_mark: str
 
@@ -56,6 +61,8 @@ class RunFollower(Follower[RunCursor, RunReading]):
         super().__init__(id, origin, pause=PAUSE_SECONDS, poll=min(poll, POLL_SECONDS))
         self._begin = begin
         self._window: Window[dict[str, Any]] = Window(begin.position)
+        self._recorded: deque[tuple[str, str]] = deque(maxlen=PAGE_ENTRIES)
+        """The keys and times of the newest entries."""
 
     # -- reading
 
@@ -73,10 +80,22 @@ class RunFollower(Follower[RunCursor, RunReading]):
                 # The position is not one of this run.
                 after, chunks = 0, _chunks(store.journal(row.pk, 0, PAGE_ENTRIES))
             executions = store.executions(row.pk)
+            executing = self._not_ended(executing_steps(store, row), chunks)
             again = store.run(self.id)
             if store.server() != server or again is None or _differs(row, again):
                 continue
-            return _reading_of(row, store.now(), server_mark(server), after, chunks, executions)
+            return _reading_of(
+                row, store.now(), server_mark(server), after, chunks, executions, executing
+            )
+
+    def _not_ended(
+        self, steps: tuple[ExecutingStep, ...], chunks: list[Chunk]
+    ) -> tuple[ExecutingStep, ...]:
+        """Leave out steps whose entry is there already: a worker takes a second to say so."""
+        if not steps:
+            return ()
+        recorded = dict([*self._recorded, *_recorded_in(chunks)])
+        return tuple(one for one in steps if recorded.get(one.key, "") < (iso(one.started) or ""))
 
     def read_page(self, store: Store, cursor: RunCursor) -> tuple[Generation, list[Chunk]] | None:
         server = store.server()
@@ -92,6 +111,7 @@ class RunFollower(Follower[RunCursor, RunReading]):
             self._window = Window(reading.after)
         for chunk in chunks:
             self._window.append(chunk.values, chunk.size)
+        self._recorded.extend(_recorded_in(chunks))
         return (
             not is_same
             or bool(chunks)
@@ -99,6 +119,7 @@ class RunFollower(Follower[RunCursor, RunReading]):
             or before.mark != reading.mark
             or before.end_mark != reading.end_mark
             or before.executions != reading.executions
+            or before.executing_mark != reading.executing_mark
         )
 
     @property
@@ -145,6 +166,11 @@ class RunFollower(Follower[RunCursor, RunReading]):
             return events, cursor
         if cursor.state != reading.mark:
             return self._state(cursor)
+        if cursor.executing != reading.executing_mark and reading.end is None:
+            cursor = cursor._replace(executing=reading.executing_mark)
+            steps = [{**one._asdict(), "started": iso(one.started)} for one in reading.executing]
+            value = {"type": "executing", "steps": steps}
+            return (DataEvent(cursor.text(self.origin), value),), cursor
         if reading.end is not None:
             end, cursor = reading.end, cursor._replace(end=reading.end_mark)
             fields = (end.status, end.result, end.error, end.reason)
@@ -182,13 +208,28 @@ def _reading_of(
     after: int,
     chunks: list[Chunk],
     executions: list[ExecutionRow],
+    executing: tuple[ExecutingStep, ...],
 ) -> RunReading:
     is_behind = bool(chunks) and len(chunks[0].values) == PAGE_ENTRIES
     state = run_document(row, now)
     mark = digest(json.dumps({**state, "delayed": None}, sort_keys=True))
     ended = end_mark(row) if row.status in ENDED else ""
     end = end_event(row, "") if ended and not is_behind else None
-    return RunReading(row.pk, server, after, chunks, is_behind, executions, state, mark, end, ended)
+    steps = [(row.fence, one.key, one.attempt) for one in executing]
+    return RunReading(
+        row.pk,
+        server,
+        after,
+        chunks,
+        is_behind,
+        executions,
+        state,
+        mark,
+        executing,
+        digest(json.dumps(steps)) if steps else "",
+        end,
+        ended,
+    )
 
 
 def _differs(row: RunRow, again: RunRow) -> bool:
@@ -210,6 +251,12 @@ def _chunks(entries: list[Entry]) -> list[Chunk]:
         values.append({"type": entry.kind, "entry": document})
         size += 200 + sum(len(text or "") for text in (entry.args, entry.value, entry.error))
     return [Chunk(entries[0].seq - 1, values, size)]
+
+
+def _recorded_in(chunks: list[Chunk]) -> list[tuple[str, str]]:
+    """Return the keys and times of entries."""
+    entries = [value["entry"] for chunk in chunks for value in chunk.values]
+    return [(entry["key"], entry["at"] or "") for entry in entries]
 
 
 def _precedes(entry: dict[str, Any], at: float, *, is_end: bool) -> bool:
