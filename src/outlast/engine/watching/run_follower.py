@@ -22,6 +22,8 @@ from outlast.store.rows import ENDED, Entry, ExecutionRow, RunRow
 PAUSE_SECONDS, POLL_SECONDS = 0.1, 0.5
 """The bounds on the time between two reads. A store does not notify of each journal entry."""
 PAGE_ENTRIES = 256
+ENDS = ("step", "attempt")
+"""The kinds of entries that end an attempt of a step."""
 
 
 class RunReading(NamedTuple):
@@ -62,7 +64,7 @@ class RunFollower(Follower[RunCursor, RunReading]):
         self._begin = begin
         self._window: Window[dict[str, Any]] = Window(begin.position)
         self._recorded: deque[tuple[str, str]] = deque(maxlen=PAGE_ENTRIES)
-        """The keys and times of the newest entries."""
+        """The keys and times of the newest entries that end an attempt."""
 
     # -- reading
 
@@ -254,9 +256,9 @@ def _chunks(entries: list[Entry]) -> list[Chunk]:
 
 
 def _recorded_in(chunks: list[Chunk]) -> list[tuple[str, str]]:
-    """Return the keys and times of entries."""
+    """Return the keys and times of the entries that end an attempt of a step."""
     entries = [value["entry"] for chunk in chunks for value in chunk.values]
-    return [(entry["key"], entry["at"] or "") for entry in entries]
+    return [(entry["key"], entry["at"] or "") for entry in entries if entry["kind"] in ENDS]
 
 
 def _precedes(entry: dict[str, Any], at: float, *, is_end: bool) -> bool:
