@@ -28,6 +28,9 @@ WIDTH_MAX = 88
 DEFAULT_MAX = 60
 """Characters of a default. A longer one appears as `...`."""
 
+INDEX_MIN = 8
+"""From how many methods on a class begins with a table of them."""
+
 UNINFORMATIVE = {"Any", inspect.formatannotation(inspect.Signature.empty)}
 """Return types that a signature does not show."""
 
@@ -133,7 +136,15 @@ def _class(name: str, cls: type) -> Iterator[str]:
         lines = ["| attribute | type | meaning |", "|---|---|---|"]
         lines += [f"| `{name}` | {_type(kind)} | {_cell(doc)} |" for name, kind, doc in attributes]
         yield "\n".join(lines)
-    for method, function in _methods(cls):
+    methods = list(_methods(cls))
+    if len(methods) >= INDEX_MIN:
+        lines = ["| method | does |", "|---|---|"]
+        lines += [
+            f"| [`{method}`](#{_anchor(f'{name}.{method}')}) | {_cell(_summary(function))} |"
+            for method, function in methods
+        ]
+        yield "\n".join(lines)
+    for method, function in methods:
         yield f"#### `{name}.{method}`"
         yield _signature(method, function, skip_self=True)
         yield _markdown(inspect.getdoc(function))
@@ -341,6 +352,17 @@ def _type(annotation: str) -> str:
         f"<code>{part.replace('|', '&#124;')}</code>" if "|" in part else f"`{part}`"
         for part in parts
     )
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub and the site generate it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _summary(function: Any) -> str:
+    """Return the first sentence of a docstring, without its full stop."""
+    first = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+    return re.split(r"(?<=[^.]{2}\w)\.(?= [A-Z`]|$)", first)[0].rstrip(".:")
 
 
 def _cell(text: str) -> str:

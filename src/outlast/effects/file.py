@@ -56,8 +56,8 @@ What it does not cover:
 - If two runs write one file, and first the earlier and then the later one is compensated, the
   content of the earlier one is restored.
 - The owner, ACLs and extended attributes of an old file are not kept. Its permissions are.
-- On a network file system it is as good as `flock` and `rename` there. On Windows there is no lock:
-  a process whose claim is older is not refused.
+- On a network file system it is as reliable as that system's `flock` and `rename`. On Windows
+  there is no lock: a process whose claim is older is not refused.
 - A process that is stopped (SIGSTOP) in the milliseconds in which it holds the lock delays the
   others until it continues or ends.
 - After 7 days, or 100 later writes to the file, an earlier version is deleted. Compensation is then

@@ -85,13 +85,13 @@ What it does not cover:
 
 - An unknown outcome is settled by `verify_url` or `@NAME.verify`, by `idempotent=True` if the
   server promises that, otherwise by a person.
-- A 4xx is believed. If the server, or a proxy before it, answers so after it has acted, pass
-  `statuses=`.
-- The timeout must cover what the server may still do after the connection is gone. Nothing here
-  can know that.
+- A 4xx counts as proof that the call did not happen. If the server, or a proxy in front of it,
+  may send one after it has acted, pass `statuses=`.
+- The timeout must cover what the server may still do after the connection is gone. Outlast cannot
+  detect that.
 - The arguments are recorded, and so is the answer, cut to `body_size_max` bytes and
-  `kept_headers`. Pass secrets in `headers=` of `http_effect`; a header that looks like one is
-  refused here.
+  `kept_headers`. Pass secrets in `headers=` of `http_effect`; a header that looks like a secret
+  is refused in a call.
 - The fence has no effect unless the server checks it. Each call has its own connection. Bodies are
   neither streamed nor sent from a file.
 """
