@@ -72,9 +72,9 @@ class Zygote:
 
 
 @cache
-def zygote(framework: str | None = None) -> Zygote:
+def zygote(framework: str | None) -> Zygote:
     """Return the process that forks programs of this framework, or of none."""
-    return Zygote() if framework is None else Zygote(zygote(), FRAMEWORKS[framework])
+    return Zygote() if framework is None else Zygote(zygote(None), FRAMEWORKS[framework])
 
 
 def framework_of(words: Sequence[str], folder: Path | str) -> str | None:

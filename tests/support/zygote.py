@@ -11,25 +11,29 @@ import importlib
 import io
 import json
 import os
+import pkgutil
 import runpy
 import socket
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pydantic
+
+import outlast
+
 PRELOADED = (
-    "anyio._backends._asyncio", "encodings.idna", "http.client", "httpx", "importlib.resources.readers", "outlast.http.status", "outlast.api.outlast",
-    "outlast.cli.app", "outlast.cli.drain", "outlast.cli.inspect", "outlast.cli.run", "outlast.cli.submit", "outlast.cli.worker", "outlast.effects.http", "outlast.http.application", "outlast.http.metrics",
-    "outlast.http.server", "outlast.http.uvicorn_adapter", "outlast.http.shutdown_auth", "outlast.store.file.store", "outlast.store.postgres.store",
-    "outlast.store.redis.store", "outlast.store.sqlite.migrations", "outlast.store.sqlite.store", "outlast.sync.app", "outlast.testing.crash",
-    "pydantic.fields", "pydantic.main", "pydantic.type_adapter", "pydantic.types", "uvicorn.lifespan.off", "uvicorn.lifespan.on",
+    "anyio._backends._asyncio", "encodings.idna", "http.client", "httpx", "importlib.resources.readers", "outlast.testing.crash",
+    "pydantic.fields", "pydantic.main", "pydantic.types", "typer._adapters", "typer._click.decorators", "uvicorn.lifespan.off", "uvicorn.lifespan.on",
 )  # fmt: skip
-"""What most programs of the tests import, and what Outlast itself imports when it is first needed."""
+"""What most programs of the tests import beside Outlast, and what other packages import when it is first needed."""
+NOT_PRELOADED = ("outlast.integrations", "outlast.testing")
+"""What few programs import. `spawned.FRAMEWORKS` has the integrations."""
 
 
 def asked(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -65,6 +69,15 @@ def preload(modules: Iterable[str]) -> None:
     gc.collect()
     gc.disable()
     gc.freeze()
+
+
+def modules_of(package: ModuleType) -> Iterator[str]:
+    """Yield the modules of a package. Most of Outlast's are imported when they are first needed."""
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if module.name not in NOT_PRELOADED and not module.name.endswith("__main__"):
+            yield module.name
+            if module.ispkg:
+                yield from modules_of(importlib.import_module(module.name))
 
 
 def become(request: dict[str, Any], fds: list[int]) -> None:
@@ -125,7 +138,8 @@ def end(code: object) -> None:
 
 
 if __name__ == "__main__":
-    preload(PRELOADED)
+    preload((*modules_of(outlast), *PRELOADED))
+    pydantic.TypeAdapter(int)  # the first one reads the metadata of all packages that are installed
     with socket.socket(fileno=int(sys.argv[1])) as asking:
         program, its_fds = asked(asking)
     become(program, its_fds)
