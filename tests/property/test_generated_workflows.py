@@ -14,7 +14,7 @@ import uvloop
 from programs import Maker
 
 from outlast.testing import crash_everywhere
-from support.crash_stores import STORES, new_places
+from support.crash_stores import LEASE_SECONDS, STORES, new_places
 
 CASES = int(os.environ.get("OUTLAST_TEST_PROPERTY_CASES", "12"))
 FIRST = int(os.environ.get("OUTLAST_TEST_PROPERTY_SEED", "1000"))
@@ -66,7 +66,13 @@ def places(request):
 def test_generated_workflow_survives_crashes_on_every_store(seed, places):
     dice = random.Random(seed)
     writes = sorted(dice.sample(range(1, 20), 1 if CASES < 25 else 2))
-    crash_everywhere(Maker(seed).call(), store=places, writes=writes, every_life=seed % 2 == 0)
+    crash_everywhere(
+        Maker(seed).call(),
+        store=places,
+        writes=writes,
+        every_life=seed % 2 == 0,
+        lease=LEASE_SECONDS,
+    )
 
 
 @pytest.mark.parametrize("seed", REAL)

@@ -15,7 +15,7 @@ from outlast import session, sync, workflow
 from outlast.testing import crash_everywhere
 from outlast.testing.killed_processes import ADDRESS
 from support.crash_points import crash_at_some
-from support.crash_stores import STORES, new_places
+from support.crash_stores import LEASE_SECONDS, STORES, new_places
 from support.processes import Program, clean_environment
 from support.waiting import WAIT_SECONDS
 
@@ -45,7 +45,11 @@ def test_each_append_is_made_once(places):
             store.close()
 
     report = crash_everywhere(
-        conversation("hi"), store=new_place, check=check, writes=range(1, 17, 5)
+        conversation("hi"),
+        store=new_place,
+        check=check,
+        writes=range(1, 17, 5),
+        lease=LEASE_SECONDS,
     )
     assert report.result == [TURNS, {"count": 2, "turns": TURNS}, True]
     assert report.crashes >= 6

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.crash_stores import STORES, NewPlace, new_places
+from support.crash_stores import LEASE_SECONDS, STORES, NewPlace, new_places
 
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS / "effects"), str(TESTS / "property"), str(TESTS / "sessions")]
@@ -208,7 +208,7 @@ def crashed(case: Case, places: NewPlace, **options: Any) -> CrashReport:
         fresh=bank.__init__,
         check=case.look,
         progress_interval=1.5,
-        lease=3.0,  # what tells of a death where a server misses a process for a real second first
+        lease=LEASE_SECONDS,
         **options,
     )
     assert (report.result, report.error) == (case.result, case.error)

@@ -12,7 +12,7 @@ from outlast import publish, resume_stream, step, workflow
 from outlast.errors import SettingsError
 from outlast.store.rows import RunQuery
 from outlast.testing import crash_everywhere
-from support.crash_stores import STORES, new_places
+from support.crash_stores import LEASE_SECONDS, STORES, new_places
 
 
 @step(retries=5, backoff=0.001)
@@ -156,7 +156,7 @@ def test_text_and_result_agree_wherever_it_crashes(places, by, every_life):
             store.close()
 
     model.voices = iter(["one", "two"] * 1000)
-    settings = {"progress_interval": 1.5, "publish_interval": 0.7}
+    settings = {"progress_interval": 1.5, "publish_interval": 0.7, "lease": LEASE_SECONDS}
     writes = range(2, 14, 5) if every_life else range(1, 30, 6)
     report = crash_everywhere(
         flow(), store=new_place, check=check, every_life=every_life, writes=writes, **settings

@@ -21,6 +21,9 @@ from support.postgres_schemas import Sessions, emptied, schema_of_this_process
 from support.quick_files import QuickFileStore
 
 STORES = ("postgres", "redis", "file")
+LEASE_SECONDS = 3.0
+"""A lease of virtual seconds. It tells of a death where a server misses a process for a real second first, and
+each virtual second until then costs CPU time."""
 NewPlace: TypeAlias = Callable[[], Place]
 
 
