@@ -85,7 +85,7 @@ def test_violation_is_reported_with_exit_code_1(tmp_path, capsys):
     assert verify("--store", address) == 1
     said = capsys.readouterr().out
     assert (
-        "violated  dead letters and parked" in said
+        "violated   dead letters and parked" in said
         and "is parked: diverged" in said
         and "verdict: violated" in said
     )
