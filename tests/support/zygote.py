@@ -29,11 +29,12 @@ import outlast
 
 PRELOADED = (
     "anyio._backends._asyncio", "encodings.idna", "http.client", "httpx", "importlib.resources.readers", "outlast.testing.crash",
+    "outlast.tools.bench.command", "outlast.tools.chaos.command", "outlast.tools.demo.command", "outlast.tools.deploy.command", "outlast.tools.doctor.command",
     "pydantic.fields", "pydantic.main", "pydantic.types", "typer._adapters", "typer._click.decorators", "uvicorn.lifespan.off", "uvicorn.lifespan.on",
 )  # fmt: skip
 """What most programs of the tests import beside Outlast, and what other packages import when it is first needed."""
-NOT_PRELOADED = ("outlast.integrations", "outlast.testing")
-"""What few programs import. `spawned.FRAMEWORKS` has the integrations."""
+NOT_PRELOADED = ("outlast.integrations", "outlast.testing", "outlast.tools")
+"""What few programs import (`spawned.FRAMEWORKS` has the integrations), and tools that read settings on import."""
 
 
 def asked(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
