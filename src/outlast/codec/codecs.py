@@ -43,19 +43,20 @@ class FittedCodec:
         self.annotation = annotation
 
     def encode(self, value: Any) -> str:
-        self._check(value)
+        self.check(value)
         return plain_json.encode(value)
 
     def decode(self, text: str) -> Any:
         value = plain_json.decode(text)
-        self._check(value)
+        self.check(value)
         return value
 
     def round_trip(self, value: Any) -> tuple[str, Any]:
-        self._check(value)
+        self.check(value)
         return plain_json.round_trip(value)
 
-    def _check(self, value: Any) -> None:
+    def check(self, value: Any) -> None:
+        """Raise Unrecordable if the value does not match the annotation."""
         if type(value) is not self.annotation and not fits(value, self.annotation):
             # This gives a better message for values that JSON cannot carry at all.
             plain_json.check(value)

@@ -17,6 +17,7 @@ from outlast.errors import Unrecordable
 DEPTH_MAX = 200
 
 _encoder = json.JSONEncoder(separators=(",", ":"))
+_decoder = json.JSONDecoder()
 
 SCALARS: dict[type, Callable[[Any], str]] = {
     type(None): lambda _: "null",
@@ -47,7 +48,7 @@ def encode(value: Any) -> str:
 
 
 def decode(text: str) -> Any:
-    return json.loads(text)
+    return _decoder.decode(text)
 
 
 def round_trip(value: Any) -> tuple[str, Any]:

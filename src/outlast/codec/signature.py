@@ -8,11 +8,13 @@ from __future__ import annotations
 import inspect
 import json
 import typing
+from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
-from outlast.codec.codecs import PLAIN, Codec, codec_for
+from outlast.codec import plain_json
+from outlast.codec.codecs import PLAIN, Codec, FittedCodec, codec_for
 from outlast.codec.fields import has_fields, shown_fields
 from outlast.codec.plain_json import SCALARS, copied
 from outlast.errors import Unrecordable
@@ -69,6 +71,8 @@ class Signature:
         self._unrecorded: frozenset[str] | None = None
         self._unchecked: frozenset[str] = frozenset()
         """The parameters that are not part of a call's identity, unrecorded ones included."""
+        self._codecs: dict[str, Codec] = {}
+        """The codecs of the parameters that have been used."""
         self._returns: Codec | None = None
 
     def resolve(self) -> dict[str, Any]:
@@ -184,31 +188,46 @@ class Signature:
         With `partly`, unrecorded arguments are left out of the text and passed on unchanged.
         Without it, they raise Unrecordable.
         """
-        hints = self.resolve()
+        self.resolve()
         parts: list[str] = []
         bound = self.bind(args, kwargs)
-        carried = inspect.BoundArguments(self._signature, {})
-        for parameter in self._parameters:
-            if parameter.name not in bound:
+        carried: dict[str, Any] = {}
+        for name in self._names:
+            if name not in bound:
                 continue
-            if parameter.name in (self._unrecorded or ()):
+            if name in (self._unrecorded or ()):
                 if partly:
-                    carried.arguments[parameter.name] = bound[parameter.name]
+                    carried[name] = bound[name]
                     continue
                 raise Unrecordable(
-                    f"{self._fn.__qualname__} cannot take {parameter.name!r} unrecorded: a "
-                    f"workflow must be able to start again from its record. {_FOR_WORKFLOWS}"
+                    f"{self._fn.__qualname__} cannot take {name!r} unrecorded: a workflow must "
+                    f"be able to start again from its record. {_FOR_WORKFLOWS}"
                 )
             try:
-                text, value = _codec(parameter, hints).round_trip(bound[parameter.name])
+                text, carried[name] = self._codec(name).round_trip(bound[name])
             except Unrecordable as error:
                 hint = _FOR_STEPS if partly else _FOR_WORKFLOWS
                 raise Unrecordable(
-                    f"argument {parameter.name!r} of {self._fn.__qualname__}: {error} {hint}"
+                    f"argument {name!r} of {self._fn.__qualname__}: {error} {hint}"
                 ) from error
-            parts.append(f"{json.dumps(parameter.name)}:{text}")
-            carried.arguments[parameter.name] = value
-        return "{" + ",".join(parts) + "}", carried.args, carried.kwargs
+            parts.append(self._labels[name] + text)
+        return "{" + ",".join(parts) + "}", *self._as_passed(carried)
+
+    def _as_passed(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments by name, in the order of the parameters, as a call passes them."""
+        count = len(arguments)
+        # They are the first parameters if the last of them is in its place. `inspect` is slow.
+        if self._simple and (not count or next(reversed(arguments)) == self._names[count - 1]):
+            return tuple(arguments.values()), {}
+        bound = inspect.BoundArguments(self._signature, OrderedDict(arguments))
+        return bound.args, bound.kwargs
+
+    def _codec(self, name: str) -> Codec:
+        codec = self._codecs.get(name)
+        if codec is None:
+            parameter = self._signature.parameters[name]
+            codec = self._codecs[name] = _codec(parameter, self.resolve())
+        return codec
 
     def bind_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments by name, including defaults. Missing ones are left out."""
@@ -234,25 +253,31 @@ class Signature:
 
         With `partly`, arguments may be missing.
         """
-        hints, recorded = self.resolve(), json.loads(text)
-        bound = inspect.BoundArguments(self._signature, {})
+        self.resolve()
+        recorded = plain_json.decode(text)
+        arguments: dict[str, Any] = {}
         for parameter in self._parameters:
-            if parameter.name in recorded:
-                codec = _codec(parameter, hints)
-                value = recorded.pop(parameter.name)
-                # A plain codec's value is already decoded. The other codecs read their own JSON.
-                decoded = value if codec is PLAIN else codec.decode(json.dumps(value))
+            name = parameter.name
+            if name in recorded:
+                codec = self._codec(name)
+                value = recorded.pop(name)
+                # A plain value is already decoded. The other codecs read their own JSON.
+                if isinstance(codec, FittedCodec):
+                    codec.check(value)
+                elif codec is not PLAIN:
+                    value = codec.decode(json.dumps(value))
                 if parameter.kind is parameter.VAR_POSITIONAL:
-                    decoded = tuple(decoded)
-                bound.arguments[parameter.name] = decoded
+                    value = tuple(value)
+                arguments[name] = value
         if recorded:
             raise TypeError(
                 f"{self._fn.__qualname__} no longer takes {', '.join(sorted(recorded))}."
             )
-        if not partly:
+        args, kwargs = self._as_passed(arguments)
+        if not partly and (kwargs or not self._simple or len(args) < self._required):
             # Raise TypeError if the function requires more arguments now.
-            self._signature.bind(*bound.args, **bound.kwargs)
-        return bound.args, bound.kwargs
+            self._signature.bind(*args, **kwargs)
+        return args, kwargs
 
     def same_call(self, recorded: str, asked: str) -> bool:
         """Return whether two encoded calls give the function the same arguments.
