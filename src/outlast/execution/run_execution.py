@@ -110,10 +110,10 @@ class RunExecution:
         if self.undoing:
             self.journal.begin_undo()
             self.trace.add_failures(entries)
-        self.loop = RunLoop(self)  # type: ignore[abstract]
         self.clock = RunClock(
             self.host, services.store.now, row.started or row.created, self._record_fired
         )
+        self.loop = RunLoop(self, self.clock)  # type: ignore[abstract]
         self.writes = WritesInFlight(
             row, self.journal.pending, self.journal.last_seq, services.store
         )
@@ -209,6 +209,8 @@ class RunExecution:
         The run fails even if the workflow's code catches the error. Return the error with the
         user's line added to its message. Safe to call from any thread.
         """
+        if self.state is ExecutionState.ENDED:
+            return error
         line = self._users_line()
         if line is not None:
             error.args = (f"{error} The call is at {line}.",)
@@ -245,6 +247,18 @@ class RunExecution:
             self._enter(ExecutionState.ENDED)
         self.ending.finished.set_result(outcome)
         self.services.observer.ended(self, outcome)
+        if self.state is ExecutionState.ENDED and all(task.done() for task in self.loop.tasks):
+            self._untie()
+
+    def _untie(self) -> None:
+        """Break the reference cycles of an execution whose code has ended.
+
+        Python then frees its objects at once. The garbage collector would take longer to find
+        those of every run.
+        """
+        self.main = None
+        self.loop.tasks.clear()
+        del self.loop, self.calls, self.clock, self.mailbox
 
     def finish_late(self) -> None:
         """End a hung execution: its code has ended."""

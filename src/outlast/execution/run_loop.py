@@ -28,6 +28,7 @@ from outlast.execution.source_lines import Line, creating_line
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from outlast.execution.clock import RunClock
     from outlast.execution.run_execution import RunExecution
 
 log = logging.getLogger("outlast.replay")
@@ -111,8 +112,9 @@ class RunTask(asyncio.Task[Any]):
 class RunLoop(asyncio.AbstractEventLoop):
     """The event loop of one execution. What it does not define raises NotInStep."""
 
-    def __init__(self, execution: RunExecution) -> None:
+    def __init__(self, execution: RunExecution, clock: RunClock) -> None:
         self.execution = execution
+        self._clock = clock
         self.root = Scope("")
         self.ready: deque[asyncio.Handle] = deque()
         # Strong references: a task that only a reference cycle holds must not vanish.
@@ -127,7 +129,6 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._woken_by = ""
         self._repeating = 0
         """The number of handles left when the run settled. They only reschedule themselves."""
-        self._finalizer = self._finalize
 
     # -- pumping: the run execution calls this from a callback of the host loop
 
@@ -145,7 +146,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             return True
         hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self)
-        sys.set_asyncgen_hooks(None, self._finalizer)
+        sys.set_asyncgen_hooks(None, self._finalize)
         self.open = True
         executed = rounds = 0
         try:
@@ -241,18 +242,18 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # type: ignore[attr-defined]
-        self.execution.clock.set_timer(self.scope().key("(timer)"), handle)
+        self._clock.set_timer(self.scope().key("(timer)"), handle)
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self.execution.clock.drop_timer(handle)
+        self._clock.drop_timer(handle)
 
     def time(self) -> float:
         """Return the run's time: the time of the last delivered entry.
 
         It stands still in between.
         """
-        return self.execution.clock.time
+        return self._clock.time
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
