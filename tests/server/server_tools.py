@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from outlast import Outlast, effect, receive, step, workflow
+from outlast import Happened, Outlast, effect, receive, step, workflow
 from outlast.http import api
 from support.waiting import WAIT_SECONDS
 
@@ -57,7 +57,30 @@ async def paying(cents: int) -> str:
     return await charge(cents)
 
 
-WORKFLOWS = [doubling, waiting, failing, parent, paying]
+bank = {"knows": False, "asked": 0}
+"""Whether the bank can tell what became of a payment, and how often it was asked."""
+
+
+@effect(timeout=0.1, undo=None)
+async def pay(cents: int) -> str:
+    raise ConnectionError("the answer was lost")
+
+
+@pay.verify
+async def find_payment(cents: int) -> Happened[str] | None:
+    bank["asked"] += 1
+    if not bank["knows"]:
+        raise ConnectionError("the bank is closed")
+    return Happened("receipt of bank")
+
+
+@workflow
+async def paying_carefully(cents: int) -> str:
+    """Charge a card, and ask the bank if that was unclear."""
+    return await pay(cents)
+
+
+WORKFLOWS = [doubling, waiting, failing, parent, paying, paying_carefully]
 
 
 class Client(httpx.AsyncClient):

@@ -80,6 +80,39 @@ def test_server_answers_drains_and_exits(serve):
     assert TOKEN not in log.read_text()
 
 
+def test_drained_server_is_not_ready_when_its_streams_end_and_another_goes_on(serve):
+    process, url, _ = serve("agent.py")
+    with client_of(url) as client:
+        client.post("/v1/runs", json={"workflow": "asking", "args": ["?"], "id": "a"})
+        with client.stream("GET", "/v1/runs/a/watch") as answer:
+            lines = answer.iter_lines()
+            cursor = next(line for line in lines if line.startswith("id: "))
+            process.send_signal(signal.SIGTERM)
+            rest = list(lines)
+        # The process still answers for a moment, but a slow machine may miss it.
+        assert set(ready_until_gone(client)) <= {503}
+    assert process.wait(WAIT_SECONDS) == 0
+    last = max(index for index, line in enumerate(rest) if "shuts down" in line)
+    assert rest[last + 1 : last + 3] == [cursor, "retry: 1000"]
+    _, url, _ = serve("agent.py")
+    with client_of(url) as client:
+        client.post("/v1/runs/a/cancel")
+        headers = {"last-event-id": cursor.removeprefix("id: ")}
+        answer = client.get("/v1/runs/a/watch", headers=headers)
+    kinds = [line for line in answer.text.splitlines() if line.startswith("event: ")]
+    assert "event: reset" not in kinds
+    assert kinds[-1] == "event: end"
+
+
+def ready_until_gone(client):
+    """Yield the answers of `/ready` until nothing listens any more."""
+    while True:
+        try:
+            yield client.get("/ready").status_code
+        except httpx.TransportError:
+            return
+
+
 def test_without_a_module_runs_can_be_inspected(serve):
     _, url, _ = serve("agent.py")
     with client_of(url) as client:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from server_tools import bank
+
 
 def by_of(shown, kind):
     return [entry["value"].get("by") for entry in shown["journal"] if entry["kind"] == kind]
@@ -90,6 +92,30 @@ def test_decision_about_an_effect_names_the_caller_and_ends_the_run(served):
         assert by_of(shown, "decision") == ["olga"]
 
     served(scenario)
+
+
+def test_parked_run_is_resumed_over_http_once_its_cause_is_fixed(served):
+    bank.update(knows=False, asked=0)
+
+    async def scenario(api):
+        body = {"workflow": "paying_carefully", "args": [250], "id": "p"}
+        await api.sam.post("/v1/runs", json=body)
+        await until_parked(api, "p")
+        assert (await api.sam.post("/v1/runs/p/resume")).status_code == 403
+        waiting = await api.sam.get("/v1/runs/p/result?wait=5")
+        assert (waiting.status_code, waiting.json()["status"]) == (202, "parked")
+        bank["knows"] = True
+        for _ in range(2):
+            answer = await api.olga.post("/v1/runs/p/resume", headers={"idempotency-key": "k"})
+            assert answer.status_code == 200, answer.text
+            assert (await api.done("p"))["result"] == "receipt of bank"
+        refused = await api.olga.post("/v1/runs/p/resume")
+        assert (refused.status_code, refused.json()["error"]) == (409, "WrongStatus")
+        shown = (await api.olga.get("/v1/runs/p")).json()
+        assert by_of(shown, "resume") == ["olga"]
+        assert bank["asked"] > 1
+
+    served(scenario, settings={"verify_attempts": 1})
 
 
 async def until_parked(api, id):

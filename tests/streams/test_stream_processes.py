@@ -3,19 +3,17 @@
 import itertools
 import json
 import os
-import random
 import re
 import signal
-import socket
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from outlast.store.address import store_at
 from support import processes
+from support.ports import free_port
 from support.processes import clean_environment
 from support.seeds import seeded_random
 from support.snapshots import read_snapshot
@@ -39,15 +37,6 @@ def check_one_answer(text: str, words: int | None = None) -> str:
     assert [int(number) for _, number in found] == list(range(len(found))), text
     assert words is None or len(found) == words, text
     return found[0][0] if found else ""
-
-
-def free_port() -> int:
-    """Return a port outside the range of outgoing connections, which stays free while the server is dead."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as listener, suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
 
 
 class Program(processes.Program):

@@ -1,155 +1,19 @@
 """Kill the worker, the viewer and the server in the middle of an answer that is watched."""
 
-import json
 import os
-import signal
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
+from watched_scene import Scene, SceneOverHttp, own_place
 
-from outlast.store.address import store_at
-from outlast.testing import servers
-from support.processes import Program, clean_environment
 from support.seeds import seeded_random
-from support.waiting import WAIT_SECONDS, wait_until
+from support.waiting import WAIT_SECONDS
 
-PROGRAM = Path(__file__).parent / "programs" / "watched_answer.py"
-TOKENS = 2000
+__all__ = ["own_place"]
+
 KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "20"))
 KILLS_WITH_SERVER = KILLS if "OUTLAST_TEST_KILLS" in os.environ else 6
 """A server takes seconds to start again."""
-DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
-
-
-class Client:
-    """What a person sees: a text, and the cursor of its last event. It survives every viewer."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.cursor: str | None = None
-        self.resets = 0
-        self.end: dict | None = None
-
-    def receive(self, event: dict) -> None:
-        assert self.end is None, f"an event after the end: {event}"
-        self.cursor = event["cursor"]
-        if event["kind"] == "data":
-            self.text += event["value"]
-            check_one_answer(self.text)
-        elif event["kind"] == "reset":
-            self.text = ""
-            self.resets += 1
-        else:
-            self.end = event
-
-    @property
-    def tokens(self) -> int:
-        return self.text.count(" ")
-
-
-def check_one_answer(text: str) -> None:
-    """Fail unless every token is in its place and of the voice of the first one."""
-    words = text.split(" ")[:-1]
-    voice = words[0].partition("-")[0] if words else ""
-    assert words[-1:] == [f"{voice}-{len(words) - 1}"][: len(words)], text[-200:]
-
-
-class Scene:
-    """A worker, a viewer, a client and the store's server."""
-
-    def __init__(self, place: str, way: str, folder: Path, server: servers.Server | None) -> None:
-        self.place, self.way, self.folder, self.server = place, way, folder, server
-        self.client = Client()
-        self._read = 0
-        self.budget(0)
-        self.start_worker()
-        self.worker.wait_for_line("ready")
-        self.start_viewer()
-
-    def budget(self, tokens: int) -> None:
-        """Let the provider send this many tokens."""
-        new = self.folder / "budget.new"
-        new.write_text(str(tokens))
-        new.rename(self.folder / "budget")
-
-    def start_worker(self) -> None:
-        env = clean_environment(
-            OUTLAST_PROGRESS_INTERVAL="0.05",
-            OUTLAST_PUBLISH_INTERVAL="0.02",
-            OUTLAST_MAX_ATTEMPTS="100000",
-            OUTLAST_DEATH_BACKOFF="0.01",
-            OUTLAST_DEATH_BACKOFF_MAX="0.02",
-            OUTLAST_LEASE="5",
-            OUTLAST_HEARTBEAT="0.05",
-        )
-        words = (PROGRAM, "work", self.place, self.way, TOKENS)
-        self.worker = Program.python(*words, folder=self.folder, env=env)
-
-    def start_viewer(self) -> None:
-        after = () if self.client.cursor is None else (self.client.cursor,)
-        env = clean_environment(OUTLAST_PUBLISH_INTERVAL="0.02", OUTLAST_STORE_PATIENCE="2")
-        words = (PROGRAM, "view", self.place, *after)
-        self.viewer = Program.python(*words, folder=self.folder, env=env)
-        self._read = 0
-
-    def look(self) -> Client:
-        """Give the client what the viewer has printed."""
-        lines = self.viewer.lines
-        for line in lines[self._read :]:
-            self.client.receive(json.loads(line))
-        self._read = len(lines)
-        return self.client
-
-    def wait_for(self, tokens: int) -> None:
-        wait_until(lambda: self.look().tokens >= tokens, self.describe)
-
-    def kill(self, victims: set[str]) -> None:
-        if "server" in victims and self.server is not None:
-            is_postgres = self.place.startswith("postgres")
-            self.server.stop(signal.SIGQUIT if is_postgres else signal.SIGKILL)
-        if "worker" in victims:
-            self.worker.kill()
-        if "viewer" in victims:
-            self.viewer.kill()
-            self.look()
-        if "server" in victims and self.server is not None:
-            self.server.start()
-        if "worker" in victims or self.worker.has_ended:
-            self.worker.kill()
-            self.start_worker()
-        if "viewer" in victims or self.viewer.has_ended:
-            self.viewer.kill()
-            self.look()
-            self.start_viewer()
-
-    @property
-    def calls(self) -> list[int]:
-        """The token at which each call to the provider began."""
-        lines = (self.folder / "ledger").read_text().splitlines()
-        return [int(line.split()[1]) for line in lines]
-
-    def describe(self) -> str:
-        shown = f"{self.client.tokens} tokens, {self.client.resets} resets"
-        return f"{shown}\n{self.worker.describe()}\n{self.viewer.describe()}"
-
-    def close(self) -> None:
-        self.worker.kill()
-        self.viewer.kill()
-
-
-@pytest.fixture
-def own_place(request, tmp_path):
-    """Yield the address of a store and its server, which the test may kill."""
-    with ExitStack() as stack:
-        if request.param == "sqlite":
-            yield f"sqlite:///{tmp_path}/outlast.db", None
-        elif request.param == "postgres":
-            server = stack.enter_context(servers.postgres_server())
-            yield server.url, server
-        else:
-            server = stack.enter_context(servers.redis_server(None, *DURABLE))
-            yield server.url, server
+KILLS_OVER_HTTP = KILLS if "OUTLAST_TEST_KILLS" in os.environ else 5
 
 
 @pytest.mark.timeout(4 * WAIT_SECONDS + KILLS * 10)
@@ -167,41 +31,29 @@ def own_place(request, tmp_path):
 )
 def test_viewer_is_never_shown_what_is_later_silently_contradicted(own_place, way, tmp_path):
     place, server = own_place
-    chance = seeded_random(f"{place.partition(':')[0]} {way}")
     scene = Scene(place, way, tmp_path, server)
     kills = KILLS if server is None else KILLS_WITH_SERVER
-    victims = ["worker", "viewer"] + ["server"] * (server is not None)
-    try:
-        for number in range(kills):
-            budget = TOKENS * (number + 1) // (kills + 1)
-            scene.budget(budget)
-            scene.wait_for(chance.randint(min(scene.client.tokens, budget), budget))
-            scene.kill(set(chance.sample(victims, chance.randint(1, len(victims)))))
-        scene.budget(TOKENS)
-        wait_until(lambda: scene.look().end, scene.describe)
-    finally:
-        scene.close()
-    client, calls = scene.client, scene.calls
-    assert client.end is not None
-    assert client.tokens == TOKENS
-    assert client.end["status"] == "done"
-    assert client.text == client.end["result"] == recorded(place)
-    print(f"{kills} kills, {len(calls)} calls to the provider, {client.resets} resets")
-    # A viewer is reset only when another answer begins, or when the server is another one.
-    if server is None:
-        assert client.resets <= calls.count(0)
+    scene.play(kills, seeded_random(f"{place.partition(':')[0]} {way}"))
+    scene.check()
 
 
-def recorded(place: str) -> str:
-    """Return the text that the step has recorded."""
-    store = store_at(place)
-    store.open()
-    try:
-        row = store.run("run")
-        assert row is not None
-        assert row.value is not None
-        (entry,) = [entry for entry in store.journal(row.pk) if entry.kind == "step"]
-        assert entry.value == row.value
-        return json.loads(row.value)
-    finally:
-        store.close()
+@pytest.mark.timeout(4 * WAIT_SECONDS + KILLS * 10)
+@pytest.mark.parametrize(
+    ("own_place", "way"),
+    [
+        ("sqlite", "prefill"),
+        pytest.param("sqlite", "restart", marks=pytest.mark.extended),
+        pytest.param("postgres", "prefill", marks=pytest.mark.extended),
+        pytest.param("postgres", "restart", marks=pytest.mark.extended),
+        pytest.param("redis", "prefill", marks=pytest.mark.extended),
+        pytest.param("redis", "restart", marks=pytest.mark.extended),
+    ],
+    indirect=["own_place"],
+)
+def test_reader_over_http_is_never_shown_what_is_later_silently_contradicted(
+    own_place, way, tmp_path
+):
+    place, server = own_place
+    scene = SceneOverHttp(place, way, tmp_path, server)
+    scene.play(KILLS_OVER_HTTP, seeded_random(f"http {place.partition(':')[0]} {way}"))
+    scene.check()
