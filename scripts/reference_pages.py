@@ -42,7 +42,8 @@ PAGES = {
         [
             _section(
                 "Define",
-                "workflow step effect resource KEY Happened Unrecorded Unchecked ErrorCodec",
+                "workflow step effect resource limiter KEY Happened Unrecorded Unchecked "
+                "ErrorCodec",
             ),
             _section(
                 "In a workflow",
@@ -91,11 +92,14 @@ PAGES = {
                 "Decorated functions",
                 "Workflow Step SyncStep Effect SyncEffect Resource SyncResource",
             ),
-            _section("In a workflow or a step", "Current outlast.streams.ResumableStream"),
+            _section(
+                "In a workflow or a step",
+                "Current Limiter LimiterUse outlast.streams.ResumableStream",
+            ),
             _section(
                 "Snapshots of the store",
-                "RunInfo BulkReport EffectInfo QueueInfo ScheduleInfo WorkerInfo DrainReport "
-                "outlast.store.rows.Entry",
+                "RunInfo BulkReport EffectInfo QueueInfo ScheduleInfo LimiterInfo LimitInfo "
+                "WorkerInfo DrainReport outlast.store.rows.Entry",
             ),
             _section("Streams of a run", "Watch DataEvent ResetEvent EndEvent"),
         ],

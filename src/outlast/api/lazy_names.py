@@ -12,12 +12,17 @@ SHARED = {
     "DrainReport": "outlast.shutdown.report",
     "EffectInfo": "outlast.engine.inspection",
     "EndEvent": "outlast.engine.watching.events",
+    "LimitInfo": "outlast.engine.limiters",
+    "Limiter": "outlast.api.limiter",
+    "LimiterInfo": "outlast.engine.limiters",
+    "LimiterUse": "outlast.api.limiter",
     "QueueInfo": "outlast.engine.inspection",
     "ResetEvent": "outlast.engine.watching.events",
     "RunInfo": "outlast.engine.inspection",
     "Schedule": "outlast.api.schedule",
     "ScheduleInfo": "outlast.api.schedule",
     "WorkerInfo": "outlast.engine.inspection",
+    "limiter": "outlast.api.limiter",
 }
 """The names that `outlast` and `outlast.sync` share, each with the module that defines it."""
 

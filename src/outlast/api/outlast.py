@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
+from functools import partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -29,6 +30,7 @@ from outlast.execution.refusal import refused
 from outlast.store.rows import Entry, RunQuery
 
 if TYPE_CHECKING:
+    from outlast.api.limiter import Limiter
     from outlast.api.run import Run
     from outlast.api.schedule import CatchUp, OverlapPolicy, ScheduleInfo
     from outlast.api.watch import Watch
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from outlast.engine.engine import Engine
     from outlast.engine.hooks import Hook
     from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+    from outlast.engine.limiters import LimiterInfo
     from outlast.engine.submission import OnConflict
     from outlast.http.status import AppStatus
     from outlast.settings import Settings
@@ -675,6 +678,21 @@ class Outlast:
         """
         engine = self._outside("sessions", "a step")
         return await list_sessions(engine, prefix, limit, order, after)
+
+    def limiter(self, name: str, *, hold: float = 5.0, **rates: str) -> Limiter:
+        """Return a limiter for code outside of runs. It shares what `outlast.limiter` of this name
+        uses.
+
+        A use waits as long as it has to. Raise SettingsError for an invalid rate.
+        """
+        from outlast.api.limiter import make_limiter
+
+        find = partial(self._outside, "limiter", "a step")
+        return make_limiter(name, hold, rates, self.settings.name_length_max, find)
+
+    async def limiters(self) -> list[LimiterInfo]:
+        """Return all limiters that were used lately, ordered by name."""
+        return await self._outside("limiters", "a step").limiters.all()
 
     def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
         """Return a checkpoint: the saved position of a script that has no workflow.

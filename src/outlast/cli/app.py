@@ -38,6 +38,7 @@ PARTS = {
         "workers": "outlast.cli.fleet",
         "queues": "outlast.cli.fleet",
         "drains": "outlast.cli.drains",
+        "limiters": "outlast.cli.limiters",
         "schedules": "outlast.cli.schedules",
     },
     "Act on the fleet": {

@@ -13,9 +13,11 @@ from outlast.codec.documents import error_document, value_of
 from outlast.codec.text import iso
 from outlast.engine.inspection import EffectInfo, explained
 from outlast.engine.journal_view import History
+from outlast.engine.limiters import LimiterInfo, read_limiters
 from outlast.engine.schedule_rows import ScheduleRow
 from outlast.store.commands import ITEM
 from outlast.store.fleet import Fleet, FleetQueues, names_of
+from outlast.store.protocol import Store
 from outlast.store.rows import NEVER, Entry, ExecutionRow, Message, QueueRow, RunRow, WorkerRow
 from outlast.store.session_rows import SessionRow
 from outlast.store.tolerant_rows import each_document
@@ -272,6 +274,21 @@ def message_document(message: Message, received: Iterable[int]) -> dict[str, Any
 def waits_of(row: RunRow) -> list[str]:
     """Return the names of the messages that a run waits for."""
     return [name for name in row.waits.split("\n") if name] if row.ended is None else []
+
+
+def limiters_document(store: Store) -> dict[str, Any]:
+    """Return the limiters as `outlast limiters` lists them, and the names of damaged ones."""
+    found, damaged = read_limiters(store)
+    return {"limiters": [limiter_document(one) for one in found], "damaged": damaged}
+
+
+def limiter_document(info: LimiterInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "limits": {unit: limit._asdict() for unit, limit in info.limits.items()},
+        "waiting": info.waiting,
+        "next": iso(info.next_at),
+    }
 
 
 def schedule_document(row: ScheduleRow) -> dict[str, Any]:

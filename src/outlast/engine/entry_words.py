@@ -14,6 +14,7 @@ from outlast.engine.session_words import is_refused, session_words
 from outlast.execution.call_site import child_id
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import UNDO
+from outlast.execution.journal import POSTPONED
 from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
 
@@ -34,6 +35,9 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
             worker = one_line(history.cut_off[entry.seq])
             return f"{of_effect[0]}; worker {worker} died before its outcome was recorded", Tone.BAD
         return of_effect
+    if entry.kind == "attempt" and (entry.args or "").startswith(POSTPONED):
+        due = f"; continues at +{span(value - began)}" if isinstance(value, (int, float)) else ""
+        return f"waits for {one_line(entry.args or '').removeprefix(POSTPONED)}{due}", Tone.HISTORY
     if entry.kind == "attempt":
         error = recorded_error(entry.error, room) if entry.error else ""
         due = f"; retry at +{span(value - began)}" if isinstance(value, (int, float)) else ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.claimer_set import ClaimerSet
@@ -18,6 +20,9 @@ from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.protocol import Store
 from outlast.store.writer.group_commit import GroupCommitWriter
+
+if TYPE_CHECKING:
+    from outlast.engine.limiters import Limiters
 
 
 class SharedComponents:
@@ -61,6 +66,13 @@ class SharedComponents:
             self.client, self.worker, self.in_flight, self.isolation, self.claimers, shutdown
         )
         self.submissions = Submissions(self.client, KnownWorkflows(), self.notifier, settings)
+
+    @cached_property
+    def limiters(self) -> Limiters:
+        """Return the limiters that this process uses. Few programs have any."""
+        from outlast.engine.limiters import Limiters
+
+        return Limiters(self.client, self.background, self.shutdown)
 
     def subscribe(self, listener: ShutdownListener) -> None:
         """Report what a shutdown must know to `listener`. Call this before `open`."""

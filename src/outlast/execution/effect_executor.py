@@ -402,7 +402,7 @@ class EffectExecutor:
         state = self.state
         execution = self.execution
         while (left := due - execution.clock.now()) > 0 and not (may_stop and self.unwanted):
-            state.due = due
+            self.body.due = due
             execution.settled()
             try:
                 async with asyncio.timeout(min(left, 3600.0)):
@@ -410,7 +410,7 @@ class EffectExecutor:
             except TimeoutError:
                 continue
             finally:
-                state.due = None
+                self.body.due = None
 
 
 class _TooLate(TimeoutError):

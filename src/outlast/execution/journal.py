@@ -16,6 +16,8 @@ from outlast.store.rows import Entry
 PLACED = frozenset({"step", "child", "compensation", "session", "publish"})
 """Kinds of entries that answer a call site."""
 DELIVERED = PLACED | {"intent", "fired", "message", "cancel"}
+POSTPONED = "postponed: "
+"""How the arguments of the `attempt` entry of a postponed step begin. The reason follows."""
 MOVING = frozenset({"death", "interruption", "retry", "resume", "decision"})
 """Kinds of entries that only advance the run's clock."""
 
@@ -24,6 +26,8 @@ class Attempts(NamedTuple):
     count: int  # type: ignore[assignment]
     due: float
     """When the next attempt may start."""
+    postponed: bool = False
+    """Whether the step ended without using up an attempt."""
 
 
 class Journal:
@@ -55,7 +59,10 @@ class Journal:
             self.placed[entry.key] = entry
             self.salvage.pop(entry.key, None)
         elif entry.kind == "attempt":
-            self.attempts[entry.key] = Attempts(entry.attempt or 0, float(entry.value or 0))
+            postponed = (entry.args or "").startswith(POSTPONED)
+            self.attempts[entry.key] = Attempts(
+                entry.attempt or 0, float(entry.value or 0), postponed
+            )
         elif entry.kind == "inner":
             self.inner[entry.key] = entry
         elif entry.kind == "message":

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum, auto
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.codec.cost import NAMES_MAX, Cost
 from outlast.codec.exceptions import encode_error
@@ -66,20 +66,41 @@ class DrainRequest:
 class EffectState:
     """What a step that executes an effect has in addition."""
 
-    __slots__ = ("due", "key", "nudge", "shielded", "threads")
+    __slots__ = ("key", "nudge", "shielded", "threads")
 
     def __init__(self) -> None:
         self.key: str | None = None
         """The idempotency key of the last act. None before the first intent is durable."""
         self.shielded = False
         """True while the effect acts. Only its own time-out interrupts it."""
-        self.due: float | None = None
-        """Until when the effect waits. Its run may be released in the meantime."""
         self.threads: tuple[asyncio.Future[Any], ...] = ()
         """Threads that the effect started with `asyncio.to_thread`. They continue when its
         time-out interrupts the effect."""
         self.nudge = asyncio.Event()
         """Set when the workflow cancels the effect."""
+
+
+class StepUses:
+    """What a step asks of limiters."""
+
+    __slots__ = ("calls", "open", "postponed")
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+        """The number of uses of this attempt so far, by name."""
+        self.open = 0
+        """How many uses wait or are in their blocks."""
+        self.postponed: Postponement | None = None
+        """Why and until when the step ends. It was cancelled for that reason."""
+
+
+class Postponement(NamedTuple):
+    """A step ends and continues later, without using up an attempt."""
+
+    why: str
+    until: float
+    cancelled: bool
+    """Whether its task was cancelled. A thread raises an exception instead."""
 
 
 class StepExecution:
@@ -89,14 +110,15 @@ class StepExecution:
     steps nested deeper, as long as the outermost step is in flight.
     """
 
-    # 18 attributes: every step has one of these, so what most steps never use is attached on
-    # first use (`drain`, `effect`), and the rest stays in one object.
+    # 20 attributes: every step has one of these, so what most steps never use is attached on
+    # first use (`drain`, `effect`, `uses`), and the rest stays in one object.
     __slots__ = (
         "_drain",
         "_outer",
         "attempt",
         "calls",
         "cost",
+        "due",
         "effect",
         "error_text",
         "execution",
@@ -110,6 +132,7 @@ class StepExecution:
         "state",
         "task",
         "threads",
+        "uses",
     )
 
     def __init__(
@@ -149,6 +172,10 @@ class StepExecution:
         self._drain: DrainRequest | None = None
         self.effect: EffectState | None = None
         """None for a plain step."""
+        self.due: float | None = None
+        """Until when an effect or a postponed step waits. Its run may be released meanwhile."""
+        self.uses: StepUses | None = None
+        """None for a step that uses no limiter."""
 
     @property
     def outer(self) -> StepExecution:
@@ -180,11 +207,6 @@ class StepExecution:
     def idle(self) -> bool:
         """Return whether the step waits for its next attempt and nothing of it executes."""
         return self.state is StepState.IDLE
-
-    @property
-    def due(self) -> float | None:
-        """Return until when an effect waits."""
-        return None if self.effect is None else self.effect.due
 
     @property
     def is_shielded(self) -> bool:

@@ -15,11 +15,13 @@ from outlast.execution import publishing, recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.execution_state import EndReason
 from outlast.execution.step_execution import BODY, OVER, StepExecution, StepState
+from outlast.execution.step_pauses import pause, wait_if_postponed, wait_until
 from outlast.execution.unit_scope import UNIT
 from outlast.telemetry.error_text import cut, format_recorded
 
 if TYPE_CHECKING:
     from outlast.execution.definitions import StepDefinition
+    from outlast.execution.journal import Attempts
     from outlast.execution.run_execution import RunExecution
 
 log = logging.getLogger("outlast.replay")
@@ -76,9 +78,16 @@ async def _perform(
     try:
         earlier = execution.journal.attempts.pop(call_site.key, None)
         if earlier is not None:
-            body.attempt = earlier.count + 1
-            await _pause(body, earlier.due - execution.clock.now())
-        text, call_site.value = await attempt(body, step, args, kwargs)
+            await _await_next(body, earlier)
+        while True:
+            try:
+                text, call_site.value = await attempt(body, step, args, kwargs)
+            except BaseException:
+                if not await wait_if_postponed(body, call_site, step, args, kwargs):
+                    raise
+            else:
+                if not await wait_if_postponed(body, call_site, step, args, kwargs):
+                    break
     except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
         if call_site.asked:
@@ -117,6 +126,15 @@ async def _perform(
         # Do not record a result that was cut short.
         return
     _record(body, call_site, step, text, error)
+
+
+async def _await_next(body: StepExecution, earlier: Attempts) -> None:
+    """Wait until the next attempt, as an earlier execution has recorded it."""
+    body.attempt = earlier.count + 1
+    if earlier.postponed:
+        await wait_until(body, earlier.due)
+    else:
+        await pause(body, earlier.due - body.execution.clock.now())
 
 
 def _record(
@@ -205,7 +223,7 @@ async def attempt(
             if thread:
                 # No attempt starts while the thread of the last one is alive.
                 await asyncio.wait(thread)
-            await _pause(body, delay)
+            await pause(body, delay)
             body.attempt += 1
             body.error_text = None
             body.calls.clear()
@@ -233,27 +251,6 @@ def _warn_if_changed(
         log.warning(
             message, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt)
         )
-
-
-async def _pause(body: StepExecution, seconds: float) -> None:
-    """Wait until the next attempt.
-
-    During a drain, another execution makes that attempt, unless a unit must end first.
-    """
-    services = body.execution.services
-    until = services.host.time() + seconds
-    body.state = StepState.IDLE
-    if body.outer is body:
-        body.execution.settled()
-        await asyncio.sleep(seconds)
-        if not body.execution.may_start(UNIT.get()):
-            # The wait is cancelled when the run is released.
-            await services.host.create_future()
-    elif seconds > 0:
-        await asyncio.wait([services.shutdown.announced], timeout=seconds)
-        services.shutdown.check_nested(UNIT.get())
-        await asyncio.sleep(until - services.host.time())
-    body.state = StepState.EXECUTING
 
 
 async def _bounded(

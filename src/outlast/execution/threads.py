@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -254,6 +254,15 @@ class Pool:
         self.busy += 1
         self._take().put(work)
         return future
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Do not count a call that only waits for the event loop as busy. Enter it on the loop."""
+        self.busy -= 1
+        try:
+            yield
+        finally:
+            self.busy += 1
 
     def _take(self) -> SimpleQueue[Callable[[], None] | None]:
         with self._lock:

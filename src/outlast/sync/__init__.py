@@ -84,9 +84,11 @@ from outlast.sync.sessions import (
 from outlast.version import __version__
 
 if TYPE_CHECKING:
+    from outlast.api.limiter import Limiter, LimiterUse, limiter
     from outlast.api.schedule import Schedule, ScheduleInfo
     from outlast.engine.bulk import BulkReport
     from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+    from outlast.engine.limiters import LimiterInfo, LimitInfo
     from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent
     from outlast.shutdown.report import DrainReport
     from outlast.sync.streams import resume_stream
@@ -101,15 +103,16 @@ __all__ = [
     "KEY", "Abandoned", "Backpressure", "BadCursor", "BadName", "BulkReport", "Call",
     "CannotResume", "Checkpoint", "Conflict", "Current", "DataEvent", "Diverged", "DrainReport",
     "Draining", "DuplicateName", "Effect", "EffectInfo", "EndEvent", "ErrorCodec", "Evicted",
-    "Happened", "Item", "LeaseLost", "LimitExceeded", "NotInRun", "NotInStep", "NotOwner",
-    "Outlast", "OutlastError", "Output", "Progress", "Queue", "QueueInfo", "ResetEvent", "Resource",
-    "Run", "RunCancelled", "RunDead", "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout",
-    "Schedule", "ScheduleInfo", "Session", "SessionChange", "SessionInfo", "SettingsError",
-    "StaleFence", "Step", "StepFailed", "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew",
-    "StoreUnavailable", "StreamStalled", "SyncEffect", "SyncResource", "SyncStep", "Unchecked",
-    "UnknownEffect", "UnknownRun", "UnknownSchedule", "Unrecordable", "Unrecorded",
-    "VersionConflict", "Watch", "WorkerInfo", "Workflow", "WrongStatus", "__version__",
-    "checkpoint", "compensate_with", "current", "each", "effect", "map", "now", "progress",
-    "publish", "random", "receive", "resource", "resume_stream", "run", "scope", "session", "sleep",
-    "started_before", "step", "unit", "update_sessions", "uuid", "workflow",
+    "Happened", "Item", "LeaseLost", "LimitExceeded", "LimitInfo", "Limiter", "LimiterInfo",
+    "LimiterUse", "NotInRun", "NotInStep", "NotOwner", "Outlast", "OutlastError", "Output",
+    "Progress", "Queue", "QueueInfo", "ResetEvent", "Resource", "Run", "RunCancelled", "RunDead",
+    "RunError", "RunFailed", "RunInfo", "RunParked", "RunTimeout", "Schedule", "ScheduleInfo",
+    "Session", "SessionChange", "SessionInfo", "SettingsError", "StaleFence", "Step", "StepFailed",
+    "StepTimeout", "StoreBroken", "StoreError", "StoreTooNew", "StoreUnavailable", "StreamStalled",
+    "SyncEffect", "SyncResource", "SyncStep", "Unchecked", "UnknownEffect", "UnknownRun",
+    "UnknownSchedule", "Unrecordable", "Unrecorded", "VersionConflict", "Watch", "WorkerInfo",
+    "Workflow", "WrongStatus", "__version__", "checkpoint", "compensate_with", "current", "each",
+    "effect", "limiter", "map", "now", "progress", "publish", "random", "receive", "resource",
+    "resume_stream", "run", "scope", "session", "sleep", "started_before", "step", "unit",
+    "update_sessions", "uuid", "workflow",
 ]  # fmt: skip

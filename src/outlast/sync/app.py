@@ -27,6 +27,7 @@ from outlast.sync.portal import Portal, check_may_block
 from outlast.sync.sessions import Checkpoint, Session
 
 if TYPE_CHECKING:
+    from outlast.api.limiter import Limiter
     from outlast.api.run import Run as AsyncRun
     from outlast.api.unit import Unit
     from outlast.api.workflow import Workflow
@@ -128,8 +129,8 @@ class Outlast:
 
     These methods take the same arguments as those of `outlast.Outlast`, and block: `start`,
     `submit`, `submit_many`, `get`, `result`, `runs`, `journal`, `send`, `cancel`, `retry`,
-    `resume`, `bulk`, `decide`, `effects`, `prune`, `sessions`, `queues`, `schedule`, `schedules`,
-    `pause_schedule`, `resume_schedule`, `trigger_schedule`, `backfill_schedule`,
+    `resume`, `bulk`, `decide`, `effects`, `prune`, `sessions`, `limiters`, `queues`, `schedule`,
+    `schedules`, `pause_schedule`, `resume_schedule`, `trigger_schedule`, `backfill_schedule`,
     `delete_schedule`, `workers`, `drain`, `drains`, `wait_drain` and `run_until_drain`. The first
     four return runs of this module.
     """
@@ -257,6 +258,7 @@ class Outlast:
     prune = blocking(core.Outlast.prune)
     sessions = blocking(core.Outlast.sessions)
     queues = blocking(core.Outlast.queues)
+    limiters = blocking(core.Outlast.limiters)
     schedule = blocking(core.Outlast.schedule)
     schedules = blocking(core.Outlast.schedules)
     pause_schedule = blocking(core.Outlast.pause_schedule)
@@ -378,6 +380,13 @@ class Outlast:
     def queue(self, name: str) -> Queue:
         """Return the queue of plain work items with this name."""
         return Queue(self._open, self._app.queue(name))
+
+    def limiter(self, name: str, *, hold: float = 5.0, **rates: str) -> Limiter:
+        """Return a limiter for code outside of runs. It shares what `limiter` of this name uses.
+
+        A use waits as long as it has to. Raise SettingsError for an invalid rate.
+        """
+        return self._app.limiter(name, hold=hold, **rates)
 
     def session(
         self,

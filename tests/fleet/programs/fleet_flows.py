@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from outlast import Evicted, Item, RunDead, current, receive, sleep, step, workflow
+from outlast import Evicted, Item, RunDead, current, limiter, receive, sleep, step, workflow
+from outlast.engine.limiter_state import margin_of
 
 APP: Any = None
 """The worker's own, once it is open."""
@@ -27,6 +28,26 @@ def note(when: str) -> None:
 async def until_there(name: str) -> None:
     while not Path(name).exists():
         await asyncio.sleep(0.005)
+
+
+# -- a provider with a limit
+
+PROVIDER = limiter("provider", requests="8/1s", hold=0.2)
+
+
+@step
+async def ask_provider() -> None:
+    async with PROVIDER.use() as used:
+        now = time.time()
+        # Nobody can prevent that a process is held up after it was let in. Such a call counts when
+        # it was let in.
+        log("asked", os.getpid(), current().id, min(now, used._grant.at + margin_of(1.0)))
+
+
+@workflow
+async def limited(calls: int) -> None:
+    for _ in range(calls):
+        await ask_provider()
 
 
 # -- plain work

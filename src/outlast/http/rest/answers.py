@@ -164,6 +164,11 @@ class QueuesAnswer(Document):
     queues: list[dict[str, Any]]
 
 
+class LimitersAnswer(Document):
+    limiters: list[dict[str, Any]]
+    damaged: list[str]
+
+
 class LimitsAnswer(Document):
     queue: str
     depth: int | None

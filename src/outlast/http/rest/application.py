@@ -22,6 +22,7 @@ from outlast.http.rest import (
     schedules,
     session_changes,
     sessions,
+    spending,
     streams,
     submissions,
 )
@@ -44,6 +45,7 @@ MODULES = (
     queues,
     fleet,
     schedules,
+    spending,
     sessions,
     session_changes,
     about,

@@ -1,0 +1,122 @@
+"""Let a step wait for its next attempt, or end and continue later without using one up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from outlast.execution import recording
+from outlast.execution.call_site import CallSite
+from outlast.execution.execution_state import EndReason
+from outlast.execution.journal import POSTPONED
+from outlast.execution.step_execution import Postponement, StepExecution, StepState, StepUses
+from outlast.execution.unit_scope import UNIT
+
+if TYPE_CHECKING:
+    from outlast.execution.definitions import StepDefinition
+
+
+class StepPostponed(asyncio.CancelledError):
+    """Ends the body of a sync step that is postponed."""
+
+
+async def pause(body: StepExecution, seconds: float) -> None:
+    """Wait until the next attempt.
+
+    During a drain, another execution makes that attempt, unless a unit must end first.
+    """
+    services = body.execution.services
+    until = services.host.time() + seconds
+    body.state = StepState.IDLE
+    if body.outer is body:
+        body.execution.settled()
+        await asyncio.sleep(seconds)
+        if not body.execution.may_start(UNIT.get()):
+            # The wait is cancelled when the run is released.
+            await services.host.create_future()
+    elif seconds > 0:
+        await asyncio.wait([services.shutdown.announced], timeout=seconds)
+        services.shutdown.check_nested(UNIT.get())
+        await asyncio.sleep(until - services.host.time())
+    body.state = StepState.EXECUTING
+
+
+async def wait_until(body: StepExecution, until: float) -> None:
+    """Wait on the store's clock. The run may be released in the meantime."""
+    body.due = until
+    try:
+        await pause(body, until - body.execution.clock.now())
+    finally:
+        body.due = None
+
+
+def uses_of(body: StepExecution) -> StepUses:
+    """Return what a step asks of limiters. It is attached on first use."""
+    if body.uses is None:
+        body.uses = StepUses()
+    return body.uses
+
+
+def may_postpone(body: StepExecution) -> bool:
+    """Return whether a step may end now and execute again later.
+
+    An effect may have begun to act. Ending a step within a step, an item of a `map`, or a step
+    that uses several limiters at a time would cut off what else is in flight.
+    """
+    return (
+        type(body) is StepExecution
+        and body.outer is body
+        and body.task is not None
+        and not body.is_effect
+        and uses_of(body).open <= 1
+    )
+
+
+async def postpone(body: StepExecution, why: str, until: float) -> None:
+    """End the body of an async step, which continues later. Never return."""
+    assert body.task is not None
+    uses_of(body).postponed = Postponement(why, until, cancelled=True)
+    body.task.cancel()
+    if asyncio.current_task() is not body.task:
+        raise StepPostponed
+    await body.execution.host.create_future()
+
+
+def postpone_thread(body: StepExecution, why: str, until: float) -> StepPostponed:
+    """Return the exception that ends the body of a sync step, which continues later."""
+    uses_of(body).postponed = Postponement(why, until, cancelled=False)
+    return StepPostponed()
+
+
+async def wait_if_postponed(
+    body: StepExecution, call_site: CallSite, step: StepDefinition, args: Any, kwargs: Any
+) -> bool:
+    """Wait until a postponed step continues. Return False if it was not postponed.
+
+    Also return False if it has been cancelled meanwhile, or must stop.
+    """
+    postponed = None if body.uses is None else body.uses.postponed
+    execution = body.execution
+    if postponed is None or call_site.asked or execution.end_reason is not None:
+        return False
+    body.uses = None
+    if postponed.cancelled and (task := asyncio.current_task()) is not None:
+        task.uncancel()
+    body.forget_listeners()
+    body.calls.clear()
+    body.publishers = None
+    recording.record(
+        execution,
+        "attempt",
+        body.key,
+        args=POSTPONED + postponed.why,
+        value=str(postponed.until),
+        attempt=body.attempt - 1,
+        cost=body.take_cost(),
+    )
+    await wait_until(body, postponed.until)
+    if step.signature.fingerprint(args, kwargs) != call_site.args:
+        # The next execution starts with the arguments as they were.
+        execution.stop(EndReason.released("a postponed step has changed its arguments"))
+        await execution.host.create_future()
+    return True
