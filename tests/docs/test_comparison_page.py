@@ -11,12 +11,12 @@ from markdown_pages import DOCS
 PAGE = (DOCS / "comparison.md").read_text()
 SOURCES_PAGE = (DOCS / "comparison-sources.md").read_text()
 PEERS = ["DBOS", "Temporal", "Restate", "LangGraph", "Celery"]
-QUEUES = ["Prefect", "Oban for Python", "pgqueuer"]
+QUEUES = ["Absurd", "Prefect", "Oban for Python", "pgqueuer"]
 TABLES = {
     "When a process dies": ["Outlast", *PEERS],
     "Writing and changing code": ["Outlast", *PEERS],
     "Running it": ["Outlast", *PEERS],
-    "Prefect, Oban and pgqueuer": QUEUES,
+    "Absurd, Prefect, Oban and pgqueuer": QUEUES,
 }
 CLAIMED = re.compile(r"\[[A-Z]\d+\]|\*measured\*|\*not found\*")
 REFERENCE = re.compile(r"\[([A-Z]\d+)\](?!:)")
@@ -62,7 +62,7 @@ def test_each_section_begins_with_reasons_to_choose_the_peer_and_each_item_has_a
 
 
 def test_each_reason_to_choose_a_queue_has_a_source() -> None:
-    reasons = section("Prefect, Oban and pgqueuer").split("**Choose**", 1)[1]
+    reasons = section("Absurd, Prefect, Oban and pgqueuer").split("**Choose**", 1)[1]
     claims = [line for line in reasons.splitlines() if line.startswith("- ")]
     assert len(claims) == len(QUEUES)
     assert [line for line in claims if not CLAIMED.search(line)] == []
