@@ -82,7 +82,10 @@ def test_crash_processes_reports_the_write_whose_crash_changes_the_result(tmp_pa
     folder.mkdir()
     program = folder / "forgetful.py"
     program.write_text(FORGETFUL)
-    with pytest.raises(Broke, match=r"SIGKILL before write 1 led to .*without a crash it was"):
+    with pytest.raises(
+        Broke,
+        match=r"after SIGKILL before write 1, the run ended with .*Without a crash it ended with",
+    ):
         crash_processes(f"{program}:life", folder=folder)
 
 

@@ -42,8 +42,8 @@ def recorded(text: str | None, length: int | None) -> str:
 
 
 def recorded_error(text: str, length: int | None) -> str:
-    """Return a recorded exception as `type: message`."""
-    shown = one_line(describe_error(text))
+    """Return a recorded exception as `type: message`. A type of Outlast has no module."""
+    shown = one_line(describe_error(text)).removeprefix("outlast.errors.")
     return shown if length is None else short(shown, length)
 
 

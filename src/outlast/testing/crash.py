@@ -203,8 +203,8 @@ class _Setting:
                 hit = hit or self.report.crashes > crashes
                 if end != expected:
                     raise Broke(
-                        f"{self._place(point)}, seed {self.seed}, led to {end}, without a crash "
-                        f"it was {expected}"
+                        f"after {self._place(point)}, the run ended with {_said(end)}. Without a "
+                        f"crash it ended with {_said(expected)}. (seed {self.seed})"
                     )
             last = at
             if not hit and chosen is None:
@@ -221,7 +221,9 @@ class _Setting:
             try:
                 self.check()
             except AssertionError as broken:
-                raise Broke(f"{self._place(point)}, seed {self.seed}: {broken}") from broken
+                raise Broke(
+                    f"check() failed after {self._place(point)}: {broken} (seed {self.seed})"
+                ) from broken
         return end
 
     def _lives(self, point: Point | None, *, every_life: bool) -> tuple[Any, str | None]:
@@ -234,7 +236,10 @@ class _Setting:
                 if ended is not None:
                     self._replay(surviving, ended, recorded)
                     return ended
-        raise Broke(f"did not end after {LIVES_MAX} lives: {self._place(point)}, seed {self.seed}")
+        raise Broke(
+            f"after {self._place(point)}, the run did not end in {LIVES_MAX} lives "
+            f"(seed {self.seed})"
+        )
 
     def execute(
         self, surviving: _SurvivingState, point: Point | None, recorded: set[str]
@@ -268,8 +273,8 @@ class _Setting:
         twice = [key for key in executed if key in recorded]
         if twice:
             raise Broke(
-                f"recorded, and executed again: {', '.join(twice)}: {self._place(point)}, seed "
-                f"{self.seed}"
+                f"after {self._place(point)}, steps were executed again although they had been "
+                f"recorded: {', '.join(twice)} (seed {self.seed})"
             )
         recorded |= {f"{run} {entry.key}" for run, entry in _entries(store) if entry.kind == "step"}
         if ended is None:
@@ -307,8 +312,15 @@ class _Setting:
         again = self.execute(surviving, None, recorded)
         if again != ended:
             raise Broke(
-                f"replaying the finished journal led to {again}, it was {ended} (seed {self.seed})"
+                f"the run ended with {_said(ended)}, but replaying its journal ended with "
+                f"{_said(again) if again else 'nothing'} (seed {self.seed})"
             )
+
+
+def _said(end: tuple[Any, str | None]) -> str:
+    """Return how a run ended: its error, or its result."""
+    result, error = end
+    return error or repr(result)
 
 
 def _left_undone(store: Store) -> list[str]:

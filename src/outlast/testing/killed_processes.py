@@ -58,8 +58,9 @@ def crash_processes(
                 last = first
             if last.stdout != expected:
                 raise Broke(
-                    f"SIGKILL {when} write {at} led to {last.stdout or last.returncode}, "
-                    f"without a crash it was {expected}\n{last.stderr[-2000:]}"
+                    f"after SIGKILL {when} write {at}, the run ended with "
+                    f"{last.stdout or last.returncode}. Without a crash it ended with {expected}\n"
+                    f"{last.stderr[-2000:]}"
                 )
         if not hit:
             return report
