@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import outlast
+from support.source_trees import statements
 
 ROOT = Path(outlast.__file__).parent
 
@@ -50,14 +51,14 @@ PATHS = sorted(ROOT.rglob("*.py"))
 
 
 @pytest.fixture(scope="module")
-def modules() -> list[tuple[Path, ast.Module]]:
-    """Return every module of the package, parsed once for all tests of this file."""
-    return [(path, ast.parse(path.read_text())) for path in PATHS]
+def modules() -> list[tuple[Path, list[ast.stmt]]]:
+    """Return the statements of every module of the package, parsed once for all tests of this file."""
+    return [(path, list(statements(ast.parse(path.read_text())))) for path in PATHS]
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
+def imported(module: list[ast.stmt]) -> Iterator[str]:
     """Yield the packages of Outlast that a module imports, also for types only and within functions."""
-    for node in ast.walk(tree):
+    for node in module:
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -76,12 +77,12 @@ def test_every_package_has_a_layer():
 
 def test_packages_import_only_from_lower_layers(modules):
     upward = set()
-    for path, tree in modules:
+    for path, module in modules:
         package = path.relative_to(ROOT).parts[0].removesuffix(".py")
         if package in RANKS:
             upward |= {
                 (package, other)
-                for other in imported(tree)
+                for other in imported(module)
                 if other != package and RANKS[other] >= RANKS[package]
             }
     assert upward == NOT_YET
@@ -90,8 +91,8 @@ def test_packages_import_only_from_lower_layers(modules):
 def test_only_tools_and_testing_import_the_root(modules):
     """`outlast/__init__.py` re-exports api, so that a package below api must not import it."""
     found = set()
-    for path, tree in modules:
-        for node in ast.walk(tree):
+    for path, module in modules:
+        for node in module:
             if isinstance(node, ast.ImportFrom) and node.module == "outlast":
                 if {alias.name for alias in node.names} - set(RANKS):
                     found.add(path.relative_to(ROOT).parts[0])
@@ -109,10 +110,10 @@ def test_packages_are_imported_by_name_in_four_places():
 
 def test_no_module_or_class_has_a_nickname(modules):
     found = []
-    for path, tree in modules:
+    for path, module in modules:
         if NICKNAMES & set(path.stem.split("_")):
             found.append(str(path.relative_to(ROOT)))
-        for node in ast.walk(tree):
+        for node in module:
             if isinstance(node, ast.ClassDef):
                 words = re.sub(r"(?<!^)(?=[A-Z])", " ", node.name).lower().split()
                 if NICKNAMES & set(words):

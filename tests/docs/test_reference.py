@@ -15,8 +15,10 @@ import reference
 from reference_pages import PAGES
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_what_the_docstrings_say(page) -> None:
+    """`make test` begins with `make lint`, which compares the same pages."""
     assert reference.path(page).read_text() == reference.render(page), "run `make reference`"
 
 
