@@ -165,8 +165,7 @@ class DrainContract(Contract):
         assert (back, [row.id for row in rows], refused.why) == (("a",), ["a"], DRAINING)
 
     def test_a_thousand_go_back_in_one_command(self, driver: StoreDriver) -> None:
-        for number in range(1000):
-            driver.commit(Submit(f"r{number}", "flow", "[]", f"t{number}", "seed"))
+        driver.commit(*(Submit(f"r{n}", "flow", "[]", f"t{n}", "seed") for n in range(1000)))
         rows = driver.claim(limit=1000)
         assert driver.one(Drain("w1", "x", tuple(row.fence for row in rows))) == ()
         assert len(driver.one(Drain("w1", "x", tuple(row.fence for row in rows[::2])))) == 500

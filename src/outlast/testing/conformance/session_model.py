@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -64,6 +65,8 @@ class Story:
     def __init__(self, driver: StoreDriver, seed: int) -> None:
         self.driver = driver
         self.chance, self.model = random.Random(seed), Model()  # noqa: S311 - a story, no secret
+        self._slices = itertools.cycle(SLICES[1:])
+        """Each list is compared as a whole and in one slice: the reads dominate the test."""
 
     def chosen(
         self, turn: int
@@ -135,7 +138,7 @@ class Story:
                 assert store.fields(query) == (None if row is None else matching(row, query)), where
             for field in "abc":
                 items = model.items(key, field, now)
-                for start, stop in SLICES:
+                for start, stop in (SLICES[0], next(self._slices)):
                     found = store.items(key[0], field, start, stop, key[1])
                     assert found == items[start:stop], (where, field, start, stop)
 
