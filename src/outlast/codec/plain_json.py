@@ -30,6 +30,8 @@ SCALARS: dict[type, Callable[[Any], str]] = {
 times slower for a small value.
 """
 
+SCALAR_TYPES = frozenset(SCALARS)
+
 
 def encode(value: Any) -> str:
     """Return JSON text that `decode` turns into an equal value of the same types.

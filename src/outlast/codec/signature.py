@@ -16,7 +16,7 @@ from typing import Any
 from outlast.codec import plain_json
 from outlast.codec.codecs import PLAIN, Codec, FittedCodec, codec_for
 from outlast.codec.fields import has_fields, shown_fields
-from outlast.codec.plain_json import SCALARS, copied
+from outlast.codec.plain_json import SCALAR_TYPES, SCALARS, copied
 from outlast.errors import Unrecordable
 
 FINGERPRINT_LENGTH = 200
@@ -160,7 +160,7 @@ class Signature:
 
         Unrecorded arguments, and those that cannot be copied, are passed on unchanged.
         """
-        if not kwargs and all(type(value) in SCALARS for value in args):
+        if not kwargs and SCALAR_TYPES.issuperset(map(type, args)):
             return args, kwargs
         bound = self._signature.bind(*args, **kwargs)
         for name, value in bound.arguments.items():

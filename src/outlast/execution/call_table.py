@@ -27,13 +27,13 @@ class CallTable:
     """
 
     __slots__ = (
-        "_blocking_entries",
         "_check",
         "_diverge",
         "_journal",
         "_limit",
         "_loop",
         "_run_id",
+        "blocking_entries",
         "calls_made",
         "deferred",
         "has_children",
@@ -62,7 +62,7 @@ class CallTable:
         self.sites: dict[str, CallSite] = {}
         self.deferred: list[tuple[CallSite, Context]] = []
         """Calls that could not start at once, with their contexts."""
-        self._blocking_entries: set[int] = set()
+        self.blocking_entries: set[int] = set()
         """The numbers of entries that must be delivered before deferred calls start."""
         self.calls_made = 0
         """The number of entries the workflow has asked for. It is the same at the same point of
@@ -152,18 +152,18 @@ class CallTable:
     @property
     def is_blocked(self) -> bool:
         """Return whether an entry must be delivered before deferred calls start."""
-        return bool(self._blocking_entries)
+        return bool(self.blocking_entries)
 
     def block_until(self, seq: int) -> None:
         """Start no deferred call before this entry is delivered. It may cancel some of them."""
-        self._blocking_entries.add(seq)
+        self.blocking_entries.add(seq)
 
     def unblock(self, seq: int) -> bool:
         """Note a delivered entry. Return True if deferred calls waited only for it."""
-        if seq not in self._blocking_entries:
+        if seq not in self.blocking_entries:
             return False
-        self._blocking_entries.discard(seq)
-        return not self._blocking_entries
+        self.blocking_entries.discard(seq)
+        return not self.blocking_entries
 
 
 def describe(entry: Any) -> str:

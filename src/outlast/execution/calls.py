@@ -74,7 +74,11 @@ async def until_delivered(execution: RunExecution, site: CallSite, effect: Effec
 def _begin(execution: RunExecution, site: CallSite) -> None:
     if site.key in execution.journal.placed:
         return
-    if execution.state is ExecutionState.REPLAYING or not execution.may_start(UNIT.get()):
+    # Inline for speed: before a drain every call may start.
+    is_draining = execution.services.shutdown.begun
+    if execution.state is ExecutionState.REPLAYING or (
+        is_draining and not execution.may_start(UNIT.get())
+    ):
         execution.calls.defer(site, copy_context())
     else:
         start(execution, site)

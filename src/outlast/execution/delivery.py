@@ -114,7 +114,7 @@ def _deliver(execution: RunExecution, entry: Entry | Record) -> None:
             cancellation.cancel_main(execution, entry)
     finally:
         execution.loop.open = False
-    if execution.calls.unblock(entry.seq):
+    if execution.calls.blocking_entries and execution.calls.unblock(entry.seq):
         execution.host.call_soon(_start_deferred, execution)
 
 

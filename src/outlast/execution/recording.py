@@ -100,7 +100,7 @@ def _recorded(execution: RunExecution, entry: Record, outcome: Any) -> None:
     if outcome is not None:
         execution.stop(EndReason.write_failed(outcome))
         return
-    if entry.kind in PROGRESS:
+    if writes.is_suspect and entry.kind in PROGRESS:
         _note_progress(execution)
     waited_for = writes.wake(entry.seq)
     if entry.kind in DELIVERED:

@@ -193,8 +193,8 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def scope(self) -> Scope:
         """Return the scope that numbers the calls of the current code."""
-        explicit = self.explicit_scope()
-        if explicit is not None:
+        explicit = EXPLICIT_SCOPE.get()
+        if explicit is not None and explicit.loop is self:
             return explicit
         task = asyncio.current_task(self)
         return task.scope if isinstance(task, RunTask) else self.root

@@ -41,17 +41,14 @@ class SavedProgress:
 class PublishedParts:
     """What earlier attempts of the run's unfinished steps have published."""
 
-    __slots__ = ("_attempts", "_streams")
+    __slots__ = ("_attempts", "streams")
 
     def __init__(self, parts: Iterable[PartInfo] = ()) -> None:
         self._attempts = 0
-        self._streams: dict[str, dict[str, Publisher | None]] = {}
+        self.streams: dict[str, dict[str, Publisher | None]] = {}
         """By writer and stream, the publisher of the last attempt in this execution."""
         for part in parts:
             self.add(part.writer, part.stream)
-
-    def __bool__(self) -> bool:
-        return bool(self._streams)
 
     def next_attempt(self) -> int:
         """Return the number of a new attempt. It grows, whichever step the attempt is of."""
@@ -59,17 +56,17 @@ class PublishedParts:
         return self._attempts
 
     def streams_of(self, writer: str) -> list[str]:
-        return sorted(self._streams.get(writer, ()))
+        return sorted(self.streams.get(writer, ()))
 
     def last(self, writer: str, stream: str) -> Publisher | None:
-        return self._streams[writer][stream]
+        return self.streams[writer][stream]
 
     def add(self, writer: str, stream: str, publisher: Publisher | None = None) -> None:
-        self._streams.setdefault(writer, {})[stream] = publisher
+        self.streams.setdefault(writer, {})[stream] = publisher
 
     def forget(self, writer: str) -> None:
         """Forget the parts of a step that has ended."""
-        self._streams.pop(writer, None)
+        self.streams.pop(writer, None)
 
 
 class RunningSteps:

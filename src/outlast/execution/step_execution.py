@@ -193,7 +193,7 @@ class StepExecution:
 
     @property
     def kind(self) -> str:
-        return "effect" if self.is_effect else "step" if self._outer is None else "inner"
+        return "effect" if self.effect is not None else "step" if self._outer is None else "inner"
 
     @property
     def is_effect(self) -> bool:

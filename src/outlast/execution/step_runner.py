@@ -146,7 +146,7 @@ def _record(
 ) -> None:
     """Record the step's outcome and update metrics."""
     execution = body.execution
-    if execution.services.log_values:
+    if execution.services.settings.log_values:
         log_call(body, call_site.args or "", text, error)
     seconds = perf_counter() - body.started
     cost = None if body.cost is None else body.take_cost()
@@ -201,7 +201,7 @@ async def attempt(
                 text, value = codec.round_trip(value)
                 if len(text) > services.settings.value_size_max:
                     services.check_size(text, f"the result of step {step.name}")
-                if body.publishers is not None or body.execution.steps.published:
+                if body.publishers is not None or body.execution.steps.published.streams:
                     await publishing.finish(body)
             except BaseException:
                 if body.publishers is not None:

@@ -15,11 +15,11 @@ class WritesInFlight:
     """Write the entries of one run under its fence, and track the writes in flight."""
 
     __slots__ = (
-        "_is_suspect",
         "_store",
         "_waiters",
         "fence",
         "in_flight",
+        "is_suspect",
         "last_at",
         "pending",
         "pk",
@@ -46,7 +46,8 @@ class WritesInFlight:
         self.in_flight = 0
         """The number of writes that were submitted and not yet answered."""
         self._waiters: dict[int, asyncio.Future[None]] = {}
-        self._is_suspect = row.is_suspect
+        self.is_suspect = row.is_suspect
+        """True until a run whose last executions died records progress."""
 
     def next_record(
         self,
@@ -84,7 +85,7 @@ class WritesInFlight:
 
     def take_first_progress(self) -> bool:
         """Return True the first time that a suspect run records progress."""
-        was_suspect, self._is_suspect = self._is_suspect, False
+        was_suspect, self.is_suspect = self.is_suspect, False
         return was_suspect
 
     # -- waiting for entries that are not delivered
