@@ -98,12 +98,18 @@ def test_show_says_how_close_a_run_is_to_being_a_dead_letter(outlast):
     outlast.started("r1", lease=0.0)
     outlast.commit(Sweep())
     out = outlast("show", "r1").out
-    assert "1 death (1 in a row without a new entry; a dead letter after 5 or more)\n" in out
+    assert (
+        "1 death (1 in a row without a new entry; it becomes a dead letter after 5 or more)\n"
+        in out
+    )
     assert "alone" not in out
     outlast.registered("w2", lease=0.0)
     outlast.commit(Claim("w2", "t", ids=("r1",)), Sweep(backoff=0.0))
     out = outlast("show", "r1").out
-    assert "2 deaths (2 in a row without a new entry; a dead letter after 5 or more)\n" in out
+    assert (
+        "2 deaths (2 in a row without a new entry; it becomes a dead letter after 5 or more)\n"
+        in out
+    )
     assert "It died more than once without a new entry, so a worker executes it alone." in out
 
 

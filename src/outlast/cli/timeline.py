@@ -115,7 +115,11 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
 def _incidents(row: RunRow) -> str:
     counts = []
     if row.deaths:
-        limit = "" if row.status == "dead" else f"; a dead letter after {row.attempts_max} or more"
+        limit = (
+            ""
+            if row.status == "dead"
+            else f"; it becomes a dead letter after {row.attempts_max} or more"
+        )
         in_a_row = f" ({row.deaths_in_a_row} in a row without a new entry{limit})"
         counts.append(counted(row.deaths, "death") + (in_a_row if row.deaths_in_a_row else ""))
     if row.interruptions:
@@ -224,7 +228,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         if waits_for_a_person(row) and not (row.reason or "").startswith(STUCK):
             yield (
                 "A person has to decide. If the effect has a verify, "
-                f"{command('resume', row.id, store=store)} asks it again."
+                f"{command('resume', row.id, store=store)} calls it again."
             )
         else:
             # A unit's failed compensation stops a run that has not ended.
