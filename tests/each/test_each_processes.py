@@ -15,12 +15,14 @@ sys.path[:0] = [str(HERE.parent / "process")]
 
 from process_tools import Program
 
+from support.clocks import MovableClock, let_lease_run_out
 from support.outside_log import OutsideLog
 from support.seeds import seeded_random
 from support.waiting import wait_until
 
 KILLS = max(4, int(os.environ.get("OUTLAST_TEST_KILLS", "20")) // 5)
 ITEMS = 150
+LEASE_SECONDS = 600.0
 AT_ONCE = {"each": 1, "sync": 1, "map": 8}
 
 
@@ -141,11 +143,13 @@ def stop_outside_a_commit(program, folder) -> None:
 
 @pytest.mark.parametrize("form", ["each", pytest.param("map", marks=pytest.mark.extended)])
 def test_process_that_was_taken_for_dead_records_nothing_more(spawn, tmp_path, form):
-    first = spawn(form, 0, 100, 0.02, OUTLAST_LEASE="1")
+    first = spawn(form, 0, 100, 0.02, OUTLAST_LEASE=str(LEASE_SECONDS))
     wait_until(lambda: len(done(tmp_path)) > 3)
     stop_outside_a_commit(first, tmp_path)
+    address = f"sqlite:///{tmp_path}/outlast.db"
+    let_lease_run_out(address, MovableClock(tmp_path), LEASE_SECONDS)
     (tmp_path / "go").touch()
-    second = spawn(form, 0, 100, 0.001, OUTLAST_LEASE="600")
+    second = spawn(form, 0, 100, 0.001)
     second.result()
     lines = len(OutsideLog(tmp_path).of(first.pid))
     first.resume()

@@ -16,7 +16,7 @@ from outlast.effects import (
     http_call,
     http_effect,
 )
-from support.waiting import WAIT_SECONDS
+from support.waiting import WAIT_SECONDS, wait_until_async
 
 SECRET = "hunter2-hunter2"
 
@@ -81,9 +81,6 @@ def reply(status: str, body: bytes = b"", **headers: str) -> bytes:
 plain = http_effect("plain", timeout=WAIT_SECONDS, undo=None)
 
 
-hasty = http_effect("hasty", timeout=2.0, undo=None)
-
-
 lenient = http_effect(
     "lenient",
     timeout=WAIT_SECONDS,
@@ -119,7 +116,7 @@ missing_secret = http_effect(
 
 EFFECTS = {
     effect.name: effect
-    for effect in (plain, hasty, lenient, secretive, broken_secret, missing_secret, http_call)
+    for effect in (plain, lenient, secretive, broken_secret, missing_secret, http_call)
 }
 
 
@@ -132,6 +129,34 @@ def do(
     name: str, url: str, method: str = "POST", *, store: str = "memory:", **options: Any
 ) -> HTTPAnswer:
     return run(call(name, method, url, options), id="r", store=store, **QUICK)
+
+
+class MovableLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock a test can move."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def send_until_timeout(url: str, requests: list[bytes]) -> HTTPAnswer:
+    """Send a call without a run, and let its time-out pass once the server has the request.
+
+    It passes in steps, so that the time without a byte is shorter than the time without the answer.
+    """
+
+    async def main() -> HTTPAnswer:
+        sending = asyncio.ensure_future(plain.request("POST", url))
+        await wait_until_async(lambda: requests)
+        for _ in range(10):
+            loop.ahead += 0.11 * WAIT_SECONDS
+            await asyncio.sleep(0.1)
+        return await sending
+
+    loop = MovableLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(main())
 
 
 def send(name: str, url: str, method: str = "POST", **options: Any) -> HTTPAnswer:

@@ -1,7 +1,8 @@
 """A job with many items, which tests kill: `batch.py FOLDER each|map|sync FROM TO [SECONDS]`.
 
 It logs each item that begins or ends, prints the result, and exits with 75 when it was drained. Items from
-number 20 on take two seconds unless the file `go` exists, so a test has time to signal the process.
+number 20 on take two seconds unless the file `go` exists, so a test has time to signal the process. The file
+`clock`, if there is one, says by how many seconds the clock of its store is ahead.
 """
 
 import asyncio
@@ -10,15 +11,20 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from outlast import Draining, Outlast
 from outlast import sync as blocking
 from outlast.engine import direct_claim
+from outlast.store.address import store_at
 
 folder, form = sys.argv[1], sys.argv[2]
 numbers = range(int(sys.argv[3]), int(sys.argv[4]))
 seconds = float(sys.argv[5]) if sys.argv[5:] else 0.002
-STORE = f"sqlite:///{folder}/outlast.db"
+STORE: Any = f"sqlite:///{folder}/outlast.db"
+CLOCK = Path(folder, "clock")
+if CLOCK.exists():
+    STORE = store_at(STORE, clock=lambda: time.time() + float(CLOCK.read_text()), heartbeat=0.1)
 direct_claim.NOTICE_AFTER_SECONDS = 0.1  # a test waits for the message
 SETTINGS = {"heartbeat": 0.1, "death_backoff": 0.05, "signals": 1}
 
