@@ -24,7 +24,13 @@ from outlast.store.rows import (
     WorkerRow,
 )
 from outlast.store.session_rows import FieldQuery, SessionQuery, SessionRow
-from outlast.store.stream_rows import PartInfo, PartRow, StreamInfo, StreamRow
+from outlast.store.stream_rows import (
+    PartInfo,
+    PartRow,
+    StreamInfo,
+    StreamRange,
+    StreamRow,
+)
 from outlast.store.topics import Topic
 
 
@@ -219,6 +225,14 @@ class Store(Protocol):
 
         The chunks are whole, so the first one may begin before `after`. There are at most `limit`.
         """
+        ...
+
+    def many_streams(self, asked: Sequence[StreamRange]) -> list[StreamRow | None]:
+        """Return for each range what `stream` returns, in order. Each is as of one moment."""
+        ...
+
+    def unended(self, runs: Sequence[int]) -> set[int]:
+        """Return which of these runs exist and have not ended."""
         ...
 
     def server(self) -> str:

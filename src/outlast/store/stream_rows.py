@@ -33,6 +33,16 @@ class StreamRow(NamedTuple):
     chunks: list[StreamChunk]
 
 
+class StreamRange(NamedTuple):
+    """A part of a stream to read."""
+
+    run: int
+    stream: str
+    after: int = 0
+    limit: int = 1000
+    """The most chunks."""
+
+
 class StreamInfo(NamedTuple):
     """A stream without its values."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -12,10 +12,10 @@ from outlast.engine.background import Background
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
 from outlast.engine.watching.page_cache import PageCache
-from outlast.errors import StoreBroken, StoreError, StoreUnavailable
+from outlast.engine.watching.shared_reads import read_all
+from outlast.errors import StoreError, StoreUnavailable
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
-from outlast.store.protocol import Store
 from outlast.store.topics import Topic
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Followers:
             follower.read_at = now
             self._decide_check(follower, now)
         try:
-            readings = await self._patiently(_read_all, self._client.store, followers)
+            readings = await self._patiently(read_all, self._client.store, followers)
         except StoreUnavailable as error:
             readings = [error] * len(followers)
         for follower, reading in zip(followers, readings, strict=True):
@@ -208,17 +208,3 @@ class Followers:
                 if loop.time() + PAUSE_SECONDS > deadline or self.shutdown.closing:
                     raise
             await asyncio.sleep(PAUSE_SECONDS)
-
-
-def _read_all(store: Store, followers: Sequence[AnyFollower]) -> list[Any]:
-    """Read for each follower, and return a reading, None or an error for each.
-
-    What is damaged fails only its own follower.
-    """
-    found: list[Any] = []
-    for follower in followers:
-        try:
-            found.append(follower.read(store))
-        except StoreBroken as error:
-            found.append(error)
-    return found

@@ -11,13 +11,14 @@ from outlast.engine.watching.follower import Chunk, Follower, Found, Generation,
 from outlast.engine.watching.stream_reader import (
     StreamQuery,
     StreamReading,
+    continued,
     events_of,
-    read_more,
     read_page,
     read_stream,
 )
 from outlast.engine.watching.window import Window
 from outlast.store.protocol import Store
+from outlast.store.stream_rows import StreamRange, StreamRow
 
 PAGE_CHUNKS, PAGE_CHUNKS_MAX = 16, 1000
 """The number of chunks of the first page, and the most of any page."""
@@ -42,10 +43,26 @@ class StreamFollower(Follower[StreamCursor, StreamReading]):
         known = self._reading
         if known is None:
             return read_stream(store, self._query(self._begin, self._window.stop))
-        query = self._query(known, self._window.stop)
-        if self.checks_run or known.end_mark:
-            return read_stream(store, query)
-        return read_more(store, query, known) or read_stream(store, query)
+        if not self.checks_run and not known.end_mark:
+            reading = self.continued(store.stream(*self.following), store.place)
+            if reading is not None:
+                return reading
+        return read_stream(store, self._query(known, self._window.stop))
+
+    @property
+    def only_follows(self) -> bool:
+        """Return whether it needs only what follows, if the run has not ended since."""
+        known = self._reading
+        return known is not None and not known.end_mark and not self.is_behind
+
+    @property
+    def following(self) -> StreamRange:
+        """Return the range that follows what is known."""
+        return StreamRange(self.known.run, self._stream, self._window.stop, self._limit)
+
+    def continued(self, stream: StreamRow | None, place: str) -> StreamReading | None:
+        """Return the reading with this stream, which follows it. None: a whole one is needed."""
+        return continued(self.known, stream, self._window.stop, place)
 
     def read_page(
         self, store: Store, cursor: StreamCursor

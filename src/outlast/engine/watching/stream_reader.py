@@ -74,17 +74,18 @@ def read_stream(store: Store, query: StreamQuery) -> StreamReading | None:
         return StreamReading(row.pk, server, stream.start, stream.stop, chunks, end, mark)
 
 
-def read_more(store: Store, query: StreamQuery, known: StreamReading) -> StreamReading | None:
-    """Return what follows a reading of a run that had not ended, without a look at the run.
+def continued(
+    known: StreamReading, stream: StreamRow | None, after: int, place: str
+) -> StreamReading | None:
+    """Return a reading of a run that had not ended, with what follows, without a look at the run.
 
     Return None if that is not possible: the stream is gone, or another server answers.
     """
-    stream = store.stream(query.run, query.stream, query.after, query.limit)
     if stream is None:
         return None if known.stop else known._replace(chunks=[])
-    if server_mark(stream.server) != known.server or stream.stop < query.after:
+    if server_mark(stream.server) != known.server or stream.stop < after:
         return None
-    chunks = [_decoded(chunk, store.place) for chunk in stream.chunks]
+    chunks = [_decoded(chunk, place) for chunk in stream.chunks]
     return known._replace(start=stream.start, stop=stream.stop, chunks=chunks)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.scan_cursors import ScanCursorCache
@@ -26,6 +28,7 @@ from outlast.store.stream_rows import (
     PartInfo,
     PartRow,
     StreamInfo,
+    StreamRange,
     StreamRow,
     part_of,
     stream_of,
@@ -91,6 +94,19 @@ class Reads(SessionReads):
         where = {"run": run, "stream": stream, "after": after, "limit": limit}
         rows = self._read(sql.STREAM, where)
         return stream_of([row[:-1] for row in rows], rows[0][-1]) if rows else None
+
+    def many_streams(self, asked: Sequence[StreamRange]) -> list[StreamRow | None]:
+        runs, streams, afters, limits = map(list, zip(*asked, strict=True)) if asked else [[]] * 4
+        where = {"runs": runs, "streams": streams, "afters": afters, "limits": limits}
+        by_position = groupby(self._read(sql.MANY_STREAMS, where), itemgetter(0))
+        found = {
+            position: stream_of([row[2:] for row in (first, *rest)], first[1])
+            for position, (first, *rest) in by_position
+        }
+        return [found.get(position) for position in range(1, len(asked) + 1)]
+
+    def unended(self, runs: Sequence[int]) -> set[int]:
+        return {pk for (pk,) in self._read(sql.UNENDED, (list(runs),))}
 
     def server(self) -> str:
         return str(self._read(sql.SERVER)[0][0])

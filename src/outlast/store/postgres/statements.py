@@ -136,6 +136,26 @@ FROM {s}.streams s LEFT JOIN LATERAL (
 ) c ON true
 WHERE s.run = %(run)s AND s.name = %(stream)s ORDER BY c.first
 """
+MANY_STREAMS = f"""
+SELECT w.position, ({SERVER}), s.start, s.stop, c.first, c.value"""
+MANY_STREAMS += """
+FROM unnest(%(runs)s::bigint[], %(streams)s::text[], %(afters)s::bigint[], %(limits)s::bigint[])
+    WITH ORDINALITY w(run, name, after, count, position)
+JOIN {s}.streams s ON s.run = w.run AND s.name = w.name
+LEFT JOIN LATERAL (
+    SELECT first, value FROM {s}.stream_chunks
+    WHERE run = s.run AND stream = s.name AND first + stream_chunks.count > w.after
+        AND first >= coalesce(
+            (SELECT max(first) FROM {s}.stream_chunks
+             WHERE run = s.run AND stream = s.name AND first <= w.after), 0)
+    ORDER BY first LIMIT w.count
+) c ON true
+ORDER BY w.position, c.first
+"""
+UNENDED = """
+SELECT pk FROM {s}.runs
+WHERE pk = ANY(%s::bigint[]) AND status NOT IN ('done', 'failed', 'cancelled', 'dead')
+"""
 STREAMS = "SELECT name, start, stop FROM {s}.streams WHERE run = %s ORDER BY name"
 STREAM_PARTS = """
 SELECT stream, writer, length FROM {s}.stream_parts WHERE run = %s ORDER BY stream, writer

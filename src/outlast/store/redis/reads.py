@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from outlast.errors import StoreUnavailable
@@ -40,11 +40,14 @@ from outlast.store.stream_rows import (
     PartRow,
     StreamChunk,
     StreamInfo,
+    StreamRange,
     StreamRow,
     joined,
 )
 
 PAGE = 1_000
+STREAMS_AT_ONCE, RUNS_AT_ONCE = 200, 1_000
+"""How many streams, and how many runs, one call of the read script looks at."""
 """The most rows that one call looks at."""
 PAGE_BYTES = 4_000_000
 STATUSES = ("queued", "running", "waiting", "parked", *sorted(ENDED))
@@ -210,14 +213,26 @@ class Reads(SessionReads):
     def stream(self, run: int, stream: str, after: int = 0, limit: int = 1000) -> StreamRow | None:
         run, after, limit = integers(run, after, limit)
         found = self._read("stream", run, stream, after, limit)
-        if not found:
-            return None
-        start, stop, server, flat = found
-        chunks = [
-            StreamChunk(int(first), values)
-            for first, values in zip(flat[::2], flat[1::2], strict=True)
-        ]
-        return StreamRow(int(start), int(stop), server, chunks)
+        return _stream(found[:-1], found[-1]) if found else None
+
+    def many_streams(self, asked: Sequence[StreamRange]) -> list[StreamRow | None]:
+        """Return several streams. The server serves other clients between two calls."""
+        found: list[StreamRow | None] = []
+        for part in _parts(asked, STREAMS_AT_ONCE):
+            flat = [
+                value
+                for run, stream, after, limit in part
+                for value in (*integers(run), stream, *integers(after, limit))
+            ]
+            server, rows = self._read("many_streams", *flat)
+            found += [_stream(row, server) if row else None for row in rows]
+        return found
+
+    def unended(self, runs: Sequence[int]) -> set[int]:
+        found: set[int] = set()
+        for part in _parts(runs, RUNS_AT_ONCE):
+            found.update(map(int, self._read("unended", *integers(*part))))
+        return found
 
     def server(self) -> str:
         return str(self._read("server"))
@@ -274,3 +289,17 @@ class Reads(SessionReads):
 
     def cancels(self, worker: str) -> list[tuple[str, str]]:
         return [(id, why) for id, why in self._read("cancels", worker)]
+
+
+def _stream(found: Sequence[Any], server: str) -> StreamRow:
+    start, stop, flat = found
+    chunks = [
+        StreamChunk(int(first), values) for first, values in zip(flat[::2], flat[1::2], strict=True)
+    ]
+    return StreamRow(int(start), int(stop), server, chunks)
+
+
+def _parts(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """Yield the values in parts of this size."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

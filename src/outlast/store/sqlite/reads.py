@@ -28,6 +28,7 @@ from outlast.store.stream_rows import (
     PartInfo,
     PartRow,
     StreamInfo,
+    StreamRange,
     StreamRow,
     part_of,
     stream_of,
@@ -89,6 +90,12 @@ class Reads(SessionReads):
     def stream(self, run: int, stream: str, after: int = 0, limit: int = 1000) -> StreamRow | None:
         where = {"run": run, "stream": stream, "after": after, "limit": limit}
         return stream_of(self._read(sql.STREAM, where))
+
+    def many_streams(self, asked: Sequence[StreamRange]) -> list[StreamRow | None]:
+        return [self.stream(*one) for one in asked]
+
+    def unended(self, runs: Sequence[int]) -> set[int]:
+        return {pk for (pk,) in self._read(sql.UNENDED, (json.dumps(list(runs)),))}
 
     def server(self) -> str:
         return ""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.store.commands import FENCE, OFFSET, Prune, Publish, Refused, Retry
-from outlast.store.stream_rows import PartRow, StreamInfo
+from outlast.store.stream_rows import PartRow, StreamInfo, StreamRange
 from outlast.store.topics import Topic
 from outlast.testing.conformance.fences import LOSSES
 from outlast.testing.conformance.harness import WAIT_SECONDS, Contract, StoreDriver, entry
@@ -82,6 +82,47 @@ class StreamRunContract(Contract):
         assert driver.store.part(row.pk, "other", "step#1") is None
         assert driver.store.stream(row.pk + 1, STREAM) is None
         assert driver.store.parts(row.pk + 1) == []
+
+    def test_several_streams_are_read_as_each_is_read_alone(self, driver: StoreDriver) -> None:
+        row, other = driver.held("r"), driver.held("r2")
+        driver.commit(publish(row, "abc"), publish(row, "de", 3), publish(other, "x"))
+        driver.commit(publish(other, "", stream="empty"), publish(row, "é", stream="a b:c"))
+        driver.commit(publish(row, "z", attempt=2), publish(row, "yz", 1, attempt=2))
+        asked = [
+            StreamRange(row.pk, STREAM),
+            StreamRange(row.pk, "other"),
+            StreamRange(other.pk, STREAM, 1),
+            StreamRange(row.pk, STREAM, 7, 1),
+            StreamRange(other.pk, "empty"),
+            StreamRange(row.pk + 100, STREAM),
+            StreamRange(row.pk, "a b:c"),
+            StreamRange(row.pk, STREAM, 1_000_000),
+            StreamRange(row.pk, STREAM),
+        ]
+        found = driver.store.many_streams(asked)
+        assert found == [driver.store.stream(*one) for one in asked]
+        assert [one is None for one in found] == [False, True, *[False] * 3, True, *[False] * 3]
+        assert driver.store.many_streams([]) == []
+
+    def test_more_streams_are_read_than_one_call_reads(self, driver: StoreDriver) -> None:
+        row = driver.held()
+        driver.commit(*[publish(row, "a", stream=f"s{number}") for number in range(450)])
+        asked = [StreamRange(row.pk, f"s{number}") for number in range(450)]
+        found = driver.store.many_streams(asked)
+        assert [one is not None and one.stop for one in found] == [1] * 450
+
+    def test_unended_runs_are_told_from_those_that_ended_or_are_gone(
+        self, driver: StoreDriver
+    ) -> None:
+        held, parked = driver.held("held"), driver.ended("parked", "parked")
+        queued = driver.submit("queued")
+        ended = [
+            driver.ended(status, status).pk for status in ("done", "failed", "cancelled", "dead")
+        ]
+        unended = {held.pk, parked.pk, queued.pk}
+        asked = [*unended, *ended, held.pk + 1_000, held.pk]
+        assert driver.store.unended(asked) == unended
+        assert driver.store.unended([]) == set()
 
     def test_a_viewer_is_never_shown_what_is_later_silently_contradicted(
         self, driver: StoreDriver

@@ -180,14 +180,16 @@ end
 
 -- -- reads
 
+local ENDED = {done = true, failed = true, cancelled = true, dead = true}
+
 -- The run id of the server, which is another one after each start; empty if the server does not say.
 function S.read_server()
     local told = redis.pcall('INFO', 'server')
     return type(told) == 'string' and told:match('run_id:(%w+)') or ''
 end
 
--- Its bounds, the server, and rows: the position of the first value, and the JSON array.
-function S.read_stream(pk, stream, after, limit)
+-- Its bounds, and rows: the position of the first value, and the JSON array.
+local function stream_from(pk, stream, after, limit)
     if not S.hget(P .. 'streams:' .. pk, stream) then
         return false
     end
@@ -210,7 +212,37 @@ function S.read_stream(pk, stream, after, limit)
         local chunk = parsed(member)
         rows[#rows + 1], rows[#rows + 2] = S.text(chunk.first), chunk.value
     end
-    return {S.text(start), S.text(stop), S.read_server(), rows}
+    return {S.text(start), S.text(stop), rows}
+end
+
+-- The stream and the server.
+function S.read_stream(pk, stream, after, limit)
+    local found = stream_from(pk, stream, after, limit)
+    if found then
+        found[4] = S.read_server()
+    end
+    return found
+end
+
+-- The server, and each stream or false. The arguments of each follow those of the one before.
+function S.read_many_streams(...)
+    local asked, found = {...}, {}
+    for i = 1, #asked, 4 do
+        found[#found + 1] = stream_from(unpack(asked, i, i + 3))
+    end
+    return {S.read_server(), found}
+end
+
+-- Those of these runs that exist and have not ended.
+function S.read_unended(...)
+    local found = {}
+    for _, pk in ipairs({...}) do
+        local status = call('HGET', P .. 'run:' .. pk, 'status')
+        if status and not ENDED[status] then
+            found[#found + 1] = pk
+        end
+    end
+    return found
 end
 
 function S.read_streams(pk)

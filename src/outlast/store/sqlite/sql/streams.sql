@@ -45,6 +45,11 @@ SELECT start, stop, first, value FROM streams LEFT JOIN (
 ) ON TRUE
 WHERE run = :run AND name = :stream ORDER BY first
 
+-- name: UNENDED
+SELECT pk FROM runs
+WHERE pk IN (SELECT value FROM json_each(?))
+    AND status NOT IN ('done', 'failed', 'cancelled', 'dead')
+
 -- name: STREAMS
 SELECT name, start, stop FROM streams WHERE run = ? ORDER BY name
 
