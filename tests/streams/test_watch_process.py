@@ -69,24 +69,28 @@ def test_outage_is_waited_out_and_then_raised(address, monkeypatch):
             await app.start(waits(), id="r")
             watch = app.watch("r", "answer")
             await anext(watch)
-            read, failures = app._open.store.run, 0
+            store, failures = app._open.store, 0
 
             def fails(*args):
                 nonlocal failures
                 failures += 1
                 raise StoreUnavailable("away")
 
-            monkeypatch.setattr(app._open.store, "run", fails)
+            def away():
+                monkeypatch.setattr(store, "run", fails)
+                monkeypatch.setattr(store, "unended", fails)
+
+            away()
             viewer = asyncio.create_task(anext(watch))
             await wait_until_async(lambda: failures >= 2)
             assert not viewer.done(), "a short outage is waited out"
-            monkeypatch.setattr(app._open.store, "run", read)
+            monkeypatch.undo()
             await asyncio.sleep(0.3)
             assert not viewer.done(), "a short outage is waited out"
-            monkeypatch.setattr(app._open.store, "run", fails)
+            away()
             with pytest.raises(StoreUnavailable, match="away"):
                 await viewer
-            monkeypatch.setattr(app._open.store, "run", read)
+            monkeypatch.undo()
             again = app.watch("r", "answer")
             assert (await anext(again)).value == "a question"
 
