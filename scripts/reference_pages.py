@@ -165,9 +165,16 @@ PAGES = {
         "[Use Outlast from a program without the store](remote-client.md) shows it in use.",
         [
             _section("Connect", "Client call NamedCall"),
-            _section("What it returns", "Run Queue Watch"),
+            _section("What it returns", "Run Queue Watch Session Checkpoint"),
             _section("Errors", "ServerUnavailable ApiError"),
         ],
+    ),
+    "client-sync": Page(
+        "outlast.client.sync",
+        "These names block where those of [outlast.client](reference-client.md) are awaited. "
+        "`Run`, `Watch`, `Session` and `Checkpoint` are those of "
+        "[outlast.sync](reference-sync.md).",
+        [_section("Names", "Client Queue")],
     ),
     "logs": Page(
         "outlast.logs",

@@ -34,6 +34,7 @@ MODULES = {
     "outlast.integrations.openai_agents": "reference-openai-agents",
     "outlast.integrations.claude_agent": "reference-claude-agent",
     "outlast.client": "reference-client",
+    "outlast.client.sync": "reference-client-sync",
     "outlast.http": "reference-http",
     "outlast.logs": "reference-logs",
     "outlast.settings": "reference-settings",

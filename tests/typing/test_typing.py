@@ -31,6 +31,7 @@ def test_every_file_with_examples_is_checked():
         "errors.py",
         "errors_effects.py",
         "ok.py",
+        "ok_client.py",
         "ok_effects.py",
         "ok_sessions.py",
         "ok_sync.py",

@@ -17,7 +17,8 @@ from outlast.store.session_rows import FieldQuery, SessionRow
 T = TypeVar("T")
 D = TypeVar("D")
 
-_ABSENT, _FOUND = "{}", '{"value":'
+ABSENT, FOUND = "{}", '{"value":'
+"""How a field without a value, and the beginning of one with a value, are recorded."""
 
 
 class SessionReads(SessionHandle):
@@ -49,13 +50,13 @@ class SessionReads(SessionHandle):
 
         def find(store: Store) -> tuple[SessionRow | None, str]:
             row, value = read_field(store, at, field)
-            return row, _ABSENT if value is None else f"{_FOUND}{value}}}"
+            return row, ABSENT if value is None else f"{FOUND}{value}}}"
 
         return self._look(
             name,
             (field,),
             find,
-            lambda text: decode(None if text == _ABSENT else text[len(_FOUND) : -1]),
+            lambda text: decode(None if text == ABSENT else text[len(FOUND) : -1]),
         )
 
     @overload

@@ -6,7 +6,7 @@
         run = await client.submit(report("tides"), id="report-1")
         print(await run.result())
 
-`outlast.client.sync` has the same names for sync programs. Needs `pip install 'outlast[client]'`.
+`outlast.client.sync` has a `Client` for sync programs. Needs `pip install 'outlast[client]'`.
 """
 
 from outlast.client.calls import NamedCall, call
@@ -14,8 +14,10 @@ from outlast.client.client import Client
 from outlast.client.errors import ApiError, ServerUnavailable
 from outlast.client.queue import Queue
 from outlast.client.run import Run
+from outlast.client.session import Checkpoint, Session
 from outlast.client.watch import Watch
 
 __all__ = [
-    "ApiError", "Client", "NamedCall", "Queue", "Run", "ServerUnavailable", "Watch", "call",
+    "ApiError", "Checkpoint", "Client", "NamedCall", "Queue", "Run", "ServerUnavailable",
+    "Session", "Watch", "call",
 ]  # fmt: skip

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from outlast.api.run import conclude
+from outlast.api.schedule import CatchUp, OverlapPolicy, Schedule, ScheduleInfo
+from outlast.api.session_info import SessionInfo, SessionOrder
 from outlast.api.workflow import Call, Workflow
-from outlast.client import actions, listing, rows
+from outlast.client import actions, listing, rows, schedules
 from outlast.client.calls import NamedCall, codec_of
 from outlast.client.queue import Queue
 from outlast.client.run import Run, run_path, until_ended
+from outlast.client.session import Checkpoint, Session
 from outlast.client.settings import server_access
 from outlast.client.transport import Transport
 from outlast.client.watch import Watch
@@ -23,6 +27,7 @@ from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.submission import OnConflict
 from outlast.errors import OutlastError, SettingsError
 from outlast.shutdown.report import DrainReport
+from outlast.store.commands import SESSION
 from outlast.store.rows import Entry
 
 if TYPE_CHECKING:
@@ -164,6 +169,65 @@ class Client:
             wait=wait,
             on_conflict=on_conflict,
         )
+
+    # -- schedules
+
+    async def schedule(
+        self,
+        name: str,
+        call: Call[Any] | NamedCall[Any],
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        tz: str = "UTC",
+        overlap: OverlapPolicy = "skip",
+        catch_up: CatchUp = "last",
+        jitter: float = 0.0,
+        queue: str = "default",
+        priority: int = 0,
+    ) -> ScheduleInfo:
+        """Run a call at the times of `cron`, or every `every` seconds.
+
+        The rules and the options are those of `Outlast.schedule`.
+        """
+        schedule = Schedule(
+            cron=cron,
+            every=every,
+            tz=tz,
+            overlap=overlap,
+            catch_up=catch_up,
+            jitter=jitter,
+            queue=queue,
+            priority=priority,
+        )
+        return await schedules.set_schedule(self._open, name, call, schedule)
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Return all schedules, ordered by name."""
+        return await schedules.list_schedules(self._open)
+
+    async def pause_schedule(self, name: str) -> None:
+        """Pause a schedule. Times that pass until it is resumed do not fire later."""
+        await schedules.act(self._open, name, "pause")
+
+    async def resume_schedule(self, name: str) -> None:
+        """Resume a paused schedule from now on."""
+        await schedules.act(self._open, name, "resume")
+
+    async def trigger_schedule(self, name: str) -> str:
+        """Submit a run of a schedule now, whatever its times, and return the run's id."""
+        return await schedules.trigger(self._open, name)
+
+    async def backfill_schedule(self, name: str, start: datetime, end: datetime) -> list[str]:
+        """Submit the runs of all times of a schedule from `start` until before `end`.
+
+        Return their ids. Runs that exist already stay as they are.
+        """
+        return await schedules.backfill(self._open, name, start, end)
+
+    async def delete_schedule(self, name: str) -> None:
+        """Delete a schedule. Its runs stay."""
+        await schedules.delete(self._open, name)
 
     # -- finding
 
@@ -373,3 +437,44 @@ class Client:
         """Return the latest drains of all workers, newest first."""
         found = await self._open.get("/v1/drains", {"limit": limit})
         return [rows.drain_report(one) for one in found["drains"]]
+
+    # -- sessions
+
+    def session(
+        self,
+        id: str,
+        *,
+        ttl: float | EllipsisType | None = ...,
+        fields_max: int | None = None,
+    ) -> Session:
+        """Return a session: state that outlives its process, such as a user's or a conversation's.
+
+        The rules are those of `Outlast.session`, except that a read does not extend its expiry.
+        """
+        return Session(self._open, id, ttl, fields_max=fields_max)
+
+    async def sessions(
+        self,
+        prefix: str = "",
+        *,
+        limit: int = 100,
+        order: SessionOrder = "updated",
+        after: str | None = None,
+    ) -> list[SessionInfo]:
+        """Return the sessions whose ids begin with `prefix`, most recently changed first.
+
+        The rules are those of `Outlast.sessions`.
+        """
+        if after is not None and order != "id":
+            raise ValueError("after= continues a list in the order of ids. Pass order='id' too.")
+        found, _ = await listing.session_documents(
+            self._open, SESSION, prefix, limit, order=order, after=after
+        )
+        return [SessionInfo.of(rows.session_row(one)) for one in found]
+
+    def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
+        """Return a checkpoint: the saved position of a script that has no workflow.
+
+        It stays until it is cleared, or until it is not changed for `ttl` seconds.
+        """
+        return Checkpoint(self._open, task_id, ttl)

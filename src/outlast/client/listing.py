@@ -84,6 +84,29 @@ async def timeline(transport: Transport, id: str) -> tuple[Document, list[Docume
     return first, rows
 
 
+async def session_documents(
+    transport: Transport,
+    space: str,
+    prefix: str,
+    limit: int,
+    *,
+    order: str = "updated",
+    after: str | None = None,
+) -> tuple[list[Document], bool]:
+    """Return the documents of at most `limit` sessions, and whether there are more."""
+    found: list[Document] = []
+    cursor = after
+    while len(found) < limit:
+        count = min(PAGE, limit - len(found))
+        page: dict[str, Any] = {"prefix": prefix, "limit": count, "order": order, "after": cursor}
+        answer = await transport.get(f"/v1/{space}s", page)
+        found += answer["sessions"]
+        cursor = answer["next"]
+        if cursor is None:
+            return found, False
+    return found, cursor is not None
+
+
 async def _pages(
     transport: Transport, path: str, name: str, after: int = 0
 ) -> AsyncIterator[Document]:

@@ -12,6 +12,7 @@ from typing import (
     Concatenate,
     Generic,
     ParamSpec,
+    Protocol,
     Self,
     TypeVar,
     Unpack,
@@ -45,13 +46,31 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+R_co = TypeVar("R_co", covariant=True)
+
+
+class AwaitedRun(Protocol[R_co]):
+    """A handle on a run of an async program."""
+
+    @property
+    def id(self) -> str: ...
+
+    async def result(self, timeout: float | None = None) -> R_co:
+        """Wait for the run to end and return its result."""
+        ...
+
+    async def info(self) -> RunInfo:
+        """Return the run's current state."""
+        ...
+
+
 class Run(Generic[R]):
     """A handle on a run, wherever it executes.
 
     `run.result()` returns the workflow's result, or raises an error if there is none.
     """
 
-    def __init__(self, portal: Portal, run: AsyncRun[R]) -> None:
+    def __init__(self, portal: Portal, run: AwaitedRun[R]) -> None:
         self._portal, self._run = portal, run
 
     @property

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections import deque
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
-from outlast.api.watch import Watch as AsyncWatch
 from outlast.engine.watching.events import WatchEvent
 from outlast.sync.portal import Portal
+
+
+class AwaitedWatch(Protocol):
+    """The events of a stream or of a run, for an async program."""
+
+    cursor: str | None
+    ended: bool
+
+    @property
+    def is_final(self) -> bool: ...
+
+    async def __aenter__(self) -> Any: ...
+
+    async def next_events(self, timeout: float | None = None) -> list[WatchEvent]:
+        """Wait for at least one event, and return all that are there."""
+        ...
+
+    def _close(self) -> None: ...
 
 
 class Watch:
@@ -18,7 +35,7 @@ class Watch:
     thread at a time.
     """
 
-    def __init__(self, portal: Portal, watch: AsyncWatch) -> None:
+    def __init__(self, portal: Portal, watch: AwaitedWatch) -> None:
         self._portal, self._watch = portal, watch
         self._buffer: deque[WatchEvent] = deque()
         self._cursor = watch.cursor
