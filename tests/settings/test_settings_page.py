@@ -30,10 +30,10 @@ def test_every_setting_is_on_the_page_with_its_default() -> None:
 
 def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
     refused = PAGE.partition("## Validation")[2].partition("\n## ")[0]
-    assert f"`grace` below {GRACE_MIN:g} s" in refused
+    assert f"| `grace` | below {GRACE_MIN:g} s" in refused
     assert f"{EXIT_SECONDS} s together" in refused
-    assert f"`heartbeat` or `poll` below {LOOK_SECONDS_MIN} s" in refused
-    assert f"`stall_max` below {STALL_MIN} s" in refused
+    assert f"| `heartbeat`, `poll` | below {LOOK_SECONDS_MIN} s |" in refused
+    assert f"| `stall_max`, `stall_warn` | below {STALL_MIN} s; " in refused
 
 
 def test_every_variable_of_other_tools_is_on_the_page() -> None:
