@@ -41,6 +41,9 @@ outlast queues --watch""",
 outlast limit default --concurrency 0     # pause the queue
 outlast limit default --no-concurrency    # resume it
 outlast limit mail --concurrency 10 --depth 5000""",
+    "limiters": """\
+outlast limiters
+outlast limiters --watch""",
     "schedules": """\
 outlast schedules
 outlast schedules --wide""",

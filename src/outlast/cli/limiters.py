@@ -29,7 +29,7 @@ def limiters(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the limiters: what each allows, what was used, and how many uses wait."""
+    """List the limiters: what each allows, what is used, what waits."""
     with answering(as_json):
         shown(
             store,
