@@ -220,7 +220,7 @@ def test_sync_workflow_and_step_publish(world):
 def test_thread_that_outlived_its_timeout_publishes_nothing(address):
     raised = []
 
-    @step(timeout=0.05, retries=1, backoff=0.001)
+    @step(timeout=2, retries=1, backoff=0.001)  # the second attempt must end before, on any machine
     def slow() -> str:
         log.append(1)
         with outlast.sync.publish("answer") as out:
@@ -231,7 +231,7 @@ def test_thread_that_outlived_its_timeout_publishes_nothing(address):
             try:
                 while True:
                     out.write("more")
-                    time.sleep(0.001)
+                    time.sleep(0.02)
             except Evicted as error:
                 raised.append(error)
                 raise
