@@ -105,7 +105,7 @@ def test_hard_linked_lock_is_refused(where, victim):
     (where / ".outlast").mkdir()
     (where / ".outlast" / "lock").hardlink_to(victim)
     mode = victim.stat().st_mode
-    assert "second name" in refusal(where / "file")
+    assert "hard link to another file" in refusal(where / "file")
     assert victim.stat().st_mode == mode
 
 
