@@ -9,44 +9,18 @@ from outlast.engine.journal_view import History
 from outlast.http.rest import journals
 from outlast.store.commands import (
     Claim,
-    Record,
     RegisterWorker,
     Release,
     Retry,
     Send,
     Settle,
     SetWaiting,
-    Submit,
     Sweep,
 )
 from outlast.store.fleet import Fleet
+from support.store_writes import Writes
 
 ERROR = json.dumps({"type": "builtins:ValueError", "message": "no ink", "args": []})
-
-
-class Writes:
-    """Write into the store of a served app what would be tedious to bring about."""
-
-    def __init__(self, api):
-        self.store = api.app._open.store
-        self._execute = api.app._open.writer.execute
-
-    async def commit(self, *commands):
-        return [await self._execute(command) for command in commands]
-
-    async def held(self, id, worker="living", lease=1e6, **fields):
-        """Submit a run that a worker of another process holds, and return its row."""
-        submit = Submit(id, "report", '{"topic":"ink"}', f"t {id}", "00" * 16, **fields)
-        await self.commit(
-            RegisterWorker(worker, "some-host", 4242, lease, ("default",), ("report",), 4),
-            submit._replace(worker=worker),
-        )
-        return self.store.run(id)
-
-    async def entry(self, row, seq, kind, key="", **fields):
-        at = row.created + seq
-        record = Record(row.pk, seq, row.fence, kind, key, at, **fields)
-        assert await self.commit(record) == [None]
 
 
 async def timeline(client, id, query=""):
@@ -82,7 +56,7 @@ async def lived_through_everything(writes):
 
 def test_timeline_says_what_show_prints(served):
     async def scenario(api):
-        writes = Writes(api)
+        writes = Writes(api.app)
         row = await lived_through_everything(writes)
         found = await timeline(api.olga, "r1")
         whole = (await api.olga.get("/v1/runs/r1")).json()
@@ -121,7 +95,7 @@ def test_timeline_says_what_show_prints(served):
 
 def test_waiting_run_says_when_its_timer_fires(served):
     async def scenario(api):
-        writes = Writes(api)
+        writes = Writes(api.app)
         row = await writes.held("r1")
         due = row.created + 3600
         release = Release(row.pk, row.fence, "it sleeps", waiting=True, interrupted=False, due=due)
@@ -137,7 +111,7 @@ def test_waiting_run_says_when_its_timer_fires(served):
 
 def test_timeline_is_read_page_by_page(served):
     async def scenario(api):
-        await lived_through_everything(Writes(api))
+        await lived_through_everything(Writes(api.app))
         whole, rows, query = await timeline(api.olga, "r1"), [], "?limit=2"
         while True:
             page = await timeline(api.olga, "r1", query)
@@ -162,7 +136,7 @@ def test_page_of_large_values_ends_early(served, name, monkeypatch):
     list_of = {"timeline": "rows", "journal": "entries"}[name]
 
     async def scenario(api):
-        writes = Writes(api)
+        writes = Writes(api.app)
         row = await writes.held("r1")
         sizes = [300, 300, 300, 5_000, 300, 300]
         for seq, size in enumerate(sizes, 1):
@@ -183,7 +157,7 @@ def test_journal_beyond_what_one_request_may_read_is_refused_and_its_pages_are_n
     monkeypatch.setattr(journals, "JOURNAL_SIZE_MAX", 10_000)
 
     async def scenario(api):
-        writes = Writes(api)
+        writes = Writes(api.app)
         row = await writes.held("r1")
         for seq in (1, 2, 3):
             await writes.entry(row, seq, "step", f"s#{seq}", value=json.dumps("x" * 4_000))
@@ -200,7 +174,7 @@ def test_journal_beyond_what_one_request_may_read_is_refused_and_its_pages_are_n
 
 def test_words_are_short_and_printable_whatever_was_recorded(served):
     async def scenario(api):
-        writes = Writes(api)
+        writes = Writes(api.app)
         row = await writes.held("r1")
         await writes.entry(row, 1, "step", "s#1", value=json.dumps("x" * 50_000))
         await writes.entry(row, 2, "step", "s#2", value="\x1b[31m not JSON")
@@ -214,7 +188,7 @@ def test_words_are_short_and_printable_whatever_was_recorded(served):
 
 def test_masked_role_reads_no_values_in_words(served):
     async def scenario(api):
-        await lived_through_everything(Writes(api))
+        await lived_through_everything(Writes(api.app))
         answer = await api.vera.get("/v1/runs/r1/timeline")
         assert "notes" not in answer.text
         assert '"ink"' not in answer.text
@@ -230,7 +204,7 @@ def test_masked_role_reads_no_values_in_words(served):
 
 def test_submitter_sees_nothing_of_what_else_its_worker_holds(served):
     async def scenario(api):
-        await lived_through_everything(Writes(api))
+        await lived_through_everything(Writes(api.app))
         holder = (await timeline(api.sam, "r1"))["holder"]
         assert (holder["id"], holder["host"]) == ("third", "some-host")
         assert (holder["queues"], holder["workflows"]) == ([], [])

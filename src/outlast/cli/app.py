@@ -24,6 +24,7 @@ PARTS = {
         "runs": "outlast.cli.inspect",
         "show": "outlast.cli.inspect",
         "watch": "outlast.cli.follow",
+        "ui": "outlast.cli.ui",
         "sessions": "outlast.cli.sessions",
     },
     "Act on runs": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -71,7 +72,7 @@ def serve(
     with answering(as_json=False):
         place = worker_target(modules) if modules else WorkerTarget([], None)
         configure(form)
-        app = _app(place, store)
+        app = app_to_serve(place, store)
         address = listen or app.settings.http or ADDRESS
         parse(address)
         app.configure(http="")
@@ -79,7 +80,7 @@ def serve(
 
         server = ApiServer(app, address, insecure_loopback=insecure_loopback)
         try:
-            code = asyncio.run(_serve(app, server))
+            code = asyncio.run(serve_until_drained(app, server))
         except OutlastError:
             raise
         except Exception:
@@ -89,7 +90,8 @@ def serve(
         raise typer.Exit(code)
 
 
-def _app(place: WorkerTarget, store: str | None) -> Outlast:
+def app_to_serve(place: WorkerTarget, store: str | None) -> Outlast:
+    """Return the app of the modules, or one of the store, that executes nothing."""
     if place.app is None:
         return Outlast(shared(store), workflows=place.workflows)
     chosen: dict[str, Any] = {"worker": False, "workflows": place.workflows}
@@ -99,8 +101,10 @@ def _app(place: WorkerTarget, store: str | None) -> Outlast:
     return place.app
 
 
-async def _serve(app: Outlast, server: ApiServer) -> int:
-    """Serve until the app has drained, and return the exit code."""
+async def serve_until_drained(
+    app: Outlast, server: ApiServer, started: Callable[[], None] | None = None
+) -> int:
+    """Serve until the app has drained, and return the exit code. Call `started` once it listens."""
     app._lifecycle.set_process(ProcessRole.WORKER)
     async with app:
         server.start()
@@ -109,6 +113,8 @@ async def _serve(app: Outlast, server: ApiServer) -> int:
             server.url,
             extra={"event": "serving", "url": server.url, "store": place_of(app)},
         )
+        if started is not None:
+            started()
         try:
             await drain_or_loss(app)
         finally:

@@ -16,6 +16,8 @@ from outlast.store.rows import NEVER, Entry, RunRow
 
 DECIDED_BY = frozenset({"retry", "resume", "decision"})
 """Kinds of entries that record who asked for them."""
+REPLAYED = frozenset({"step", "inner"})
+"""Kinds of entries with a result that took time."""
 
 
 def timeline_document(
@@ -27,11 +29,12 @@ def timeline_document(
     limit: int,
     size_max: int,
     id_length_max: int,
+    progress: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return a run with a page of its timeline, its workers, and what it waits for.
 
     The page has at most `limit` entries after the number `after`, and ends earlier once these have
-    `size_max` characters.
+    `size_max` characters. `progress` is what unfinished steps have saved, as JSON by key.
     """
     whole = history_document(history, fleet.now)
     del whole["journal"]
@@ -51,6 +54,7 @@ def timeline_document(
         "incidents": _incidents(history),
         "waits": _waits(history, children),
         "children": _children(history, children, id_length_max),
+        "progress": [{"key": key, "value": value_of(text)} for key, text in progress.items()],
     }
 
 
@@ -94,17 +98,36 @@ def _by(entry: Entry) -> str | None:
 
 
 def _incidents(history: History) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": entry.kind,
-            "seq": entry.seq,
-            "at": iso(entry.at),
-            "lost": history.ends[entry.seq].worker,
-            "next": history.ends[entry.seq].next_worker,
-        }
-        for entry in history.entries
-        if entry.seq in history.ends
-    ]
+    """Return each death and interruption, with what it cost and what it did not."""
+    found = []
+    kept = 0.0
+    """Seconds of the results that are recorded so far, and that replay does not repeat."""
+    last = history.row.created
+    for entry in history.entries:
+        if entry.seq not in history.ends:
+            last = entry.at
+            if entry.kind in REPLAYED and entry.seq not in history.void and entry.error is None:
+                kept += entry.seconds or 0.0
+            continue
+        executions = sorted(history.executions, key=lambda one: one.fence)
+        ended = [one for one in executions if one.fence <= abs(entry.fence)]
+        following = next((one for one in executions if one.fence > abs(entry.fence)), None)
+        since = max(last, ended[-1].began) if ended else last
+        found.append(
+            {
+                "kind": entry.kind,
+                "seq": entry.seq,
+                "at": iso(entry.at),
+                "lost": history.ends[entry.seq].worker,
+                "next": history.ends[entry.seq].next_worker,
+                "resumed": None if following is None else iso(following.began),
+                "lost_seconds": None
+                if following is None
+                else round(max(0.0, following.began - since), 3),
+                "saved_seconds": round(kept, 3),
+            }
+        )
+    return found
 
 
 def _waits(history: History, children: Sequence[RunRow]) -> list[dict[str, Any]]:

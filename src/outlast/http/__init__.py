@@ -1,10 +1,11 @@
 """Serve a worker's HTTP endpoints: `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain`.
-And serve the HTTP API of its store.
+And serve the HTTP API of its store, and the web UI.
 
     web = FastAPI(lifespan=lifespan(app))       # opens and closes an Outlast with the web server
     web.mount("/ops", routes(app))              # its routes in a server of yours
     Server(app, "0.0.0.0:8080").start()         # the same routes in a thread of their own
     web.mount("/outlast", api(app))             # the HTTP API: submit, inspect and control runs
+    web.mount("/ui", ui(app))                   # the web UI
 
 The path of a request:
 
@@ -24,6 +25,7 @@ from outlast.http.rest.roles import Caller, Role
 from outlast.http.routes import routes
 from outlast.http.server import Server
 from outlast.http.status import HasStatusProvider, StatusProvider
+from outlast.http.ui_app import ui
 from outlast.telemetry.samples import Sample
 
 __all__ = [
@@ -36,4 +38,5 @@ __all__ = [
     "api",
     "lifespan",
     "routes",
+    "ui",
 ]

@@ -1,15 +1,17 @@
-"""Serve the HTTP API and the five routes on the event loop of their Outlast."""
+"""Serve the HTTP API, the five routes and the web UI on the event loop of their Outlast."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from outlast.http.api_app import api_at, server_extra
 from outlast.http.listening_socket import listen, url_of
 from outlast.http.routes import routes_at
+from outlast.http.ui_app import ui
 from outlast.settings.http_address import is_for_this_machine, parse
 
 if TYPE_CHECKING:
@@ -26,17 +28,27 @@ STOP_SECONDS = 3.0
 class ApiServer:
     """Serve an Outlast at an address, from `start` to `stop`.
 
-    `app` must be open on the current event loop when it starts. Raise SettingsError if nothing says
-    who may use the API, or if the extra `server` is not installed.
+    `app` must be open on the current event loop when it starts. `tokens` default to the setting
+    `api_tokens`. Raise SettingsError if nothing says who may use the API, or if the extra `server`
+    is not installed.
     """
 
-    def __init__(self, app: Any, address: str, *, insecure_loopback: bool = False) -> None:
+    def __init__(
+        self,
+        app: Any,
+        address: str,
+        *,
+        insecure_loopback: bool = False,
+        tokens: str | Iterable[str] | None = None,
+        has_ui: bool = False,
+    ) -> None:
         host, _ = parse(address)
         self._app = app
         self._address = address
         with server_extra():
-            self._api = api_at(app, host, insecure_loopback=insecure_loopback)
-            self._routes = routes_at(app, host, None, None)
+            web = api_at(app, host, tokens=tokens, insecure_loopback=insecure_loopback)
+            routes = routes_at(app, host, None, None)
+        self._web = _ByPath(web, routes, ui(app, tokens=tokens) if has_ui else None)
         if insecure_loopback and not is_for_this_machine(address):
             log.warning(
                 "--insecure-loopback with the address %s: only programs on this machine are "
@@ -60,7 +72,7 @@ class ApiServer:
         settings = self._app.settings
         self._listener = listen(self._address)
         self._server = api_server_of(
-            _ByPath(self._api, self._routes),
+            self._web,
             connections_max=settings.api_connections_max,
             unread_seconds=settings.api_send_timeout,
             stop_seconds=min(STOP_SECONDS, settings.grace / 4),
@@ -85,14 +97,23 @@ class ApiServer:
             self._listener.close()
 
 
-class _ByPath:
-    """Send what begins with /v1 to the API, and all else to the five routes."""
+ROUTES = frozenset({"/health", "/ready", "/metrics", "/drain", "/shutdown"})
 
-    def __init__(self, api: ASGIApp, routes: ASGIApp) -> None:
+
+class _ByPath:
+    """Send each path to the API, to the five routes, or to the UI if there is one."""
+
+    def __init__(self, api: ASGIApp, routes: ASGIApp, pages: ASGIApp | None) -> None:
         self._api = api
         self._routes = routes
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = str(scope.get("path", ""))
-        is_api = path == "/v1" or path.startswith("/v1/")
-        await (self._api if is_api else self._routes)(scope, receive, send)
+        if path == "/v1" or path.startswith("/v1/"):
+            app = self._api
+        elif self._pages is None or path in ROUTES:
+            app = self._routes
+        else:
+            app = self._pages
+        await app(scope, receive, send)

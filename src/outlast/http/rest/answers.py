@@ -69,6 +69,7 @@ class WholeRunDocument(RunDocument):
 
 class RunsPage(Document):
     runs: list[dict[str, Any]]
+    now: str
     next: str | None = Field(description="Pass it as `cursor` for the next page.")
 
 
@@ -124,6 +125,7 @@ class TimelineAnswer(WholeRunAnswer):
     incidents: list[dict[str, Any]]
     waits: list[dict[str, Any]]
     children: list[dict[str, Any]]
+    progress: list[dict[str, Any]] = Field(description="What unfinished steps have saved.")
 
 
 class ResultDocument(Document):

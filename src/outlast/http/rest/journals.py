@@ -81,6 +81,7 @@ async def read_timeline(
                 limit=query.limit,
                 size_max=PAGE_SIZE_MAX,
                 id_length_max=call.engine.settings.id_length_max,
+                progress=store.progress(row.pk) if row.ended is None else {},
             )
         if call.is_own_only and found["holder"] is not None:
             # What else the worker holds and takes is not the submitter's.

@@ -10,6 +10,7 @@ from fastapi import Query
 from starlette.responses import Response
 
 from outlast.codec.documents import value_of
+from outlast.codec.text import iso
 from outlast.engine.documents import (
     outcome_document,
     run_document,
@@ -67,6 +68,7 @@ async def list_runs(call: Call, query: Annotated[RunFilter, Query()]) -> Respons
             {
                 "runs": each_document(shown, lambda row: run_document(row, now), "id"),
                 "next": str(shown[-1].pk) if more else None,
+                "now": iso(now),
             },
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from outlast.errors import SettingsError
 from outlast.http.rest.roles import Caller, Role
@@ -53,6 +53,16 @@ class Tokens:
             if hmac.compare_digest(digest, given):
                 found = caller
         return found
+
+    def keys_of(self, name: str, purpose: bytes) -> Iterator[tuple[Caller, bytes]]:
+        """Yield a key for each token of a name. It says nothing about the token."""
+        for digest, caller in self._digests.items():
+            if caller.name == name:
+                yield caller, hmac.digest(digest, purpose, "sha256")
+
+    def key_of(self, token: bytes, purpose: bytes) -> bytes:
+        """Return the key that `keys_of` yields for a token."""
+        return hmac.digest(_digest(token), purpose, "sha256")
 
 
 def _parsed(item: str, number: int) -> tuple[Caller, str]:

@@ -1,0 +1,130 @@
+"""Show a run: its timeline, what it waits for, and what was recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.datastructures import QueryParams
+
+from outlast.http.rest.problems import Problem
+from outlast.http.web.inner_api import CallerApi, Refusal
+from outlast.http.web.rendering import Page, moment_of
+from outlast.http.web.timeline_rows import timeline_of
+from outlast.http.web.values import text_of
+
+ROWS = 50
+PARTS = {"args": "Arguments", "value": "Result", "error": "Error", "result": "Result"}
+
+
+async def run_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
+    """Return the page of a run, with one page of its timeline."""
+    id = path["id"]
+    after = _number(query.get("after", "0"))
+    try:
+        document, streams = await asyncio.gather(
+            api.get("runs", id, "timeline", after=after, limit=ROWS),
+            api.get("runs", id, "streams"),
+        )
+    except Refusal as refusal:
+        if refusal.status != 413:
+            raise
+        return await _without_timeline(api, id, after)
+    run = document["run"]
+    facts = {
+        "run": run,
+        "document": document,
+        "batch": document.get("items"),
+        "now": document["now"],
+        "timeline": timeline_of(document),
+        "streams": streams["streams"],
+        "after": after,
+        "next": document["next"],
+        "took": _took(run, document["now"]),
+        "actions": actions_of(run, document["undecided"]),
+        "open_effects": [
+            one for one in document["effects"] or () if one["place"] in document["undecided"]
+        ],
+    }
+    return Page(run["id"], "run.html", facts)
+
+
+async def _without_timeline(api: CallerApi, id: str, after: int) -> Page:
+    """Return a page of the journal of a run that is too long for a timeline."""
+    brief, page = await asyncio.gather(
+        api.get("runs", id, brief="true"),
+        api.get("runs", id, "journal", after=after, limit=ROWS),
+    )
+    run = brief["run"]
+    facts = {
+        "run": run,
+        "entries": page["entries"],
+        "next": page["next"],
+        "after": after,
+        "actions": actions_of(run, []),
+    }
+    return Page(run["id"], "journal.html", facts)
+
+
+def actions_of(run: dict[str, Any], undecided: list[str]) -> list[str]:
+    """Return what a person can do with a run in this status, the most likely first."""
+    status = run["status"]
+    if status == "parked":
+        return [*(["decide"] if undecided else []), "resume", "message", "cancel"]
+    if status in ("failed", "cancelled"):
+        return ["retry"]
+    if status == "dead":
+        return ["retry", "cancel"]
+    if status == "done":
+        return []
+    return ["message", "cancel"]
+
+
+async def entry_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:  # noqa: ARG001
+    """Return the page of one entry, with as much of its values as a page may have."""
+    id, entry = path["id"], await _entry(api, path)
+    return Page(f"Entry {entry['seq']} of {id}", "entry.html", {"id": id, "entry": entry})
+
+
+async def whole_value(api: CallerApi, path: dict[str, str]) -> str:
+    """Return a recorded value as text, whole. The entry 0 is the run itself."""
+    part = path["part"]
+    if part not in PARTS:
+        raise _no_page()
+    if path["seq"] == "0":
+        holder = (await api.get("runs", path["id"], brief="true"))["run"]
+    else:
+        holder = await _entry(api, path)
+    if part not in holder:
+        raise _no_page()
+    value = holder[part]
+    if part == "error" and isinstance(value, dict):
+        value = "\n".join(
+            text_of(value[name]) for name in ("type", "message", "traceback") if value.get(name)
+        )
+    return text_of(value)
+
+
+async def _entry(api: CallerApi, path: dict[str, str]) -> dict[str, Any]:
+    seq = _number(path["seq"])
+    page = await api.get("runs", path["id"], "journal", after=max(0, seq - 1), limit=1)
+    entry: dict[str, Any] | None = next(iter(page["entries"]), None)
+    if entry is None or entry["seq"] != seq:
+        raise _no_page()
+    return entry
+
+
+def _no_page() -> Problem:
+    return Problem(404, "There is no such page.", next="Follow a link of this UI.")
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 15:
+        raise _no_page()
+    return int(text)
+
+
+def _took(run: dict[str, Any], now: str) -> float | None:
+    began = moment_of(run["started"])
+    ended = moment_of(run["ended"]) or moment_of(now)
+    return None if began is None or ended is None else ended - began

@@ -1,0 +1,60 @@
+"""List runs by what a person looks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.datastructures import QueryParams
+
+from outlast.http.web.inner_api import CallerApi
+from outlast.http.web.rendering import Page
+
+ROWS = 50
+STATUSES = (
+    *("queued", "delayed", "running", "waiting", "parked"),
+    *("done", "failed", "cancelled", "dead"),
+)
+AGES = {"": "any time", "3600": "the last hour", "86400": "the last day", "604800": "7 days"}
+ITEMS = {"": "runs", "only": "work items", "all": "runs and items"}
+TEXTS = ("workflow", "queue", "prefix", "waiting_for", "parent")
+LABELS = {
+    "workflow": "Workflow",
+    "queue": "Queue",
+    "prefix": "Id begins with",
+    "waiting_for": "Waits for",
+    "parent": "Parent",
+}
+
+
+def filters_of(query: QueryParams) -> dict[str, Any]:
+    """Return the filters of a query, as the API takes them. Unknown parameters are left out."""
+    found: dict[str, Any] = {name: query[name] for name in TEXTS if query.get(name)}
+    if status := [one for one in query.getlist("status") if one in STATUSES]:
+        found["status"] = status
+    if query.get("newer_than", "") in list(AGES)[1:]:
+        found["newer_than"] = query["newer_than"]
+    if query.get("items", "") in list(ITEMS)[1:]:
+        found["items"] = query["items"]
+    if query.get("undoing") == "true":
+        found["undoing"] = "true"
+    return found
+
+
+async def runs_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:  # noqa: ARG001
+    """Return a page of runs, newest first."""
+    filters = filters_of(query)
+    cursor = query.get("cursor") or None
+    document = await api.get("runs", limit=ROWS, cursor=cursor, **filters)
+    facts = {
+        "runs": document["runs"],
+        "next": document["next"],
+        "cursor": cursor,
+        "filters": filters,
+        "given": {**dict.fromkeys((*TEXTS, "newer_than", "items"), ""), **filters},
+        "chosen": filters.get("status", []),
+        "statuses": STATUSES,
+        "ages": AGES,
+        "kinds": ITEMS,
+        "labels": LABELS,
+    }
+    return Page("Runs", "runs.html", facts)

@@ -1,0 +1,87 @@
+"""Show recorded values within a budget for the whole page."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from markupsafe import escape
+
+from outlast.codec.readable import readable
+from outlast.http.rest.masking import MASKED
+
+PAGE_BYTES = 30_000
+"""How much escaped text of values a page has."""
+VALUE_BYTES = 2_000
+LEAST_BYTES = 60
+"""What every value gets, also when the budget is spent."""
+NAME_LENGTH = 120
+
+
+class Shown(NamedTuple):
+    """A value as a page shows it."""
+
+    text: str
+    is_masked: bool = False
+    is_cut: bool = False
+    size: int = 0
+    """The characters of the whole text."""
+
+
+class Budget:
+    """Cut values so that a page stays small, however much was recorded."""
+
+    def __init__(self, total: int = PAGE_BYTES, each: int = VALUE_BYTES) -> None:
+        self._left = total
+        self._each = each
+
+    def show(self, value: Any) -> Shown:
+        """Return a value as text, cut to what is left of the budget."""
+        if value == MASKED:
+            return Shown("", is_masked=True)
+        text = text_of(value)
+        room = max(LEAST_BYTES, min(self._each, self._left))
+        cut, used = _cut(text, room)
+        self._left -= used
+        return Shown(cut, is_cut=len(cut) < len(text), size=len(text))
+
+
+def text_of(value: Any) -> str:
+    """Return a value for people: text as it is, anything else as JSON. Escape what is invisible."""
+    return printable(value) if isinstance(value, str) else readable(value, indent=2)
+
+
+def printable(text: str) -> str:
+    """Escape every unprintable character but line ends and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else f"\\u{ord(char):04x}" for char in text
+    )
+
+
+def clip(text: Any, length: int = NAME_LENGTH) -> str:
+    """Return a name, cut to `length` characters, without unprintable ones."""
+    whole = str(text)
+    shown = printable(whole[:length]).replace("\n", " ")
+    return shown if len(whole) <= length else shown[: length - 1] + "…"
+
+
+def plain(document: Any) -> str:
+    """Return recorded words as text. Hidden ones are empty."""
+    return document if isinstance(document, str) else ""
+
+
+def _cut(text: str, room: int) -> tuple[str, int]:
+    """Return the beginning of a text that has at most `room` bytes of HTML, and these bytes."""
+    head = text[:room]
+    size = _html_bytes(head)
+    while size > room:
+        head = head[: max(1, len(head) * room // size - 1)]
+        size = _html_bytes(head)
+        if len(head) <= 1:
+            break
+    return head, size
+
+
+def _html_bytes(text: str) -> int:
+    return len(str(escape(text)).encode())
