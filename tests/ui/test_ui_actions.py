@@ -8,7 +8,6 @@ from ui_tools import Html, failing, paying, runs_in, waiting
 from outlast import RunParked
 
 
-
 async def parked(site, id):
     run = await site.app.start(paying(700), id=id)
 

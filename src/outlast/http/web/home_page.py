@@ -42,7 +42,9 @@ async def home_page(api: CallerApi, path: dict[str, str], query: QueryParams) ->
         "recent": _recent(recent),
         "recovery": _recovery(drains["drains"]),
         "queues": sorted(known, key=_load, reverse=True)[:12],
-        "states": Counter(worker["state"] for worker in workers["workers"] if "state" in worker),
+        "states": Counter(
+            one["state"] for one in workers["workers"] if "state" in one and one["queues"]
+        ),
     }
     return Page("Home", "home.html", facts)
 

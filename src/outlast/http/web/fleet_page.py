@@ -1,0 +1,128 @@
+"""Show workers, queues, schedules and sessions, and change their limits."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+
+from starlette.datastructures import QueryParams
+
+from outlast.http.rest.problems import Problem
+from outlast.http.rest.roles import Role
+from outlast.http.web.forms import Form
+from outlast.http.web.inner_api import CallerApi
+from outlast.http.web.rendering import Page
+from outlast.http.web.site import Done
+
+Path = dict[str, str]
+WORKERS_MAX = 60
+QUEUES_MAX = 60
+SCHEDULES_MAX = 40
+SESSIONS = 50
+SCHEDULE_ACTIONS = ("pause", "resume", "trigger")
+
+
+async def fleet_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+    """Return the page of workers, queues and schedules."""
+    workers, queues, schedules, newest = await asyncio.gather(
+        api.get("workers"), api.get("queues"), api.get("schedules"), api.get("runs", limit=1)
+    )
+    facts = {
+        "now": newest["now"],
+        "workers": [one for one in workers["workers"] if "state" in one][:WORKERS_MAX],
+        "workers_count": len(workers["workers"]),
+        "stalls": workers["stalls"][:10],
+        "queues": [one for one in queues["queues"] if "ready" in one][:QUEUES_MAX],
+        "queues_count": len(queues["queues"]),
+        "schedules": schedules["schedules"][:SCHEDULES_MAX],
+        "schedules_count": len(schedules["schedules"]),
+        "damaged": schedules["damaged"][:5],
+    }
+    return Page("Fleet", "fleet.html", facts)
+
+
+async def limits_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+    """Return the form with the limits of a queue."""
+    _check_operator(api)
+    facts = {"queue": await api.get("queues", path["name"])}
+    return Page(f"Limits of {path['name']}", "limits.html", facts)
+
+
+async def set_limits(api: CallerApi, path: Path, form: Form) -> Done | Page:
+    """Set the limits of a queue. An empty field removes one."""
+    body = {name: _limit(name, form[name]) for name in ("depth", "concurrency")}
+    await api.send("PUT", "queues", path["name"], "limits", body=body)
+    return Done(("fleet",), "limits")
+
+
+def _limit(name: str, text: str) -> int | None:
+    text = text.strip()
+    if not text:
+        return None
+    if not text.isdecimal() or len(text) > 10:
+        raise Problem(422, f"{name}: {text[:50]!r} is no number.", next="Go back and correct it.")
+    return int(text)
+
+
+async def drain_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+    """Return the form that asks a worker to drain."""
+    _check_operator(api)
+    workers = (await api.get("workers"))["workers"]
+    worker: dict[str, Any] | None = next((one for one in workers if one["id"] == path["id"]), None)
+    if worker is None:
+        raise Problem(404, f"No worker {path['id']!r} has the store open.", next="See the fleet.")
+    return Page(f"Drain {path['id']}", "drain.html", {"worker": worker})
+
+
+async def drain_worker(api: CallerApi, path: Path, form: Form) -> Done | Page:
+    """Ask a worker to drain."""
+    body = {"why": form["why"] or "asked in the web UI"}
+    await api.send("POST", "workers", path["id"], "drain", body=body)
+    return Done(("fleet",), "drain")
+
+
+async def schedule_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+    """Return the form that pauses, resumes or triggers a schedule."""
+    _check_operator(api)
+    if path["action"] not in SCHEDULE_ACTIONS:
+        raise Problem(404, "There is no such page.", next="Follow a link of this UI.")
+    document = await api.get("schedules", path["name"], upcoming=5)
+    facts = {
+        "schedule": document["schedule"],
+        "action": path["action"],
+        "key": secrets.token_hex(16),
+    }
+    return Page(f"{path['action'].capitalize()} {path['name']}", "schedule.html", facts)
+
+
+async def act_on_schedule(api: CallerApi, path: Path, form: Form) -> Done | Page:
+    """Pause, resume or trigger a schedule."""
+    name, action = path["name"], path["action"]
+    if action not in SCHEDULE_ACTIONS:
+        raise Problem(404, "There is no such page.", next="Follow a link of this UI.")
+    if action == "trigger":
+        answer = await api.send("POST", "schedules", name, "trigger", key=form["key"])
+        return Done(("runs", answer["run"]), "trigger")
+    await api.send("POST", "schedules", name, action)
+    return Done(("fleet",), "schedule")
+
+
+async def sessions_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+    """Return a page of sessions, by id."""
+    prefix, after = query.get("prefix", ""), query.get("after") or None
+    document = await api.get("sessions", prefix=prefix, limit=SESSIONS, after=after, order="id")
+    facts = {"sessions": document["sessions"], "next": document["next"], "prefix": prefix}
+    return Page("Sessions", "sessions.html", facts)
+
+
+async def session_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+    """Return the page of a session: its fields, and the last items of its lists."""
+    document = await api.get("sessions", path["id"], last=20)
+    return Page(path["id"], "session.html", {"session": document["session"]})
+
+
+def _check_operator(api: CallerApi) -> None:
+    """Raise Problem 403 early. The API would refuse the form."""
+    if api.role is not Role.OPERATOR:
+        raise Problem(403, f"A {api.role} may not do this.", next="Ask an operator.")
