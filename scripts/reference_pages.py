@@ -151,11 +151,11 @@ PAGES = {
     ),
     "http": Page(
         "outlast.http",
-        "The HTTP API of a store and a worker's HTTP endpoints, for your own web server. "
-        "[HTTP API](http-api.md) and "
+        "The HTTP API and the web UI of a store, and a worker's HTTP endpoints, for your own web "
+        "server. [HTTP API](http-api.md), [Web UI](ui.md) and "
         "[Shutdown in your own program](shutdown-programs.md) show them in use.",
         [
-            _section("HTTP API", "api Caller Role"),
+            _section("HTTP API and web UI", "api ui Caller Role"),
             _section("Endpoints", "lifespan routes Server StatusProvider HasStatusProvider Sample"),
         ],
     ),
