@@ -9,8 +9,10 @@ from starlette.datastructures import QueryParams
 from outlast.http.web.inner_api import CallerApi
 from outlast.http.web.rendering import Page, moment_of
 from outlast.http.web.time_axis import Place, TimeAxis
+from outlast.http.web.values import fitting
 
 DRAINS = 60
+PAGE_BYTES = 75_000
 GAP_SECONDS = 120.0
 """Drains that begin within this time of another's end belong to the same deploy."""
 LAYERS = ("coordinate", "boundary", "checkpoint", "exit")
@@ -42,6 +44,7 @@ async def deploys_page(api: CallerApi, path: dict[str, str], query: QueryParams)
     """Return the page of the latest drains, as deploys."""
     document = await api.get("drains", limit=DRAINS)
     readable = [one for one in document["drains"] if moment_of(one.get("began")) is not None]
+    readable = fitting(readable, PAGE_BYTES)
     deploys = [_deploy(group) for group in _groups(readable)]
     facts = {"deploys": deploys, "layers": LAYERS}
     return Page("Deploys", "deploys.html", facts)

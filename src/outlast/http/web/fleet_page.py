@@ -14,12 +14,13 @@ from outlast.http.web.forms import Form
 from outlast.http.web.inner_api import CallerApi
 from outlast.http.web.rendering import Page
 from outlast.http.web.site import Done
+from outlast.http.web.values import fitting
 
 Path = dict[str, str]
-WORKERS_MAX = 60
-QUEUES_MAX = 60
-SCHEDULES_MAX = 40
-SESSIONS = 50
+ROWS = 60
+LIST_BYTES = 27_000
+"""How much of the page each of the three lists may take."""
+SESSIONS, SESSIONS_BYTES = 50, 75_000
 SCHEDULE_ACTIONS = ("pause", "resume", "trigger")
 
 
@@ -30,16 +31,21 @@ async def fleet_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  #
     )
     facts = {
         "now": newest["now"],
-        "workers": [one for one in workers["workers"] if "state" in one][:WORKERS_MAX],
+        "workers": _readable(workers["workers"], "state", "id"),
         "workers_count": len(workers["workers"]),
         "stalls": workers["stalls"][:10],
-        "queues": [one for one in queues["queues"] if "ready" in one][:QUEUES_MAX],
+        "queues": _readable(queues["queues"], "ready", "name"),
         "queues_count": len(queues["queues"]),
-        "schedules": schedules["schedules"][:SCHEDULES_MAX],
+        "schedules": _readable(schedules["schedules"], "next", "name"),
         "schedules_count": len(schedules["schedules"]),
         "damaged": schedules["damaged"][:5],
     }
     return Page("Fleet", "fleet.html", facts)
+
+
+def _readable(rows: list[dict[str, Any]], field: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows that can be read and fit into the page."""
+    return fitting([row for row in rows if field in row][:ROWS], LIST_BYTES, (name, name))
 
 
 async def limits_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
@@ -112,7 +118,10 @@ async def sessions_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return a page of sessions, by id."""
     prefix, after = query.get("prefix", ""), query.get("after") or None
     document = await api.get("sessions", prefix=prefix, limit=SESSIONS, after=after, order="id")
-    facts = {"sessions": document["sessions"], "next": document["next"], "prefix": prefix}
+    sessions = fitting(document["sessions"], SESSIONS_BYTES, ("id",))
+    is_cut = len(sessions) < len(document["sessions"])
+    following = sessions[-1]["id"] if is_cut else document["next"]
+    facts = {"sessions": sessions, "next": following, "prefix": prefix}
     return Page("Sessions", "sessions.html", facts)
 
 

@@ -10,8 +10,11 @@ from starlette.datastructures import QueryParams
 
 from outlast.http.web.inner_api import CallerApi
 from outlast.http.web.rendering import Page
+from outlast.http.web.values import fitting
 
 ROWS = 15
+LIST_BYTES = 17_000
+"""How much of the page each of its five lists may take."""
 HOUR = 3600
 SAMPLE = 1_000
 """How many runs of the last hour are counted. With more, the page says so."""
@@ -34,19 +37,23 @@ async def home_page(api: CallerApi, path: dict[str, str], query: QueryParams) ->
     known = [queue for queue in queues["queues"] if "ready" in queue]
     facts = {
         "now": waiting["now"],
-        "parked": [run for run in parked["runs"] if run["id"] not in stuck],
-        "stuck": undoing["runs"],
-        "dead": dead["runs"],
-        "answers": answers[:ROWS],
+        "parked": _some([run for run in parked["runs"] if run["id"] not in stuck]),
+        "stuck": _some(undoing["runs"]),
+        "dead": _some(dead["runs"]),
+        "answers": _some(answers[:ROWS]),
         "totals": _totals(known),
         "recent": _recent(recent),
         "recovery": _recovery(drains["drains"]),
-        "queues": sorted(known, key=_load, reverse=True)[:12],
+        "queues": fitting(sorted(known, key=_load, reverse=True)[:12], LIST_BYTES, ("name",)),
         "states": Counter(
             one["state"] for one in workers["workers"] if "state" in one and one["queues"]
         ),
     }
     return Page("Home", "home.html", facts)
+
+
+def _some(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return fitting(runs, LIST_BYTES, ("id", "id", "id"))
 
 
 def _load(queue: dict[str, Any]) -> tuple[Any, ...]:

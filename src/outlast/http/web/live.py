@@ -65,7 +65,10 @@ class LivePart:
         self._changed = asyncio.Event()
 
     async def next_digest(self, seen: str) -> str:
-        """Wait until the part differs from what was seen, and return its digest."""
+        """Wait until the part differs from what was seen, and return its digest.
+
+        Return also when nothing more will come.
+        """
         while self.digest == seen and not self.failed:
             await self._changed.wait()
         return self.digest
@@ -204,7 +207,9 @@ class LiveStream(Response):
                 except TimeoutError:
                     await self._sent(send, _chunk(": nothing new\n\n"))
                     continue
-                if part.html is not None and not part.failed:
+                if part.failed:
+                    await self._sent(send, _chunk("event: gone\ndata: reload\n\n"))
+                elif part.html is not None:
                     lines = "\n".join(f"data: {line}" for line in part.html.split("\n"))
                     await self._sent(send, _chunk(f"id: {seen}\nevent: page\n{lines}\n\n"))
 

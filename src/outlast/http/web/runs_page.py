@@ -8,8 +8,10 @@ from starlette.datastructures import QueryParams
 
 from outlast.http.web.inner_api import CallerApi
 from outlast.http.web.rendering import Page
+from outlast.http.web.values import fitting
 
 ROWS = 50
+PAGE_BYTES = 75_000
 STATUSES = (
     *("queued", "delayed", "running", "waiting", "parked"),
     *("done", "failed", "cancelled", "dead"),
@@ -44,11 +46,18 @@ async def runs_page(api: CallerApi, path: dict[str, str], query: QueryParams) ->
     """Return a page of runs, newest first."""
     filters = filters_of(query)
     cursor = query.get("cursor") or None
-    document = await api.get("runs", limit=ROWS, cursor=cursor, **filters)
+    before = query.get("before") or None
+    document = await api.get("runs", limit=ROWS, cursor=cursor, before=before, **filters)
+    runs = fitting(document["runs"], PAGE_BYTES, ("id", "id"))
+    older: dict[str, Any] = {}
+    if len(runs) < len(document["runs"]):
+        older = {**filters, "before": runs[-1]["id"]}
+    elif document["next"] is not None:
+        older = {**filters, "cursor": document["next"]}
     facts = {
-        "runs": document["runs"],
-        "next": document["next"],
-        "cursor": cursor,
+        "runs": runs,
+        "older": older,
+        "is_first": cursor is None and before is None,
         "filters": filters,
         "given": {**dict.fromkeys((*TEXTS, "newer_than", "items"), ""), **filters},
         "chosen": filters.get("status", []),

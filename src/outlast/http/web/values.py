@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from markupsafe import escape
 
@@ -15,6 +17,10 @@ VALUE_BYTES = 2_000
 LEAST_BYTES = 60
 """What every value gets, also when the budget is spent."""
 NAME_LENGTH = 120
+ROW_BYTES = 700
+"""About how much HTML a row of a list has beside its texts."""
+
+T = TypeVar("T", bound=Mapping[str, Any])
 
 
 class Shown(NamedTuple):
@@ -43,6 +49,34 @@ class Budget:
         cut, used = _cut(text, room)
         self._left -= used
         return Shown(cut, is_cut=len(cut) < len(text), size=len(text))
+
+
+def fitting(rows: Sequence[T], room: int, links: Sequence[str] = ()) -> list[T]:
+    """Return the first rows of a list whose HTML fits into `room` bytes, at least one.
+
+    `links` are the fields that occur in addresses, where they are never cut.
+    """
+    found: list[T] = []
+    for row in rows:
+        whole = sum(_link_bytes(str(row.get(name, ""))) for name in links)
+        room -= ROW_BYTES + whole + _row_bytes(row)
+        if found and room < 0:
+            break
+        found.append(row)
+    return found
+
+
+def _link_bytes(text: str) -> int:
+    return len(quote(text, safe=""))
+
+
+def _row_bytes(value: Any) -> int:
+    """Return about how many bytes the texts of a row have in a page."""
+    if isinstance(value, str):
+        return _html_bytes(value[:NAME_LENGTH])
+    if isinstance(value, dict):
+        return sum(map(_row_bytes, value.values()))
+    return sum(map(_row_bytes, value[:20])) if isinstance(value, list) else 0
 
 
 def text_of(value: Any) -> str:

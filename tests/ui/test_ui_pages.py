@@ -1,0 +1,219 @@
+"""The pages around a run: home, runs, deploys, fleet, and who may see them."""
+
+import json
+
+import pytest
+from ui_tools import PAGE_BYTES_MAX, Html, doubling, failing, paying, runs_in, waiting
+
+from outlast import RunParked
+from outlast.http.web import pages
+from outlast.store.commands import Drain, RegisterWorker, StoreDrainReport, Submit
+from support.store_writes import Writes
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def test_home_names_what_needs_a_person_with_the_action_beside_it(visited):
+    async def scenario(site):
+        olga = await site.as_("olga")
+        assert "Nothing needs a person." in (await site.page(olga, "/")).text
+        with pytest.raises(RunParked):
+            await (await site.app.start(paying(7), id="p")).result()
+        with pytest.raises(ValueError, match="no"):
+            await (await site.app.start(failing("no"), id="f")).result()
+        page = await site.page(olga, "/")
+        assert {"/runs/p/decide", "/runs/p/resume"} <= set(page.links())
+        assert "of 2 submitted in the last hour" in page.text
+        vera = await site.page(await site.as_("vera"), "/")
+        assert "/runs/p" in vera.links()
+        assert "/runs/p/decide" not in vera.links()
+
+    visited(scenario)
+
+
+def test_runs_are_filtered_and_paged(visited):
+    async def scenario(site):
+        for number in range(60):
+            await site.app.submit(doubling(number), id=f"d{number}", queue="mail")
+        await site.app.submit(waiting("?"), id="w/1")
+        olga = await site.as_("olga")
+        first = await site.page(olga, "/runs?workflow=doubling")
+        assert runs_in(first)[0] == "d59"
+        (older,) = [one["href"] for one in first.all("a") if one.get("rel") == "next"]
+        assert "workflow=doubling" in older
+        second = await site.page(olga, older)
+        assert runs_in(first) + runs_in(second) == [f"d{n}" for n in range(59, -1, -1)]
+        assert runs_in(await site.page(olga, "/runs?prefix=w%2F")) == ["w%2F1"]
+        assert len(runs_in(await site.page(olga, "/runs?queue=mail&prefix=d1&status=queued"))) == 11
+        assert runs_in(await site.page(olga, "/runs?status=done")) == []
+        assert runs_in(await site.page(olga, "/runs?status=nonsense&items=x&newer_than=y")) != []
+
+    visited(scenario, worker=False)
+
+
+def test_submitter_sees_its_own_runs_and_no_fleet(visited):
+    async def scenario(site):
+        await site.app.submit(waiting("?"), id="mine", by="sam")
+        await site.app.submit(waiting("?"), id="other", by="sue")
+        sam = await site.as_("sam")
+        page = await site.page(sam, "/runs")
+        assert runs_in(page) == ["mine"]
+        assert "/fleet" not in page.links()
+        for path in ("/", "/deploys", "/fleet", "/sessions", "/sessions/x"):
+            assert (await sam.get(path)).status_code == 403, path
+        assert (await sam.get("/runs/other")).status_code == 404
+
+    visited(scenario, worker=False)
+
+
+PATHS = [
+    path.replace("{id}", "r1")
+    .replace("{name}", "default")
+    .replace("{seq}", "1")
+    .replace("{action}", "cancel" if "runs" in path else "pause")
+    for path in (*pages.PAGES, *pages.LIVE_PAGES, *pages.FORMS)
+]
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/live/runs", "/runs/r1/values/0/args"])
+def test_no_page_is_shown_to_strangers(visited, path):
+    async def scenario(site):
+        await site.app.submit(waiting("a secret"), id="r1")
+        answer = await site.browser().get(path, follow_redirects=False)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/login?next=")
+        assert (await site.browser().submit(path)).status_code in (401, 405)
+
+    visited(scenario, worker=False)
+
+
+@pytest.mark.parametrize("path", [*pages.FORMS])
+def test_viewers_get_no_form_that_changes_something(visited, path):
+    path = path.replace("{id}", "r1").replace("{name}", "default")
+
+    async def scenario(site):
+        await site.app.submit(waiting("?"), id="r1")
+        vera = await site.as_("vera")
+        actions = {"runs": ("cancel", "retry", "resume", "message", "decide"), "fleet": ("pause",)}
+        for action in actions.get(path.split("/")[1], ("",)):
+            answer = await vera.get(
+                path.replace("{action}", action), params={"action": "cancel", "prefix": "r"}
+            )
+            assert answer.status_code == 403, answer.text
+            assert Html(answer).all("form") == [
+                one for one in Html(answer).all("form") if one["action"] == "/logout"
+            ]
+
+    visited(scenario, worker=False)
+
+
+def report(seconds, **fields):
+    whole = {"seconds": seconds, "layers": {"coordinate": 0.1, "boundary": seconds / 2}}
+    return json.dumps({**whole, "layers": {**whole["layers"], "exit": seconds}, **fields})
+
+
+def test_drains_of_one_deploy_are_one_picture(visited):
+    async def scenario(site):
+        writes = Writes(site.app)
+        for number in range(3):
+            worker = f"w{number}"
+            await writes.commit(
+                RegisterWorker(worker, "host", 40 + number, 1e6, ("default",), (), 4)
+            )
+            await drained(writes, worker, report(2.0, completed=1, released=2))
+        page = await site.page(await site.as_("olga"), "/deploys")
+        assert "3 workers drained" in page.text
+        assert "3 completed, 6 released" in page.text
+        bars = [one["class"] for one in page.all("rect")]
+        assert bars.count("layer-exit") == 3 + 1, "one for each worker, and the legend"
+
+    visited(scenario, worker=False)
+
+
+async def drained(writes, worker, text):
+    await writes.commit(Drain(worker, "SIGTERM"), StoreDrainReport(worker, text))
+
+
+def test_limits_are_set_and_a_queue_is_paused_and_resumed(visited):
+    async def scenario(site):
+        olga = await site.as_("olga")
+        await site.app.submit(waiting("?"), id="r1", queue="a b&c")
+        assert "/fleet/queues/a%20b%26c/limits" in (await site.page(olga, "/fleet")).links()
+        path = "/fleet/queues/a%20b%26c/limits"
+        answer = await olga.act(path, depth="100", concurrency="0")
+        assert "The limits were set." in answer.text
+        assert "paused" in Html(answer).text
+        assert (await olga.act(path, depth="many", concurrency="")).status_code == 422
+        answer = await olga.act(path, depth="", concurrency="")
+        assert "paused" not in Html(answer).text
+
+    visited(scenario, worker=False)
+
+
+def test_worker_is_asked_to_drain_with_a_reason_and_a_name(visited):
+    async def scenario(site):
+        olga = await site.as_("olga")
+        writes = Writes(site.app)
+        await writes.commit(RegisterWorker("w/1", "host", 41, 1e6, ("default",), ("report",), 4))
+        writes.store.acquire_liveness("w/1")
+        page = await site.page(olga, "/fleet")
+        assert "/fleet/workers/w%2F1/drain" in page.links()
+        answer = await olga.act("/fleet/workers/w%2F1/drain", why="new release")
+        assert "The worker was asked to drain." in answer.text
+        (row,) = [one for one in writes.store.workers() if one.id == "w/1"]
+        assert "new release (by olga)" in row.asked
+        assert (await olga.get("/fleet/workers/gone/drain")).status_code == 404
+
+    visited(scenario, worker=False)
+
+
+def test_schedules_are_paused_and_triggered(visited):
+    async def scenario(site):
+        olga = await site.as_("olga")
+        await site.app.schedule("nightly", doubling(1), cron="0 3 * * *", tz="UTC")
+        assert "0 3 * * *" in (await site.page(olga, "/fleet")).text
+        await olga.act("/fleet/schedules/nightly/pause")
+        assert "paused" in (await site.page(olga, "/fleet")).text
+        await olga.act("/fleet/schedules/nightly/resume")
+        answer = await olga.act("/fleet/schedules/nightly/trigger")
+        assert "A run of the schedule was submitted." in answer.text
+        assert len(await site.app.runs()) == 1
+
+    visited(scenario, worker=False)
+
+
+def test_sessions_show_their_values_by_role(visited):
+    async def scenario(site):
+        await site.app.session("chat/1").set("mood", HOSTILE)
+        await site.app.session("chat/1").append("turns", "hello there")
+        olga, vera = await site.as_("olga"), await site.as_("vera")
+        assert "/sessions/chat%2F1" in (await site.page(olga, "/sessions?prefix=chat")).links()
+        page = await site.page(olga, "/sessions/chat%2F1")
+        assert "hello there" in page.text
+        assert page.all("img") == []
+        assert "hello there" not in (await site.page(vera, "/sessions/chat%2F1")).text
+
+    visited(scenario, worker=False, masked_roles="viewer")
+
+
+def test_hostile_names_stay_text_and_pages_stay_small(visited):
+    async def scenario(site):
+        writes = Writes(site.app)
+        for number in range(60):
+            name = f"{HOSTILE}{number}"
+            await writes.commit(
+                RegisterWorker(f"{name}w", name, 41, 1e6, (name,), (name,), 4),
+                Submit(
+                    ("<b>&" * 100 + f"{number:03}")[:480], name, '"<u>x</u>"', f"t{number}",
+                    "00" * 16, queue=name, by="<i>ann</i>",
+                ),
+            )  # fmt: skip
+            await drained(writes, f"{name}w", report(1.0, left=[{"what": "run", "id": HOSTILE}]))
+        olga = await site.as_("olga")
+        for path in ("/", "/runs", "/deploys", "/fleet"):
+            page = await site.page(olga, path)
+            for tag in ("img", "u", "i"):
+                assert page.all(tag) == [], (path, tag)
+            assert len(page.answer.content) < PAGE_BYTES_MAX
+
+    visited(scenario, worker=False)
