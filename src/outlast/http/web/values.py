@@ -23,7 +23,7 @@ ROW_BYTES = 700
 T = TypeVar("T", bound=Mapping[str, Any])
 
 
-class Shown(NamedTuple):
+class Excerpt(NamedTuple):
     """A value as a page shows it."""
 
     text: str
@@ -40,15 +40,15 @@ class Budget:
         self._left = total
         self._each = each
 
-    def show(self, value: Any) -> Shown:
+    def show(self, value: Any) -> Excerpt:
         """Return a value as text, cut to what is left of the budget."""
         if value == MASKED:
-            return Shown("", is_masked=True)
+            return Excerpt("", is_masked=True)
         text = text_of(value)
         room = max(LEAST_BYTES, min(self._each, self._left))
         cut, used = _cut(text, room)
         self._left -= used
-        return Shown(cut, is_cut=len(cut) < len(text), size=len(text))
+        return Excerpt(cut, is_cut=len(cut) < len(text), size=len(text))
 
 
 def fitting(rows: Sequence[T], room: int, links: Sequence[str] = ()) -> list[T]:
