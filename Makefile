@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Many tests wait for other processes, so more workers than cores keep the cores busy.
 WORKERS ?= 6
 
-.PHONY: demo test test-fast coverage mutants lint types stores soak integrations chaos alerts pythons check-fresh bench burst record reference format clean
+.PHONY: demo test test-fast coverage mutants lint types stores soak integrations chaos alerts browser pythons check-fresh bench burst record reference format clean
 
 $(BASE): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or later: make PYTHON=python3.12 ...")'
@@ -83,6 +83,22 @@ $(CURDIR)/.cache/prometheus/usr/bin/promtool:
 
 alerts: $(STAMP) $(PROMTOOL)
 	PROMTOOL=$(PROMTOOL) $(BIN)/python -m pytest -q tests/alerts/rules_evaluated.py
+
+# Journeys through the web UI in a real Chromium: the machine's, or Debian's package, unpacked and not installed. The pictures are in
+# .cache/browser; look at them. PICTURES=folder puts them elsewhere.
+CHROMIUM ?= $(or $(shell command -v chromium || command -v chromium-browser || command -v google-chrome),$(CURDIR)/.cache/chromium/chromium)
+PICTURES ?= $(CURDIR)/.cache/browser
+
+$(CURDIR)/.cache/chromium/chromium:
+	scripts/unpack_chromium.sh .cache/chromium
+
+$(VENV)/.browser: $(STAMP)
+	$(BIN)/python -m pip install --quiet --group browser
+	touch $(VENV)/.browser
+
+browser: $(VENV)/.browser $(CHROMIUM)
+	mkdir -p $(PICTURES)
+	CHROMIUM=$(CHROMIUM) BROWSER_PICTURES=$(PICTURES) $(BIN)/python -m pytest -q $(PYTEST_ARGS) tests/browser/journeys.py
 
 # Workers killed by a plan on every store, ten minutes in all; reports and logs in chaos-report/. CHAOS_SEED=… repeats the faults.
 CHAOS_SECONDS ?= 150

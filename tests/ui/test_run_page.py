@@ -41,6 +41,7 @@ def test_timeline_shows_who_died_who_took_over_and_what_was_kept(visited):
         page = await site.page(olga, "/runs/r1")
         assert "Worker died" in page.text
         assert "worker second took over" in page.text
+        assert "executes it now" in page.text
         assert "2.5 s of work saved" in page.text
         lines = [line.strip() for line in page.text.splitlines()]
         order = [lines.index(one) for one in ("search#1", "search#2", "Worker died", "write#1")]

@@ -173,9 +173,9 @@ def _add_open_work(document: dict[str, Any], segments: list[Segment]) -> None:
         Row(one["key"], "step", [], state="running", progress=one["value"], has_progress=True)
         for one in document["progress"]
     ]
-    if not open_rows:
-        return
     running = next((one for one in document["executions"] if one["ended"] is None), None)
+    if not open_rows and running is None:
+        return
     fence = segments[-1].fence if running is None and segments else (running or {}).get("fence", 0)
     if not segments or segments[-1].fence != fence:
         segments.append(Segment(fence, (running or {}).get("worker"), []))
