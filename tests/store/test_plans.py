@@ -146,7 +146,14 @@ def test_drain_of_a_thousand_runs_costs_little_a_run(store):
 
 
 def test_prune_looks_for_those_above_and_below_a_run_by_their_indexes(store):
-    values = {"before": 1.0, "limit": 5, "dead": False, "last_ended": -1.0, "last_pk": 0}
+    values = {
+        "before": 1.0,
+        "limit": 5,
+        "dead": False,
+        "last_ended": -1.0,
+        "last_pk": 0,
+        "now": 2.0,
+    }
     plan = [row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {sql.PRUNABLE}", values)]
     for seek in (
         "runs USING INDEX runs_ended (ended>? AND ended<?)",

@@ -13,6 +13,14 @@ DELAYED = "delayed"
 "queued".
 """
 
+NEW_HELD_BACK = -3
+"""`RunRow.ready` of a run that has not started and waits for its key's turn."""
+
+TURN_STEP = 1e-6
+"""By how many seconds the next run of a key goes behind the one that was claimed just now, at
+least.
+"""
+
 NEVER = 1e12
 """A due time that never comes: the run waits for a message."""
 
@@ -108,7 +116,11 @@ class RunRow(NamedTuple):
     lives: int
     """How often it was claimed. A run in its first execution has no journal yet."""
     ready: int
-    """0: held, ended, parked, or due later. 1: claimable. 2: claimable and a suspect."""
+    """0: held, ended, parked, or due later. 1: claimable. 2: claimable and a suspect.
+
+    Negative: due, but other runs of its `key` go first, or the key's limits hold it back. -1: it
+    has started before. -2: it is a suspect. -3: it is new.
+    """
     mark: int
     """The seq of the last death or interruption. Any later entry is progress."""
     deaths_in_a_row: int
@@ -122,6 +134,17 @@ class RunRow(NamedTuple):
     """How many seconds it may stay claimable without being claimed, once it has started."""
     by: str | None = None
     """Who submitted it, if its submission said so. Its children have the same."""
+    key: str | None = None
+    """Whose limits it counts against: see `SetQueueLimits`. Its children have none."""
+    turn: float | None = None
+    """When it came to be the first of its key that may be claimed. A claim orders runs with a key
+    by this time, so that keys take turns. None without a key, and while other runs go first.
+    """
+
+    @property
+    def claimable_since(self) -> float:
+        """Return when a ready run became claimable."""
+        return self.due if self.turn is None else self.turn
 
     @property
     def is_suspect(self) -> bool:
@@ -253,6 +276,11 @@ class QueueRow(NamedTuple):
     """Parked during compensation."""
     delayed: int = 0
     """Queued but not due yet: submitted or released with a delay."""
+    key_concurrency_max: int | None = None
+    key_starts_max: int | None = None
+    """How many runs of one key may start in any `key_period` seconds."""
+    key_period: float | None = None
+    paused: bool = False
 
     @property
     def ready(self) -> int:

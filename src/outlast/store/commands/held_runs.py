@@ -14,12 +14,18 @@ from outlast.store.rows import NEVER
 class Claim(NamedTuple):
     """Give claimable runs to a worker: queued or waiting, due, and not held by any worker.
 
-    With `ids`, claim exactly these runs if they are due, whatever their queue allows. Otherwise
-    claim at most `limit` runs of these queues and workflows (empty: any but EACH). The order is:
-    highest priority first, interrupted before new (older interruption first), earlier due time
-    first. At most `returned` of them are interrupted runs. A queue with its own concurrency limit
-    yields only as many as its running runs leave free. With `suspects` only suspects are claimed
-    (see `Sweep`), otherwise none of them.
+    With `ids`, claim exactly these runs if they are due and their keys' limits allow it, whatever
+    their queue allows. Otherwise claim at most `limit` runs of these queues and workflows (empty:
+    any but EACH). The order is: highest priority first, interrupted before new (older interruption
+    first), earlier due time first. At most `returned` of them are interrupted runs. A queue with
+    its own concurrency limit yields only as many as its running runs leave free. With `suspects`
+    only suspects are claimed (see `Sweep`), otherwise none of them.
+
+    Runs with a key take turns. Of the due runs of a queue, key and workflow only the first in the
+    order above is claimable, and its place among equal priorities is the time at which it came to
+    be the first (`RunRow.turn`). New runs take turns apart from those that have started before, and
+    so do suspects. If the key is at a limit of its queue (see `SetQueueLimits`), none is claimable,
+    except one that is being compensated, which takes no turns.
 
     A run that is not claimed by id is abandoned if it has started before and was claimable for more
     than its `abandon_after` seconds, while a worker of its queue that knows its workflow was alive

@@ -51,6 +51,10 @@ class Submit(NamedTuple):
     """See `Claim`."""
     by: str | None = None
     """Who submits the run. It is kept with the run."""
+    key: str | None = None
+    """Whose limits the run counts against: see `SetQueueLimits`. Runs with a key take turns: see
+    `Claim`. None for a run with a parent or a worker.
+    """
 
 
 class Submitted(NamedTuple):

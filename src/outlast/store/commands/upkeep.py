@@ -21,7 +21,15 @@ class RecordDurations(NamedTuple):
 class SetQueueLimits(NamedTuple):
     """Set a queue's own limits; None removes a limit. Result: None.
 
-    `keep_depth` and `keep_concurrency` leave the respective limit unchanged. A repeat is harmless.
+    Each `keep_…` leaves the respective limit unchanged. A repeat is harmless.
+
+    `key_concurrency_max` limits how many runs of one key execute at once. `key_starts_max` limits
+    how many runs of one key start in any `key_period` seconds. A run counts once, when it is first
+    claimed. Both are exact, whichever worker claims. A run that is being compensated does not wait
+    for either, and it counts while it executes.
+
+    No run of a queue that is `paused` is claimed, as with a `concurrency_max` of 0, which it keeps.
+    None leaves the queue as it is.
     """
 
     queue: str
@@ -29,6 +37,12 @@ class SetQueueLimits(NamedTuple):
     concurrency_max: int | None
     keep_depth: bool = False
     keep_concurrency: bool = False
+    key_concurrency_max: int | None = None
+    key_starts_max: int | None = None
+    key_period: float | None = None
+    keep_key_concurrency: bool = True
+    keep_key_rate: bool = True
+    paused: bool | None = None
 
 
 class Prune(NamedTuple):

@@ -193,6 +193,7 @@ def _claim(needs: _Needs, command: commands.Claim) -> None:
     needs.add("readers", command.worker)
     if command.ids:
         needs.add("ids", *command.ids)
+        needs.add("claim_ids", *command.ids)
     elif not command.queues:
         needs.claims = None
     elif needs.claims is not None:

@@ -27,6 +27,7 @@ from outlast.store.rows import (
     FLEET_SECONDS,
     FLEET_SECONDS_MIN,
     SUSPECT_DEATHS,
+    TURN_STEP,
     RunRow,
 )
 
@@ -127,6 +128,7 @@ def functions(schema: str) -> str:
         "FLEET_SECONDS_MIN": str(FLEET_SECONDS_MIN),
         "ATTEMPTS_FACTOR_MAX": str(ATTEMPTS_FACTOR_MAX),
         "GRACE": str(GRACE_SECONDS),
+        "TURN_STEP": f"{TURN_STEP:f}",
     }
     return re.sub(
         r"\b([A-Za-z_]+)__v\b", lambda found: words.get(found[1], f"{found[1]}_{version()}"), text

@@ -199,7 +199,7 @@ SELECT name, coalesce(queued, 0), coalesce(running, 0), coalesce(waiting, 0), co
     coalesce(dead, 0), oldest,
        coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max,
        coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0),
-           coalesce(delayed, 0)
+           coalesce(delayed, 0), key_concurrency_max, key_starts_max, key_period, paused
 FROM {s}.queues LEFT JOIN (
     SELECT queue, count(*) FILTER (WHERE status = 'queued') AS queued,
            count(*) FILTER (WHERE status = 'running' AND parent IS NULL) AS running,

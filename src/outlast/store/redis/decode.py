@@ -91,6 +91,8 @@ def _run_row(fields: dict[str, Any]) -> RunRow:
         got("undoing"),
         _float(got("abandon_after")),
         got("by"),
+        got("key"),
+        _float(got("turn") or None),
     )
 
 
@@ -211,6 +213,10 @@ def _queue_row(
             int(undoing),
             int(stuck),
             int(delayed),
+            _int(fields.get("key_concurrency_max")),
+            _int(fields.get("key_starts_max")),
+            _float(fields.get("key_period")),
+            fields.get("paused") == "1",
         )
     )
 

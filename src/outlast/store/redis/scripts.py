@@ -22,6 +22,7 @@ from outlast.store.rows import (
     FLEET_SECONDS,
     FLEET_SECONDS_MIN,
     SUSPECT_DEATHS,
+    TURN_STEP,
 )
 
 PARTS = (
@@ -35,6 +36,7 @@ PARTS = (
     "run_indexes",
     "rows",
     "queues",
+    "keys",
     "counters",
     "settle_fast_path",
     "journal",
@@ -56,6 +58,7 @@ local S = {{
     SUSPECT_DEATHS = {SUSPECT_DEATHS}, FOLD_MAX = {FOLD_MAX},
     ATTEMPTS_FACTOR_MAX = {ATTEMPTS_FACTOR_MAX}, FLEET_DEATHS_MAX = {FLEET_DEATHS_MAX},
     FLEET_SECONDS = {FLEET_SECONDS}, FLEET_SECONDS_MIN = {FLEET_SECONDS_MIN},
+    TURN_STEP = {TURN_STEP},
 }}
 local P, call = KEYS[1], redis.call
 """

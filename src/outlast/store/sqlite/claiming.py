@@ -1,6 +1,7 @@
 """Decide which runs a worker claims next, on an open transaction.
 
-The order is that of `Claim`: by priority, then interrupted runs before new ones, then by due time.
+The order is that of `Claim`: by priority, then interrupted runs before new ones, then by due time,
+or by turn for runs with a key: see keys.py.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from outlast.store import commands
@@ -15,9 +17,10 @@ from outlast.store.commands import DRAINING, EACH, WORKER, Refused
 from outlast.store.rows import NEVER, RunRow
 from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite import undo
+from outlast.store.sqlite.keys import KeyTurns
 
 if TYPE_CHECKING:
-    from outlast.store.sqlite.transaction import Transaction
+    from outlast.store.sqlite.transaction import Registered, Transaction
 
 
 def claim(transaction: Transaction, command: commands.Claim) -> list[RunRow] | Refused:
@@ -29,12 +32,47 @@ def claim(transaction: Transaction, command: commands.Claim) -> list[RunRow] | R
         return [RunRow(*row) for row in again]
     if worker.draining:
         return Refused(DRAINING)
+    turns = KeyTurns(transaction)
     if command.ids:
         found = transaction.db.execute(
             sql.CLAIMABLE_BY_ID, (json.dumps(command.ids), transaction.now, command.limit)
         ).fetchall()
+        _give(transaction, command, worker, found, turns)
     else:
-        found = _claimable(transaction, command)
+        _claim_first(transaction, command, worker, turns)
+    claimed = transaction.db.execute(sql.CLAIMED_BY_TOKEN, (command.worker, command.token))
+    return [RunRow(*row) for row in claimed]
+
+
+def _claim_first(
+    transaction: Transaction, command: commands.Claim, worker: Registered, turns: KeyTurns
+) -> None:
+    """Claim the first ready runs.
+
+    As long as there is room, the runs that get their turns by these claims are claimed too.
+    """
+    transaction.db.execute(sql.COME_DUE, (transaction.now,))
+    turns.review_changed()
+    limit = command.limit
+    returned = limit if command.returned is None else min(command.returned, limit)
+    while limit > 0:
+        turns.given = False
+        found = _claimable(transaction, command, limit, returned)
+        given = _give(transaction, command, worker, found, turns)
+        limit -= len(given)
+        returned -= sum(row[1] < NEVER for row in given)
+        if not turns.given:
+            return
+
+
+def _give(
+    transaction: Transaction,
+    command: commands.Claim,
+    worker: Registered,
+    found: Sequence[Any],
+    turns: KeyTurns,
+) -> list[Any]:
+    """Give these runs to the worker, except those that their keys hold back. Return the others."""
     if not found:
         return []
     returned = [row[3] for row in found if row[1] < NEVER]
@@ -42,8 +80,16 @@ def claim(transaction: Transaction, command: commands.Claim) -> list[RunRow] | R
         came_back = {"runs": json.dumps(returned), "by": command.worker, "now": transaction.now}
         transaction.db.execute(sql.RECOVERED, came_back)
     fence = transaction.next_fences(len(found)) - len(found)
+    given: list[Any] = []
     for number, row in enumerate(found, 1):
-        _, _, _, pk, queue, status, parent, abandoned_at, claimed_before = row
+        _, _, place, pk, queue, status, parent, abandoned_at, claimed_before, key = row
+        if key is not None and not (
+            turns.may_start(queue, key, new=not claimed_before)
+            if command.ids
+            else pk not in turns.lost
+        ):
+            continue
+        given.append(row)
         abandoned = (
             abandoned_at is not None
             and abandoned_at < transaction.now
@@ -65,18 +111,19 @@ def claim(transaction: Transaction, command: commands.Claim) -> list[RunRow] | R
         )
         transaction.db.execute(sql.CLAIM, values)
         transaction.moved(queue, parent, "queued" if abandoned else status, "running")
-    claimed = transaction.db.execute(sql.CLAIMED_BY_TOKEN, (command.worker, command.token))
-    return [RunRow(*row) for row in claimed]
+        if key is not None:
+            turns.review(queue, key, place)
+    return given
 
 
-def _claimable(transaction: Transaction, command: commands.Claim) -> list[Any]:
+def _claimable(
+    transaction: Transaction, command: commands.Claim, limit: int, returned: int
+) -> list[Any]:
     """Return the first `limit` ready runs in the contract's order.
 
     It seeks in the index once per queue, workflow, and interrupted or new.
     """
-    transaction.db.execute(sql.COME_DUE, (transaction.now,))
     ready = 2 if command.suspects else 1
-    returned = command.limit if command.returned is None else min(command.returned, command.limit)
     found: list[Any] = []
     for queue in dict.fromkeys(command.queues) or [
         name for (name,) in transaction.db.execute(sql.QUEUE_NAMES)
@@ -89,20 +136,18 @@ def _claimable(transaction: Transaction, command: commands.Claim) -> list[Any]:
             line = (queue, workflow)
             if room > 0:
                 found += transaction.db.execute(sql.CLAIMABLE[ready, 0], (*line, returned))
-                found += transaction.db.execute(sql.CLAIMABLE[ready, 1], (*line, command.limit))
+                found += transaction.db.execute(sql.CLAIMABLE[ready, 1], (*line, limit))
             # Children take no slot of the queue: their parents do, and may wait for them.
-            if room < command.limit:
+            if room < limit:
                 found += transaction.db.execute(sql.CLAIMABLE_CHILDREN[0], (*line, ready, returned))
-                found += transaction.db.execute(
-                    sql.CLAIMABLE_CHILDREN[1], (*line, ready, command.limit)
-                )
+                found += transaction.db.execute(sql.CLAIMABLE_CHILDREN[1], (*line, ready, limit))
     chosen: list[Any] = []
     taken: Counter[str] = Counter()
     back = 0
     for row in sorted(set(found)):
         is_back = row[1] < NEVER
         is_full = row[6] is None and taken[row[4]] >= transaction.queue_counts(row[4]).room()
-        if len(chosen) == command.limit:
+        if len(chosen) == limit:
             break
         if (is_back and back == returned) or is_full:
             continue

@@ -42,6 +42,7 @@ def prune(transaction: Transaction, command: commands.Prune) -> int:
         "limit": command.limit,
         "ids": json.dumps(command.ids),
         "dead": dead,
+        "now": transaction.now,
         "last_ended": ended,
         "last_pk": pk,
     }

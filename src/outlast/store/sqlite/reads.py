@@ -148,7 +148,10 @@ class Reads(SessionReads):
         return claimable_of(ready, suspect, due, self.now(), workflows)
 
     def queues(self) -> list[QueueRow]:
-        return [QueueRow(*row) for row in self._read(sql.QUEUES, {"now": self.now()})]
+        return [
+            QueueRow(*row[:-1], paused=bool(row[-1]))
+            for row in self._read(sql.QUEUES, {"now": self.now()})
+        ]
 
     def depth(self, queue: str) -> int:
         rows = self._read(sql.DEPTH, {"queue": queue, "now": self.now()})

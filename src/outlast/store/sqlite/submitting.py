@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from outlast.store import commands
 from outlast.store.commands import CONFLICT, DEPTH, DRAINING, WORKER, Refused
-from outlast.store.rows import RunRow
+from outlast.store.rows import NEW_HELD_BACK, RunRow
 from outlast.store.sqlite import statements as sql
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ def _insert(transaction: Transaction, fresh: Sequence[commands.Submit]) -> None:
                 v.timeout,
                 v.abandon_after,
                 v.by,
-                v.delay <= 0,
+                v.key,
+                NEW_HELD_BACK if v.key is not None and v.delay <= 0 else v.delay <= 0,
             )
             for v in fresh
         ],

@@ -61,9 +61,7 @@ class Transaction:
             counts.more_queued += (after == "queued") - (before == "queued")
             if parent is None:
                 counts.more_running += (after == "running") - (before == "running")
-                self.notifies = self.notifies or (
-                    before == "running" and counts.concurrency_max is not None
-                )
+                self.notifies = self.notifies or (before == "running" and counts.frees_slots)
 
     def write_counts(self) -> None:
         """Write the changed counts of queues. Call it once, after the last command."""

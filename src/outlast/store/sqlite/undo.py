@@ -65,7 +65,7 @@ def abandon(transaction: Transaction, pk: int) -> bool:
     row = transaction.row_at(pk)
     if row.abandon_after is None:
         return False
-    since = max(row.due, workers.awake(transaction))
+    since = max(row.claimable_since, workers.awake(transaction))
     if since + row.abandon_after >= transaction.now or not _a_worker_could(transaction, row):
         return False
     error = encode_error(Abandoned(row.id, transaction.now - since), ERROR_TEXT_MAX)

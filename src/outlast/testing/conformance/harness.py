@@ -26,7 +26,16 @@ from outlast.store.commands import (
     Swept,
 )
 from outlast.store.protocol import Store
-from outlast.store.rows import ENDED, NEVER, Entry, ExecutionRow, QueueRow, RunQuery, RunRow
+from outlast.store.rows import (
+    ENDED,
+    NEVER,
+    NEW_HELD_BACK,
+    Entry,
+    ExecutionRow,
+    QueueRow,
+    RunQuery,
+    RunRow,
+)
 
 LEASE = 60.0
 WAIT_SECONDS = 60.0
@@ -224,12 +233,21 @@ def check_rows(store: Store) -> None:
     assert all(worker.held == held[worker.id] for worker in store.workers())
     for row in rows:
         claimable = row.status in ("queued", "waiting") and row.due <= now
-        assert row.ready == ((2 if row.is_suspect else 1) if claimable else 0), row
+        assert row.ready == (readiness(row) if claimable else 0), row
+        assert (row.turn is not None) == (row.key is not None and row.ready > 0), row
         assert (row.worker is not None) == (row.status == "running") == (row.fence > 0), row
         assert (row.ended is not None) == (row.status in ENDED), row
         if row.lives > 1:
             check_fences(row, store.journal(row.pk))
         check_executions(row, store.executions(row.pk))
+
+
+def readiness(row: RunRow) -> int:
+    """Return what `ready` must be for a run that is due. A run with a key may be held back."""
+    level = 2 if row.is_suspect else 1
+    if row.key is None or row.undoing is not None or row.ready > 0:
+        return level
+    return NEW_HELD_BACK if row.started is None else -level
 
 
 def check_apart(queue: QueueRow, rows: Sequence[RunRow], now: float) -> None:

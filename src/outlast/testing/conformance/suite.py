@@ -19,6 +19,9 @@ from outlast.testing.conformance.executions import ExecutionContract
 from outlast.testing.conformance.fences import FenceContract
 from outlast.testing.conformance.heartbeats import PulseContract
 from outlast.testing.conformance.items import ItemContract
+from outlast.testing.conformance.key_crowd import KeyCrowdContract
+from outlast.testing.conformance.key_limits import KeyLimitContract
+from outlast.testing.conformance.key_turns import KeyTurnContract
 from outlast.testing.conformance.limits import LimitContract
 from outlast.testing.conformance.measures import MeasureContract
 from outlast.testing.conformance.messages import MailContract
@@ -58,6 +61,9 @@ class StoreConformance(
     ManyContract,
     ClaimContract,
     LimitContract,
+    KeyTurnContract,
+    KeyLimitContract,
+    KeyCrowdContract,
     EntryContract,
     ExecutionContract,
     SaveContract,

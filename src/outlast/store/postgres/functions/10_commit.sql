@@ -71,7 +71,8 @@ BEGIN
             outcome := ack__v(commands, now);
             rings := rings OR EXISTS (
                 SELECT 1 FROM queues WHERE name = ANY(ARRAY(SELECT DISTINCT v->>2
-                    FROM jsonb_array_elements(commands) v)) AND concurrency_max IS NOT NULL);
+                    FROM jsonb_array_elements(commands) v))
+                    AND (concurrency_max IS NOT NULL OR key_concurrency_max IS NOT NULL));
         -- of a group all or none are begun at once
         ELSIF kind = 'Submit' AND commands->0->>10 IS NULL THEN
             outcome := enqueue__v(commands, full__v(commands), now);
@@ -172,6 +173,7 @@ $$;
 --   depths     names of queues that are counted
 --   limits     names of queues whose limits are changed
 --   claims     names of queues to claim from (null: any)
+--   claim_ids  ids of runs to claim: the queues of those with a key are locked, too
 --   sessions   [space, id]; those in made are created if missing
 CREATE FUNCTION lock__v(pks bigint[], needs jsonb, at double precision) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
@@ -209,15 +211,19 @@ BEGIN
             ON CONFLICT DO NOTHING;
     END IF;
     IF needs->'claims' = 'null' THEN
-        claims := ARRAY(SELECT name FROM queues WHERE concurrency_max IS NOT NULL);
+        claims := ARRAY(SELECT name FROM queues WHERE concurrency_max IS NOT NULL OR keyed);
     ELSIF needs ? 'claims' THEN
         claims := texts__v(needs->'claims');
+    END IF;
+    IF needs ? 'claim_ids' THEN
+        claims := claims || ARRAY(SELECT DISTINCT queue FROM runs
+            WHERE id = ANY(texts__v(needs->'claim_ids')) AND key IS NOT NULL);
     END IF;
     IF cardinality(limits || depths || claims) > 0 THEN
         PERFORM 1 FROM queues WHERE name = ANY(limits || depths || claims) AND (
             name = ANY(limits) OR (name = ANY(depths)
                 AND exact__v(depth_max, (needs->'depth_max'->>name)::bigint))
-            OR (name = ANY(claims) AND concurrency_max IS NOT NULL))
+            OR (name = ANY(claims) AND (concurrency_max IS NOT NULL OR keyed)))
         ORDER BY name FOR NO KEY UPDATE;
     END IF;
     -- in their order: who makes them in the order of its commands would wait for one who waits for

@@ -33,7 +33,7 @@ $$;
 CREATE FUNCTION brief__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN r.lives = 1 AND octet_length(r.args) <= 2000
         AND (r.parent, r.timeout, r.deadline, r.ended, r.interrupted, r.cancel, r.reason,
-            r.failed_at, r.value, r.error, r.undoing, r.abandon_after, r.by) IS NULL
+            r.failed_at, r.value, r.error, r.undoing, r.abandon_after, r.by, r.key) IS NULL
         AND r.deaths = 0 AND r.interruptions = 0 AND r.mark = 0 AND r.deaths_in_a_row = 0
             AND r.interruptions_in_a_row = 0 AND r.failures = 0
     THEN concat('[', r.pk, ',', r.fence, ',', r.priority, ',', r.created, ',', r.started, ',',

@@ -1,5 +1,5 @@
 -- Runs that come in. id, workflow, args, token, seed, queue, priority, delay, timeout, parent,
--- worker, attempts_max, interruptions_max, depth_max, abandon_after, by
+-- worker, attempts_max, interruptions_max, depth_max, abandon_after, by, key
 
 -- One that a worker begins at once.
 CREATE FUNCTION submit__v(v jsonb, now double precision) RETURNS text
@@ -91,12 +91,12 @@ DECLARE
 BEGIN
     INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, token, seed, parent,
         attempts_max,
-                      interruptions_max, created, due, timeout, abandon_after, by,
+                      interruptions_max, created, due, timeout, abandon_after, by, key,
                           ready)
     SELECT fresh[n], v->>0, v->>1, v->>2, v->>5, (v->>6)::bigint, 'queued', 0, v->>3, v->>4, v->>9,
         (v->>11)::bigint, (v->>12)::bigint,
            now, now + (v->>7)::double precision, (v->>8)::double precision,
-               (v->>14)::double precision, v->>15,
+               (v->>14)::double precision, v->>15, v->>16,
            CASE WHEN (v->>7)::double precision <= 0 THEN 1 ELSE 0 END
     FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n) WHERE refusals[n] IS NULL
         ORDER BY (v->>0) COLLATE "C", n

@@ -41,13 +41,22 @@ CREATE FUNCTION claim_named__v(v jsonb, base bigint, w workers, now double preci
     RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
+    q queues;
     left_over bigint := (v->>5)::bigint;
 BEGIN
     FOR r IN SELECT * FROM runs WHERE id = ANY(texts__v(v->2)) ORDER BY pk FOR NO KEY UPDATE LOOP
         EXIT WHEN left_over <= 0;
         IF r.status IN ('queued', 'waiting') AND (r.ready > 0 OR r.due <= now) THEN
+            IF r.key IS NOT NULL AND r.undoing IS NULL THEN
+                SELECT * INTO q FROM queues WHERE name = r.queue;
+                CONTINUE WHEN NOT may_start__v(q, r, now);
+            END IF;
             PERFORM give__v(r, w, v->>1, base, now);
             left_over := left_over - 1;
+            IF r.key IS NOT NULL THEN
+                SELECT * INTO q FROM queues WHERE name = r.queue;
+                PERFORM review_key__v(q, r.key, coalesce(r.turn, now), now);
+            END IF;
         END IF;
     END LOOP;
 END $$;
@@ -79,15 +88,20 @@ DECLARE
     given text;
     plain boolean;
     more boolean;
+    turned boolean := true;
+    round int := 0;
     c jsonb;
     r runs;
+    q queues;
 BEGIN
     more := come_due__v(floors, now);
     IF wanted <= 0 THEN
         RETURN '[[],null]';
     END IF;
     rooms := rooms__v(v->3);
-    IF rooms = '{}' THEN
+    IF rooms <> '{}' THEN
+        PERFORM review_changed__v(ARRAY(SELECT jsonb_object_keys(rooms)), now);
+    ELSE
         SELECT array_agg(f.pk ORDER BY f.rank, f.since, f.due, f.pk),
             array_agg(f.new = 1 ORDER BY f.rank, f.since, f.due, f.pk),
                count(*) FILTER (WHERE f.new = 0), bool_and(f.plain),
@@ -118,7 +132,10 @@ BEGIN
         walked := walked__v();
         began := seconds__v();
     END IF;
-    FOR round IN 1..4 LOOP
+    -- As long as there is room, what gets its turn by these claims is claimed, too.
+    LOOP
+        round := round + 1;
+        turned := false;
         SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk,
             f.parent) ORDER BY f.rank, f.since, f.due, f.pk)
         INTO candidates FROM ready__v(v->3, v->4, state, reach,
@@ -137,20 +154,35 @@ BEGIN
             tried := tried || (c->>6)::bigint;
             SELECT * INTO r FROM runs WHERE pk = (c->>6)::bigint FOR NO KEY UPDATE SKIP LOCKED;
             CONTINUE WHEN NOT FOUND OR r.ready <> state OR (r.interrupted IS NULL) <> (c->>2 = '1');
+            IF r.key IS NOT NULL THEN
+                IF q.name IS DISTINCT FROM r.queue THEN
+                    SELECT * INTO q FROM queues WHERE name = r.queue;
+                END IF;
+                IF r.undoing IS NULL AND NOT may_start__v(q, r, now) THEN
+                    PERFORM review_key__v(q, r.key, NULL, now);
+                    CONTINUE;
+                END IF;
+            END IF;
             IF r.abandon_after IS NOT NULL AND r.undoing IS NULL AND r.cancel IS NULL
                 AND r.started IS NOT NULL
-               AND r.due + r.abandon_after < now THEN
+               AND coalesce(r.turn, r.due) + r.abandon_after < now THEN
                 PERFORM abandon__v(r, now);
             END IF;
             PERFORM give__v(r, w, v->>1, base, now);
+            IF r.key IS NOT NULL THEN
+                turned := review_key__v(q, r.key, coalesce(r.turn, now), now) OR turned;
+            END IF;
             got := got + 1;
             back := back + (c->>2 = '0')::int;
             IF r.parent IS NULL AND rooms ? r.queue THEN
                 rooms := jsonb_set(rooms, ARRAY[r.queue], to_jsonb((rooms->>r.queue)::bigint - 1));
             END IF;
         END LOOP;
-        EXIT WHEN got = wanted OR jsonb_array_length(coalesce(candidates, '[]')) < reach;
-        reach := reach * 4;
+        EXIT WHEN got = wanted;
+        IF NOT turned THEN
+            EXIT WHEN round >= 4 OR jsonb_array_length(coalesce(candidates, '[]')) < reach;
+            reach := reach * 4;
+        END IF;
     END LOOP;
     RETURN '[' || coalesce(claimed__v(v->>0, v->>1), '[]') || ',' || scan__v(state, took, walked,
         more, firsts) || ']';
@@ -184,14 +216,17 @@ BEGIN
             ORDER BY f->>0, f->>1, f->>2, n) first);
 END $$;
 
--- How many more may be claimed of queues with a limit; the rows of these are locked.
+-- How many more may be claimed of queues with a limit; the rows of these are locked. So are those of
+-- queues with keys, which have room for any number.
 CREATE FUNCTION rooms__v(names jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (
-        SELECT coalesce(jsonb_object_agg(q.name, q.concurrency_max - (
-            SELECT count(*) FROM runs r WHERE r.queue = q.name AND r.status = 'running'
-                AND r.parent IS NULL)), '{}')
-        FROM queues q WHERE q.concurrency_max IS NOT NULL
+        SELECT coalesce(jsonb_object_agg(q.name, CASE WHEN q.paused THEN 0
+            WHEN q.concurrency_max IS NULL THEN 1e15
+            ELSE q.concurrency_max - (
+                SELECT count(*) FROM runs r WHERE r.queue = q.name AND r.status = 'running'
+                    AND r.parent IS NULL) END), '{}')
+        FROM queues q WHERE (q.concurrency_max IS NOT NULL OR q.paused OR q.keyed)
             AND (jsonb_array_length(names) = 0 OR names ? q.name));
 END $$;
 
@@ -316,17 +351,18 @@ BEGIN
                            WHERE f->>0 = l.queue AND f->>1 = l.workflow AND (f->>2)::int = lane.new
                                LIMIT 1) start ON true
         CROSS JOIN LATERAL (
-            SELECT -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since, r.due, r.pk,
-                r.parent,
+            SELECT -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since,
+                coalesce(r.turn, r.due) AS due, r.pk, r.parent,
                    r.abandon_after IS NULL AND r.left_by IS NULL AS plain
             FROM runs r WHERE r.ready > 0 AND r.queue = l.queue AND r.workflow = l.workflow
                 AND r.ready = state
               AND (CASE WHEN r.interrupted IS NULL THEN 1 ELSE 0 END) = lane.new
-              AND (-r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk)
+              AND (-r.priority, coalesce(r.interrupted, 1e12), coalesce(r.turn, r.due), r.pk)
                   >= (coalesce(start.rank, -9223372036854775807),
                       coalesce(start.since, '-infinity'), coalesce(start.due, '-infinity'),
                           coalesce(start.pk, 0))
-            ORDER BY -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk LIMIT lane.most
+            ORDER BY -r.priority, coalesce(r.interrupted, 1e12), coalesce(r.turn, r.due), r.pk
+            LIMIT lane.most
         ) c
         WHERE coalesce((rooms->>l.queue)::bigint, 1) > 0;
     IF EXISTS (SELECT 1 FROM jsonb_each_text(rooms) room WHERE room.value::bigint < reach) THEN
@@ -351,7 +387,7 @@ END $$;
 CREATE FUNCTION abandon__v(r runs, now double precision) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    since double precision := greatest(r.due, awake__v(now));
+    since double precision := greatest(coalesce(r.turn, r.due), awake__v(now));
     seconds double precision := now - since;
     name text := CASE WHEN strpos(r.id, '''') > 0 AND strpos(r.id, '"') = 0
         THEN '"' || replace(r.id, '\', '\\') || '"'
@@ -391,6 +427,9 @@ BEGIN
     WHERE r.ready = 0 AND r.status IN ('queued', 'waiting')
         AND r.due >= coalesce((floors->>0)::double precision, '-infinity')
     ORDER BY r.due, r.pk LIMIT 1;
+    -- keys to review are as good as runs to make ready
+    soonest := least(soonest, (SELECT min(c.at) FROM unnest(texts__v(names)) n CROSS JOIN LATERAL (
+        SELECT o.at FROM key_changes o WHERE o.queue = n ORDER BY o.at LIMIT 1) c));
     SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due,
         f.pk)) INTO ready
     FROM ready__v(names, NULL, 1::smallint, 1, 1, '{}', floors) f;

@@ -1,14 +1,30 @@
 -- Limits, what is old, and who is present.
 
--- queue, depth_max, concurrency_max
+-- queue, depth_max, concurrency_max, keep_depth, keep_concurrency, key_concurrency_max,
+-- key_starts_max, key_period, keep_key_concurrency, keep_key_rate, paused
 CREATE FUNCTION set_queue_limits__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    INSERT INTO queues (name, listed, depth_max, concurrency_max)
-        VALUES (v->>0, true, (v->>1)::bigint, (v->>2)::bigint)
-    ON CONFLICT (name) DO UPDATE SET listed = true,
-        depth_max = CASE WHEN (v->>3)::boolean THEN queues.depth_max ELSE excluded.depth_max END,
-        concurrency_max = CASE WHEN (v->>4)::boolean THEN queues.concurrency_max
-            ELSE excluded.concurrency_max END;
+    INSERT INTO queues (name, listed) VALUES (v->>0, true)
+        ON CONFLICT (name) DO UPDATE SET listed = true;
+    UPDATE queues SET
+        depth_max = CASE WHEN (v->>3)::boolean THEN depth_max ELSE (v->>1)::bigint END,
+        concurrency_max = CASE WHEN (v->>4)::boolean THEN concurrency_max
+            ELSE (v->>2)::bigint END,
+        key_concurrency_max = CASE WHEN (v->>8)::boolean THEN key_concurrency_max
+            ELSE (v->>5)::bigint END,
+        key_starts_max = CASE WHEN (v->>9)::boolean THEN key_starts_max ELSE (v->>6)::bigint END,
+        key_period = CASE WHEN (v->>9)::boolean THEN key_period
+            ELSE (v->>7)::double precision END,
+        paused = coalesce((v->>10)::boolean, paused)
+    WHERE name = v->>0;
+    IF NOT ((v->>8)::boolean AND (v->>9)::boolean) THEN
+        -- The next claim gives the turns again, within the new limits.
+        UPDATE runs SET turn = NULL, ready = ready
+            WHERE key IS NOT NULL AND ready + 0 > 0 AND queue = v->>0 AND undoing IS NULL;
+        INSERT INTO key_changes (queue, key, at)
+            SELECT DISTINCT queue, key, 0 FROM runs
+            WHERE key IS NOT NULL AND ready < 0 AND queue = v->>0;
+    END IF;
     RETURN NULL;
 END $$;
 
@@ -29,17 +45,17 @@ BEGIN
         old := ARRAY(SELECT pk FROM runs WHERE id IN (SELECT jsonb_array_elements_text(v->4))
             AND ended < (v->>0)::double precision
                      ORDER BY ended, pk LIMIT (v->>1)::bigint);
-        RETURN json_build_array(prune_all__v(old, (v->>0)::double precision, true), NULL)::text;
+        RETURN json_build_array(prune_all__v(old, (v->>0)::double precision, true, now), NULL)::text;
     ELSE
         RETURN prune_runs__v((v->>0)::double precision, (v->>1)::bigint, (v->>2)::boolean, v->5,
-            coalesce((v->>6)::boolean, false));
+            coalesce((v->>6)::boolean, false), now);
     END IF;
 END $$;
 
 -- Page by page, from the oldest on, until there are enough: what stays is passed once, not by each
 -- call anew.
 CREATE FUNCTION prune_runs__v(before double precision, most bigint, items boolean, place jsonb,
-    dead boolean)
+    dead boolean, now double precision)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     last double precision := coalesce((place->>0)::double precision, '-infinity');
@@ -79,7 +95,7 @@ BEGIN
         END IF;
         last := ends[upto];
         last_pk := looked[upto];
-        pruned := pruned + prune_all__v(old, before, anyway);
+        pruned := pruned + prune_all__v(old, before, anyway, now);
     END LOOP;
     RETURN json_build_array(pruned, json_build_array(last, last_pk));
 END $$;
@@ -113,11 +129,14 @@ END $$;
 
 -- Candidates and all above them are locked, then tested again: somebody may just have had one
 -- retried.
-CREATE FUNCTION prune_all__v(candidates bigint[], before double precision, dead boolean)
-    RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION prune_all__v(candidates bigint[], before double precision, dead boolean,
+    now double precision) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     old bigint[] := ARRAY(SELECT pk FROM runs
         WHERE pk = ANY(candidates) AND ended < before AND undoing IS NULL
+            -- it still counts against the rate of its key
+            AND (key IS NULL OR (started > now - (SELECT key_period FROM queues WHERE name = queue))
+                IS NOT TRUE)
             ORDER BY pk FOR UPDATE SKIP LOCKED);
     above text[] := ARRAY(
         WITH RECURSIVE line(id) AS (

@@ -48,7 +48,7 @@ CREATE TABLE runs (
     error                  text,
     lives                  bigint           NOT NULL DEFAULT 0,
     -- see RunRow.ready
-    ready                  smallint         NOT NULL DEFAULT 0 CHECK (ready IN (0, 1, 2)),
+    ready                  smallint         NOT NULL DEFAULT 0 CHECK (ready BETWEEN -3 AND 2),
     -- seq of the last death or interruption
     mark                   bigint           NOT NULL DEFAULT 0,
     deaths_in_a_row        bigint           NOT NULL DEFAULT 0,
@@ -71,14 +71,17 @@ CREATE TABLE runs (
     -- when its execution ended, but not the run
     released               double precision,
     -- and the status in which it left the run
-    released_as            text             COLLATE "C"
+    released_as            text             COLLATE "C",
+    -- whose limits it counts against
+    key                    text             COLLATE "C",
+    turn                   double precision                    -- see RunRow.turn
 ) WITH (fillfactor = 50);
 
 -- The order of claims, in one direction and without NULL, so that a scan can begin at a remembered
 -- position: see `ready`.
 CREATE INDEX runs_ready ON runs
     (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority),
-        coalesce(interrupted, 1e12), due, pk)
+        coalesce(interrupted, 1e12), coalesce(turn, due), pk)
     WHERE ready > 0;
 CREATE INDEX runs_ready_children ON runs
     (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority),
@@ -95,6 +98,57 @@ CREATE INDEX runs_ended ON runs (ended, pk) WHERE ended IS NOT NULL
     AND NOT (workflow = '' AND status = 'done');
 CREATE INDEX runs_acked ON runs (ended, pk) WHERE workflow = '' AND status = 'done';
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
+
+-- Runs with a key: those that take turns, those that have theirs, those that execute, and their
+-- first starts. See 71_keys.sql.
+CREATE INDEX runs_gated ON runs
+    (queue, key, workflow, ready, (-priority), coalesce(interrupted, 1e12), due, pk)
+    WHERE key IS NOT NULL AND ready < 0;
+-- written so that no plan uses runs_ready
+CREATE INDEX runs_heads ON runs (queue, key) WHERE key IS NOT NULL AND ready + 0 > 0;
+CREATE INDEX runs_key_running ON runs (queue, key) WHERE key IS NOT NULL AND status = 'running';
+CREATE INDEX runs_key_started ON runs (queue, key, started)
+    WHERE key IS NOT NULL AND started IS NOT NULL;
+
+-- The keys that the next claim reviews, from a time on. Whoever changes something adds a row and
+-- looks at no other, so nobody waits for anybody.
+CREATE TABLE key_changes (
+    queue text             COLLATE "C" NOT NULL,
+    key   text             COLLATE "C" NOT NULL,
+    at    double precision NOT NULL
+);
+CREATE INDEX key_changes_at ON key_changes (queue, at, key);
+CREATE INDEX key_changes_of ON key_changes (queue, key);
+
+-- Whatever makes a run with a key ready only puts it among those that take turns. The key is
+-- reviewed then, and when one of its runs stops executing or gives up its turn.
+CREATE FUNCTION run_key_changed() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+DECLARE
+    changed boolean;
+BEGIN
+    IF NEW.ready > 0 AND NEW.turn IS NULL AND NEW.undoing IS NULL THEN
+        NEW.ready := CASE WHEN NEW.ready = 2 THEN -2 WHEN NEW.started IS NULL THEN -3 ELSE -1 END;
+    ELSIF NEW.ready = 0 THEN
+        NEW.turn := NULL;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        changed := NEW.ready < 0;
+        INSERT INTO queues AS q (name, keyed)
+            SELECT NEW.queue, true WHERE NOT EXISTS (SELECT 1 FROM queues o
+                WHERE o.name = NEW.queue AND o.keyed)
+        ON CONFLICT (name) DO UPDATE SET keyed = true;
+    ELSE
+        changed := (NEW.ready < 0 AND OLD.ready >= 0 AND OLD.turn IS NULL)
+            OR (OLD.status = 'running' AND NEW.status <> 'running')
+            OR (OLD.ready <> 0 AND NEW.ready = 0 AND NEW.status <> 'running')
+            OR (OLD.undoing IS NULL AND NEW.undoing IS NOT NULL);
+    END IF;
+    IF changed THEN
+        INSERT INTO key_changes (queue, key, at) VALUES (NEW.queue, NEW.key, 0);
+    END IF;
+    RETURN NEW;
+END $$;
 
 CREATE TABLE entries (
     run     bigint           NOT NULL,
@@ -228,11 +282,19 @@ CREATE TABLE queues (
     listed          boolean          NOT NULL DEFAULT false,   -- it had a run, or it has limits
     depth_max       bigint,
     concurrency_max bigint,
+    key_concurrency_max bigint        CHECK (key_concurrency_max > 0),
+    key_starts_max  bigint           CHECK (key_starts_max > 0),
+    key_period      double precision CHECK (key_period > 0),
+    paused          boolean          NOT NULL DEFAULT false,
+    keyed           boolean          NOT NULL DEFAULT false,   -- it had a run with a key
     -- as last counted; a large limit is not counted each time
     depth           bigint           NOT NULL DEFAULT 0,
     counted         double precision NOT NULL DEFAULT -1e12,
-    count_seconds   double precision NOT NULL DEFAULT 0
+    count_seconds   double precision NOT NULL DEFAULT 0,
+    CHECK ((key_starts_max IS NULL) = (key_period IS NULL))
 );
+CREATE TRIGGER run_key_changed BEFORE INSERT OR UPDATE OF status, ready ON runs
+    FOR EACH ROW WHEN (NEW.key IS NOT NULL) EXECUTE FUNCTION run_key_changed();
 
 -- the workflows that a queue ever had
 CREATE TABLE lines (

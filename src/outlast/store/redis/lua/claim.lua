@@ -52,7 +52,10 @@ local function matching_ready_sets(command, returned)
             if is_wanted and (new == '1' or returned > 0) and (child == '1' or slots > 0) then
                 local is_child = child == '1'
                 add(
-                    {queue = queue, listed = listed, is_returned = new == '0', is_child = is_child},
+                    {
+                        queue = queue, listed = listed, is_returned = new == '0',
+                        is_child = is_child, has_keys = child == '2',
+                    },
                     S.ready_set_key(ready, new, child, queue, workflow)
                 )
             end
@@ -92,13 +95,12 @@ local function advance(ready_sets, ready_set)
     table.insert(ready_sets, low, ready_set)
 end
 
--- Choose the runs to claim. Return {pk, ready set, member} for each, in order.
-local function choose(command)
-    make_due_runs_ready()
-    local returned_max = math.min(command.returned or command.limit, command.limit)
+-- Choose up to `limit` runs to claim, at most `returned_max` of them interrupted ones. Return
+-- {pk, ready set, member} for each, in order.
+local function choose(command, limit, returned_max)
     local chosen, taken, returned = {}, {}, 0
     local ready_sets = matching_ready_sets(command, returned_max)
-    while #chosen < command.limit and #ready_sets > 0 do
+    while #chosen < limit and #ready_sets > 0 do
         local ready_set = table.remove(ready_sets)
         local used = taken[ready_set.queue] or 0
         local is_full = not ready_set.is_child and used >= S.free_slots(ready_set.queue)
@@ -108,7 +110,7 @@ local function choose(command)
             returned = returned + (ready_set.is_returned and 1 or 0)
             taken[ready_set.queue] = used + (ready_set.is_child and 0 or 1)
             chosen[#chosen + 1] = {S.pk_of_member(member), ready_set, member}
-            if #chosen < command.limit then
+            if #chosen < limit then
                 advance(ready_sets, ready_set)
             end
         end
@@ -145,7 +147,7 @@ end
 -- Return whether a run was claimable for long enough that `S.abandon_if_overdue` must check it.
 local function may_be_abandoned(row)
     return row.abandon_after and row.started and not row.undoing and not row.cancel
-        and row.due + row.abandon_after < S.now
+        and (row.turn or row.due) + row.abandon_after < S.now
 end
 
 -- Encode the last execution of a run as a JSON list of texts, in the order of ExecutionRow. It has
@@ -165,6 +167,7 @@ local function claim_row(row, command)
         S.append_item(P .. 'executions:' .. row.pk, S.encode_execution(row))
     end
     local host, pid = S.host_and_pid(command.worker)
+    S.put(row, 'turn', nil)
     S.put(row, 'claimed', S.now)
     S.put(row, 'claimed_by', command.worker)
     S.put(row, 'claimed_host', host)
@@ -227,6 +230,15 @@ local function move_to_running(pk, fields, ready_set, member, command)
     S.zadd(P .. 'status:running', pk, pk)
     S.zadd(P .. 'held:' .. worker, '0', S.pair(command.token, pk), P .. 'holders', worker)
     S.count_status_change(queue, ready_set.is_child, status, 'running')
+    if fields.key then
+        local of_key = S.pair(queue, fields.key)
+        local lane = S.lane_of(tonumber(fields.ready), fields.started, fields.workflow)
+        S.zrem(P .. 'heads:' .. of_key, '0', lane .. S.place_in_lane(fields, pk))
+        S.zadd(P .. 'key_running:' .. of_key, pk, pk)
+        if not fields.started then
+            S.zadd(P .. 'key_started:' .. of_key, S.now, pk)
+        end
+    end
 end
 
 local fields = {}  -- of one run at a time; reused because building tables is expensive
@@ -269,6 +281,10 @@ local function claim_unloaded(pk, ready_set, member, command, host, pid)
         flat[last + 1], flat[last + 2] = 'deadline', S.text(S.now + timeout)
         last = last + 2
     end
+    if fields.key then
+        flat[last + 1], flat[last + 2] = 'turn', ''
+        last = last + 2
+    end
     flat[last + 1], flat[last + 2] = 'pk', pk
     local encoded = cjson.encode(flat)
     -- The answer has no `claimed` fields, and the stored row has no pk.
@@ -290,6 +306,80 @@ local function claim_loaded(row, command, by_id)
     return S.encode_row(row)
 end
 
+-- Review the keys of runs that were claimed. Return whether any run got a turn.
+local function review(touched)
+    local given = false
+    if next(touched) then
+        S.flush()
+        for _, change in pairs(touched) do
+            given = S.review_key(unpack(change, 1, 3)) or given
+        end
+        S.flush()
+    end
+    return given
+end
+
+local function claim_by_id(command)
+    local answer, touched, admitted = {'rows'}, {}, nil
+    for _, row in ipairs(rows_by_id(command)) do
+        admitted = admitted or row.key and S.key_admission()
+        local is_limited = row.key and not row.undoing
+        if not is_limited or admitted(row.queue, row.key, not row.started) then
+            if row.key then
+                local of_key = S.pair(row.queue, row.key)
+                touched[of_key] = {row.queue, row.key, row.turn or S.now}
+            end
+            answer[#answer + 1] = claim_loaded(row, command, true)
+        end
+    end
+    review(touched)
+    return answer
+end
+
+-- Claim the runs of one round, except those that their keys hold back. Add them to the answer.
+-- Return how many there are, how many of them were interrupted, and whether any run got a turn.
+local function claim_round(command, chosen, answer)
+    local host, pid = S.host_and_pid(command.worker)
+    local count, returned, touched, admitted = 0, 0, {}, nil
+    for _, choice in ipairs(chosen) do
+        local pk, ready_set, member = unpack(choice)
+        local is_held_back = false
+        if ready_set.has_keys then
+            local queue, run = ready_set.queue, P .. 'run:' .. pk
+            local key, started, undoing = unpack(call('HMGET', run, 'key', 'started', 'undoing'))
+            admitted = admitted or S.key_admission()
+            is_held_back = not undoing and not admitted(queue, key, not started)
+            local turn = struct.unpack('>d', member, 17)
+            touched[S.pair(queue, key)] = {queue, key, not is_held_back and turn or nil}
+        end
+        if not is_held_back then
+            answer[#answer + 1] = claim_unloaded(pk, ready_set, member, command, host, pid)
+                or claim_loaded(S.row(pk), command, false)
+            count, returned = count + 1, returned + (ready_set.is_returned and 1 or 0)
+        end
+    end
+    return count, returned, review(touched)
+end
+
+-- Claim the first ready runs. As long as there is room, the runs that get their turns by these
+-- claims are claimed too.
+local function claim_first(command)
+    make_due_runs_ready()
+    S.review_changed_keys()
+    local answer = {'rows'}
+    local limit = command.limit
+    local returned_max = math.min(command.returned or limit, limit)
+    while limit > 0 do
+        local chosen = choose(command, limit, returned_max)
+        local count, returned, given = claim_round(command, chosen, answer)
+        limit, returned_max = limit - count, returned_max - returned
+        if not given then
+            break
+        end
+    end
+    return answer
+end
+
 function S.Claim(command)
     local draining = S.draining_flag(command.worker)
     if not draining then
@@ -302,18 +392,8 @@ function S.Claim(command)
     if draining == 1 then
         return S.DRAINING
     end
-    local answer = {'rows'}
     if #command.ids > 0 then
-        for _, row in ipairs(rows_by_id(command)) do
-            answer[#answer + 1] = claim_loaded(row, command, true)
-        end
-        return answer
+        return claim_by_id(command)
     end
-    local host, pid = S.host_and_pid(command.worker)
-    for _, choice in ipairs(choose(command)) do
-        local pk, ready_set, member = unpack(choice)
-        answer[#answer + 1] = claim_unloaded(pk, ready_set, member, command, host, pid)
-            or claim_loaded(S.row(pk), command, false)
-    end
-    return answer
+    return claim_first(command)
 end

@@ -6,7 +6,9 @@
 -- those that must stay.
 
 -- Fields that deleting a run needs.
-local DELETE_FIELDS = {'fence', 'id', 'status', 'workflow', 'queue', 'parent', 'ended'}
+local DELETE_FIELDS = {
+    'fence', 'id', 'status', 'workflow', 'queue', 'parent', 'ended', 'key', 'started',
+}
 
 local ANCESTOR_FIELDS = {'ended', 'undoing', 'status', 'parent'}
 local OWN_FIELDS = {'undoing', 'parent', 'status', 'id'}
@@ -46,6 +48,13 @@ local function has_dead_descendant(id)
     return has_dead_letter and has_dead_letter[id]
 end
 
+-- Return whether a run still counts against the rate of its key.
+local function counts_as_start(pk)
+    local queue, key, started = unpack(S.read_run_fields(pk, {'queue', 'key', 'started'}), 1, 3)
+    local period = key and started and S.queue_limit(queue, 'key_period')
+    return period and tonumber(started) + period > S.now
+end
+
 -- Return whether a run must stay. `dead`: dead letters are deleted too.
 local function must_stay(pk, dead)
     local undoing, parent, status, id = unpack(S.read_run_fields(pk, OWN_FIELDS), 1, 4)
@@ -66,7 +75,7 @@ local function prunable(command, key, start, check)
             'ZRANGEBYSCORE', P .. key, '-inf', before, 'WITHSCORES', 'LIMIT', from, count
         )
         for i = 1, #flat, 2 do
-            if check and must_stay(flat[i], command.dead) then
+            if counts_as_start(flat[i]) or check and must_stay(flat[i], command.dead) then
                 kept = kept + 1
             else
                 found[#found + 1] = {pk = flat[i], ended = tonumber(flat[i + 1])}
@@ -99,7 +108,7 @@ local function prune_runs(command)
     return count, command.start + kept, more or more_acked and #acked > 0 or count < #found
 end
 
--- Delete acked items only. None of them must stay.
+-- Delete acked items only. None of them has descendants.
 local function prune_items(command)
     local found, _, more = prunable(command, 'acked', 0, false)
     delete(found, #found)
@@ -112,7 +121,8 @@ local function prune_by_id(command)
     for _, id in ipairs(command.ids) do
         local pk = S.hget(P .. 'ids', id)
         local ended = pk and tonumber(S.read_run_fields(pk, {'ended'})[1])
-        if ended and ended < command.before and not must_stay(pk, true) then
+        local is_old = ended and ended < command.before
+        if is_old and not counts_as_start(pk) and not must_stay(pk, true) then
             found[#found + 1] = {pk = pk, ended = ended}
         end
     end

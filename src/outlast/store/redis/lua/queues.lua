@@ -3,7 +3,10 @@
 
 local text = S.text
 
-local FIELDS = {'queued', 'running', 'waiting', 'parked', 'dead', 'depth_max', 'concurrency_max'}
+local FIELDS = {
+    'queued', 'running', 'waiting', 'parked', 'dead', 'depth_max', 'concurrency_max',
+    'key_concurrency_max', 'key_starts_max', 'key_period', 'paused',
+}
 local COUNTED = {queued = true, running = true, waiting = true, parked = true, dead = true}
 local MINUTE = 60
 
@@ -32,7 +35,7 @@ function S.status_count(name, status)
     return load(name).now[status] or 0
 end
 
--- Return a limit of a queue, 'depth_max' or 'concurrency_max'; nil if it has none.
+-- Return a limit of a queue, such as 'depth_max'; nil if it has none.
 function S.queue_limit(name, limit)
     return load(name).now[limit]
 end
@@ -40,6 +43,9 @@ end
 -- Return how many more runs of a queue may be claimed.
 function S.free_slots(name)
     local now = load(name).now
+    if now.paused then
+        return 0
+    end
     return now.concurrency_max and now.concurrency_max - (now.running or 0) or math.huge
 end
 
@@ -58,7 +64,8 @@ function S.count_status_change(name, child, before, after)
     if COUNTED[after] and not (child and after == 'running') then
         now[after] = (now[after] or 0) + 1
     end
-    if before == 'running' and not child and now.concurrency_max then
+    local frees_slot = now.concurrency_max or now.key_concurrency_max
+    if before == 'running' and not child and frees_slot then
         S.must_notify = true
     end
 end
@@ -80,6 +87,20 @@ function S.SetQueueLimits(command)
     end
     if not command.keep_concurrency then
         queue.now.concurrency_max = command.concurrency_max
+    end
+    if not command.keep_key_concurrency then
+        queue.now.key_concurrency_max = command.key_concurrency_max
+    end
+    if not command.keep_key_rate then
+        queue.now.key_starts_max = command.key_starts_max
+        queue.now.key_period = command.key_period
+    end
+    if command.paused ~= nil then
+        queue.now.paused = command.paused and 1 or nil
+    end
+    if not (command.keep_key_concurrency and command.keep_key_rate) then
+        S.flush()
+        S.note_keys_of(command.queue)
     end
 end
 

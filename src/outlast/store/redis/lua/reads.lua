@@ -162,7 +162,7 @@ function R.dead_workers()
 end
 
 -- Return which workflows have ready runs in these queues, which have ready suspects, and when the
--- next run that is not ready comes due.
+-- next run that is not ready comes due, or the next key must be reviewed.
 function R.peek(...)
     local ready, suspect, seen = {}, {}, {}
     for _, queue in ipairs({...}) do
@@ -175,7 +175,12 @@ function R.peek(...)
             end
         end
     end
-    return {ready, suspect, call('ZRANGE', P .. 'later', 0, 0, 'WITHSCORES')[2] or false}
+    local due = call('ZRANGE', P .. 'later', 0, 0, 'WITHSCORES')[2]
+    local change = call('ZRANGE', P .. 'key_changes', 0, 0, 'WITHSCORES')[2]
+    if not due or change and tonumber(change) < tonumber(due) then
+        due = change
+    end
+    return {ready, suspect, due or false}
 end
 
 -- The most due runs to count. Each claim makes 1,000 ready, so there are more only if no worker

@@ -17,13 +17,13 @@ local NUMBERS = {
     priority = true, created = true, started = true, due = true, timeout = true, deadline = true,
     ended = true, interrupted = true, failed_at = true, attempts_max = true,
     interruptions_max = true, abandon_after = true, left_at = true, claimed = true,
-    claimed_pid = true, released = true,
+    claimed_pid = true, released = true, turn = true,
 }
 
 -- The fields that determine in which sorted sets a run is (run_indexes.lua).
 local INDEXED = {
     status = true, worker = true, token = true, ready = true, due = true, ended = true,
-    interrupted = true, deaths_in_a_row = true, undoing = true,
+    interrupted = true, deaths_in_a_row = true, undoing = true, turn = true, started = true,
 }
 
 -- Return whether a run with this many deaths in a row is a suspect.
@@ -50,11 +50,11 @@ local rows = {}
 local dirty = {}  -- the subset that has changes to write
 
 local function typed(row, field, value)
+    if value == '' and (field == 'worker' or field == 'turn') then  -- cheaper than HDEL
+        return nil
+    end
     if value and (COUNTS[field] or NUMBERS[field]) then
         return tonumber(value) or error('run ' .. row.pk .. ': ' .. field .. ' is not a number')
-    end
-    if value == '' and field == 'worker' then  -- no worker; writing '' is cheaper than HDEL
-        return nil
     end
     return value or COUNTS[field]
 end
@@ -205,6 +205,9 @@ end
 function S.update_indexes()
     for _, buffer in pairs(dirty) do
         local row = buffer.row
+        if buffer.moved and row.key and not buffer.deleted then
+            S.apply_key_rules(row, stored_value)
+        end
         if buffer.moved then
             S.index_run(S.zrem, row, stored_value)
             count_end(row, stored_value(row, 'ended'), row.ended)

@@ -6,7 +6,7 @@ local text = S.text
 
 -- Return the key of a ready set. It holds the claimable runs of one queue and workflow that agree
 -- in `ready` (1, or 2 for suspects), in whether they are new (not interrupted), and in whether they
--- are children. `lines:<queue>` lists the ready sets of a queue that are not empty.
+-- are children ('1'), have a key ('2') or neither ('0'). `lines:<queue>` lists the ready sets of a queue that are not empty.
 function S.ready_set_key(ready, new, child, queue, workflow)
     return P .. 'ready:' .. ready .. new .. child .. ':' .. S.pair(queue, workflow)
 end
@@ -21,6 +21,12 @@ local function member(row, interrupted, due)
     )
 end
 
+-- Return the place of a run in its lane, given its fields as texts: see keys.lua.
+function S.place_in_lane(fields, pk)
+    local row = {priority = tonumber(fields.priority), pk = pk}
+    return member(row, tonumber(fields.interrupted), tonumber(fields.due))
+end
+
 -- Return the pk of the run that is a member of a ready set.
 function S.pk_of_member(member_)
     return string.format('%.0f', (struct.unpack('>d', member_, 25)))
@@ -28,17 +34,41 @@ end
 
 -- The functions below call `act`, which is S.zadd or S.zrem, for the sorted sets that a run is in.
 
-local function index_claimable(act, row, status, ready, interrupted, due)
+local function index_claimable(act, row, get, status)
+    local ready, interrupted, due = get(row, 'ready'), get(row, 'interrupted'), get(row, 'due')
     if ready > 0 then
-        local new, child = interrupted and '0' or '1', row.parent and '1' or '0'
+        local new = interrupted and '0' or '1'
+        local child = row.parent and '1' or row.key and '2' or '0'
         local key = S.ready_set_key(text(ready), new, child, row.queue, row.workflow)
         local listed = text(ready) .. new .. child .. row.workflow
-        act(key, '0', member(row, interrupted, due), P .. 'lines:' .. row.queue, listed)
-        if status == 'queued' then
-            act(P .. 'oldest:' .. row.queue, row.created, row.pk)
-        end
-    elseif (status == 'queued' or status == 'waiting') and due < S.NEVER then
+        local place = row.key and get(row, 'turn') or due
+        act(key, '0', member(row, interrupted, place), P .. 'lines:' .. row.queue, listed)
+    elseif ready == 0 and (status == 'queued' or status == 'waiting') and due < S.NEVER then
         act(P .. 'later', due, row.pk)
+    end
+    if ready ~= 0 and status == 'queued' then
+        act(P .. 'oldest:' .. row.queue, row.created, row.pk)
+    end
+end
+
+-- Index a run with a key: in its lane or as the head of it, while it executes, and by its start.
+local function index_for_key(act, row, get, status)
+    local ready, started = get(row, 'ready'), get(row, 'started')
+    local of_key = S.pair(row.queue, row.key)
+    if ready ~= 0 and not (ready > 0 and get(row, 'undoing')) then
+        local place = member(row, get(row, 'interrupted'), get(row, 'due'))
+        local in_lane = S.lane_of(ready, started, row.workflow) .. place
+        if ready < 0 then
+            act(P .. 'gated:' .. of_key, '0', in_lane, P .. 'keys:' .. row.queue, row.key)
+        else
+            act(P .. 'heads:' .. of_key, '0', in_lane)
+        end
+    end
+    if status == 'running' then
+        act(P .. 'key_running:' .. of_key, row.pk, row.pk)
+    end
+    if started then
+        act(P .. 'key_started:' .. of_key, started, row.pk)
     end
 end
 
@@ -73,11 +103,13 @@ end
 function S.index_run(act, row, get)
     local status = get(row, 'status')
     if status then
-        local interrupted, due = get(row, 'interrupted'), get(row, 'due')
         act(P .. 'status:' .. status, row.pk, row.pk)
         index_held(act, row, get(row, 'worker'), get(row, 'token'))
         index_ended(act, row, status, get(row, 'ended'))
-        index_claimable(act, row, status, get(row, 'ready'), interrupted, due)
+        index_claimable(act, row, get, status)
+        if row.key then
+            index_for_key(act, row, get, status)
+        end
         index_for_queue_listing(act, row, get, status)
     end
 end
@@ -85,7 +117,7 @@ end
 -- Fields that not every new run has.
 local OPTIONAL = {
     'parent', 'worker', 'lives', 'started', 'claimed', 'claimed_by', 'claimed_host', 'claimed_pid',
-    'timeout', 'deadline', 'abandon_after', 'by',
+    'timeout', 'deadline', 'abandon_after', 'by', 'key',
 }
 
 local function field_of(row, field)
@@ -108,7 +140,7 @@ function S.insert_run(row)
         'interruptions_max', text(row.interruptions_max), 'waits', '', 'created', text(S.now),
         'due', text(row.due),
     }
-    if row.ready > 0 then
+    if row.ready ~= 0 then
         flat[#flat + 1], flat[#flat + 2] = 'ready', text(row.ready)
     end
     for _, field in ipairs(OPTIONAL) do
@@ -127,5 +159,8 @@ function S.insert_run(row)
         S.zadd(P .. 'children:' .. row.parent, pk, pk)
     end
     S.index_run(S.zadd, row, field_of)
+    if row.ready < 0 then
+        S.note_key(row.queue, row.key, 0)
+    end
     return flat
 end

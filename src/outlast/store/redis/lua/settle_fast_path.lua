@@ -2,7 +2,7 @@
 -- cases go to `S.settle_loaded` and `S.ack_loaded` in release.lua.
 
 -- Positions of the fields that both commands read.
-local FENCE, STATUS, WORKER, TOKEN, PARENT, WORKFLOW, QUEUE = 1, 2, 3, 4, 5, 6, 7
+local FENCE, STATUS, WORKER, TOKEN, PARENT, WORKFLOW, QUEUE, KEY = 1, 2, 3, 4, 5, 6, 7, 8
 
 -- Move a running run to the sorted sets of an ended one, and count its end. `before` has its
 -- fields as they were read.
@@ -15,6 +15,10 @@ local function move_to_ended(pk, before, status)
     S.zadd(P .. (before[WORKFLOW] == '' and status == 'done' and 'acked' or 'ended'), S.now, pk)
     S.count_status_change(queue, before[PARENT], 'running', status)
     S.count_event(queue, 'e', S.now)
+    if before[KEY] then
+        S.zrem(P .. 'key_running:' .. S.pair(queue, before[KEY]), pk, pk)
+        S.note_key(queue, before[KEY], 0)
+    end
 end
 
 -- Return the fields with these names if this fence, a text, holds the run and the fast path may
@@ -28,11 +32,11 @@ end
 -- The fields that Settle changes or reads. Settle clears those from FIRST_CLEARED on, except that
 -- it sets those from FIRST_GIVEN on to the values of the command.
 local SETTLE_FIELDS = {
-    'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'ended', 'waits',
+    'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'key', 'ended', 'waits',
     'deaths_in_a_row', 'interruptions_in_a_row', 'interrupted', 'undoing', 'value', 'error',
     'reason', 'failed_at',
 }
-local FIRST_CLEARED, UNDOING, FIRST_GIVEN = 10, 13, 14
+local FIRST_CLEARED, UNDOING, FIRST_GIVEN = 11, 14, 15
 
 -- Return the fields to set (name, value, ...) and the names of those to unset.
 local function settled_fields(command, before)
@@ -87,7 +91,9 @@ function S.Settle(command)
     return not settle_unloaded(command) and S.settle_loaded(command)
 end
 
-local ACK_FIELDS = {'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'undoing'}
+local ACK_FIELDS = {
+    'fence', 'status', 'worker', 'token', 'parent', 'workflow', 'queue', 'key', 'undoing',
+}
 
 -- Unset `ended`, too: a run that is held has not ended.
 local function revert_ack(try, key, before)

@@ -50,7 +50,7 @@ end
 
 local function enqueue(command)
     command.status, command.due, command.worker = 'queued', S.now + command.delay, nil
-    command.ready = command.delay <= 0 and 1 or 0
+    command.ready = command.delay > 0 and 0 or command.key and -3 or 1
     S.insert_run(command)
     return '1'
 end

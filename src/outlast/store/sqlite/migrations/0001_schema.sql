@@ -19,7 +19,7 @@ CREATE TABLE runs (
     status        TEXT    NOT NULL CHECK (
         status = 'queued' OR status = 'running' OR status = 'done' OR status = 'waiting'
         OR status = 'parked' OR status = 'failed' OR status = 'cancelled' OR status = 'dead'),
-    ready         INTEGER NOT NULL DEFAULT 0 CHECK (ready BETWEEN 0 AND 2),  -- see RunRow.ready
+    ready         INTEGER NOT NULL DEFAULT 0 CHECK (ready BETWEEN -3 AND 2),  -- see RunRow.ready
     fence         INTEGER NOT NULL,                   -- negative: void, no execution holds it
     worker        TEXT,
     -- of the submission or claim that made the fence
@@ -58,12 +58,14 @@ CREATE TABLE runs (
     deaths_in_a_row        INTEGER NOT NULL DEFAULT 0,
     interruptions_in_a_row INTEGER NOT NULL DEFAULT 0,
     attempts_max           INTEGER NOT NULL,
-    interruptions_max      INTEGER NOT NULL
+    interruptions_max      INTEGER NOT NULL,
+    key           TEXT,                               -- whose limits it counts against
+    turn          REAL                                -- see RunRow.turn
 ) STRICT;
 
 -- A claim seeks here once per queue, workflow, and interrupted or new: see claiming.py.
 CREATE INDEX runs_ready ON runs (ready, queue, workflow, interrupted IS NULL, priority DESC,
-    interrupted, due, pk)
+    interrupted, coalesce(turn, due), pk)
     WHERE ready > 0;
 CREATE INDEX runs_ready_children ON runs (queue, workflow, ready)
     WHERE ready > 0 AND parent IS NOT NULL;
@@ -75,6 +77,47 @@ CREATE INDEX runs_held ON runs (worker) WHERE worker IS NOT NULL;
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 CREATE INDEX runs_ended ON runs (ended) WHERE ended IS NOT NULL;
 CREATE INDEX runs_acked ON runs (ended) WHERE workflow = '' AND status = 'done';
+
+-- Runs with a key: those that take turns, those that have theirs, those that execute, and their
+-- first starts. See keys.py.
+CREATE INDEX runs_gated ON runs (queue, key, workflow, ready, priority DESC, interrupted IS NULL,
+    interrupted, due, pk)
+    WHERE key IS NOT NULL AND ready < 0;
+CREATE INDEX runs_heads ON runs (queue, key) WHERE key IS NOT NULL AND ready > 0;
+CREATE INDEX runs_key_running ON runs (queue, key) WHERE key IS NOT NULL AND status = 'running';
+CREATE INDEX runs_key_started ON runs (queue, key, started)
+    WHERE key IS NOT NULL AND started IS NOT NULL;
+
+-- The keys that the next claim reviews, from a time on.
+CREATE TABLE key_changes (
+    queue TEXT NOT NULL,
+    key   TEXT NOT NULL,
+    at    REAL NOT NULL,
+    PRIMARY KEY (queue, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX key_changes_at ON key_changes (at);
+
+CREATE TRIGGER runs_key_added AFTER INSERT ON runs WHEN NEW.key IS NOT NULL AND NEW.ready < 0
+BEGIN
+    INSERT INTO key_changes (queue, key, at) VALUES (NEW.queue, NEW.key, 0)
+    ON CONFLICT (queue, key) DO UPDATE SET at = 0;
+END;
+
+-- Whatever makes a run with a key ready only puts it among those that take turns. The key is
+-- reviewed then, and when one of its runs stops executing or gives up its turn.
+CREATE TRIGGER runs_key_changed AFTER UPDATE OF status, ready ON runs
+WHEN NEW.key IS NOT NULL AND (
+    (NEW.ready > 0 AND NEW.turn IS NULL AND NEW.undoing IS NULL)
+    OR (OLD.status = 'running' AND NEW.status <> 'running')
+    OR (OLD.ready <> 0 AND NEW.ready = 0 AND NEW.status <> 'running')
+    OR (OLD.undoing IS NULL AND NEW.undoing IS NOT NULL))
+BEGIN
+    UPDATE runs SET ready = CASE WHEN ready = 2 THEN -2 WHEN started IS NULL THEN -3 ELSE -1 END
+        WHERE pk = NEW.pk AND ready > 0 AND turn IS NULL AND undoing IS NULL;
+    UPDATE runs SET turn = NULL WHERE pk = NEW.pk AND ready = 0 AND turn IS NOT NULL;
+    INSERT INTO key_changes (queue, key, at) VALUES (NEW.queue, NEW.key, 0)
+    ON CONFLICT (queue, key) DO UPDATE SET at = 0;
+END;
 
 CREATE TABLE entries (
     run     INTEGER NOT NULL,
@@ -167,7 +210,12 @@ CREATE TABLE queues (
     queued          INTEGER NOT NULL DEFAULT 0,
     running         INTEGER NOT NULL DEFAULT 0,       -- those without a parent
     depth_max       INTEGER,
-    concurrency_max INTEGER
+    concurrency_max INTEGER,
+    key_concurrency_max INTEGER CHECK (key_concurrency_max > 0),
+    key_starts_max  INTEGER CHECK (key_starts_max > 0),
+    key_period      REAL    CHECK (key_period > 0),
+    paused          INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),
+    CHECK ((key_starts_max IS NULL) = (key_period IS NULL))
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE workers (

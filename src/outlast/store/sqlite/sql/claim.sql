@@ -13,7 +13,9 @@ WHERE pk IN (SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiti
     ORDER BY due LIMIT 1000)
 
 -- name: NEXT_DUE
-SELECT min(due) FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting')
+SELECT min(due) FROM (
+    SELECT min(due) AS due FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting')
+    UNION ALL SELECT min(at) FROM key_changes)
 
 -- name: QUEUE_NAMES
 SELECT name FROM queues ORDER BY name
@@ -26,25 +28,26 @@ WHERE ready > 0 AND ready = {level} AND queue = ? AND workflow > ? ORDER BY work
 SELECT 1 FROM runs WHERE ready > 0 AND ready = {level} AND queue = ? AND workflow = '' LIMIT 1
 
 -- name: abandoned_at
-CASE WHEN undoing IS NULL AND cancel IS NULL AND started IS NOT NULL THEN due + abandon_after END
+CASE WHEN undoing IS NULL AND cancel IS NULL AND started IS NOT NULL
+    THEN coalesce(turn, due) + abandon_after END
 
 -- name: CLAIMABLE
-SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent,
-    {abandoned_at}, claimed IS NOT NULL FROM runs
+SELECT -priority, coalesce(interrupted + 0.0, 1e12), coalesce(turn, due) + 0.0, pk, queue,
+    status, parent, {abandoned_at}, claimed IS NOT NULL, key FROM runs
 WHERE ready > 0 AND ready = {level} AND queue = ? AND workflow = ?
     AND (interrupted IS NULL) = {new}
-ORDER BY priority DESC, interrupted, due, pk LIMIT ?
+ORDER BY priority DESC, interrupted, coalesce(turn, due), pk LIMIT ?
 
 -- name: CLAIMABLE_CHILDREN
-SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent,
-    {abandoned_at}, claimed IS NOT NULL FROM runs
+SELECT -priority, coalesce(interrupted + 0.0, 1e12), coalesce(turn, due) + 0.0, pk, queue,
+    status, parent, {abandoned_at}, claimed IS NOT NULL, key FROM runs
 WHERE ready > 0 AND parent IS NOT NULL AND queue = ? AND workflow = ? AND ready = ?
     AND (interrupted IS NULL) = {new}
-ORDER BY priority DESC, interrupted, due, pk LIMIT ?
+ORDER BY priority DESC, interrupted, coalesce(turn, due), pk LIMIT ?
 
 -- name: CLAIMABLE_BY_ID
 SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, NULL,
-    claimed IS NOT NULL FROM runs
+    claimed IS NOT NULL, CASE WHEN undoing IS NULL THEN key END FROM runs
 WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting')
     AND (ready > 0 OR due <= ?)
 ORDER BY pk LIMIT ?
@@ -55,7 +58,7 @@ SELECT left_by, pk, max(:now - left_at, 0.0), :by FROM runs
 WHERE pk IN (SELECT value FROM json_each(:runs)) AND left_by IN (SELECT worker FROM drains)
 
 -- name: CLAIM
-UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL, fence = ?,
+UPDATE runs SET status = 'running', ready = 0, turn = NULL, left_by = NULL, left_at = NULL, fence = ?,
     worker = ?, token = ?, waits = '', lives = lives + 1,
     claimed_by = ?, claimed_host = ?, claimed_pid = ?, claimed = ?,
     released = NULL, released_as = NULL,

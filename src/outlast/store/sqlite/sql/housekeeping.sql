@@ -19,10 +19,14 @@ WHERE durations.workflow = json_extract(pair.value, '$[0]')
     AND step = json_extract(pair.value, '$[1]')
 ORDER BY number
 
+-- name: counts_as_start
+-- It still counts against the rate of its key.
+(key IS NOT NULL AND started > :now - (SELECT key_period FROM queues WHERE name = queue))
+
 -- name: prunable
 -- Exclude runs whose ancestors may still have to compensate them and, unless `:dead`, dead letters
 -- with their ancestors.
-ended < :before AND undoing IS NULL AND (:dead OR status <> 'dead')
+ended < :before AND undoing IS NULL AND {counts_as_start} IS NOT TRUE AND (:dead OR status <> 'dead')
     AND (parent IS NULL OR NOT EXISTS (
     WITH RECURSIVE line (parent, needs_it) AS (
         SELECT runs.parent, 0
@@ -47,7 +51,7 @@ SELECT ended, pk FROM runs WHERE id IN (SELECT value FROM json_each(:ids)) AND {
 
 -- name: ACKED
 SELECT ended, pk FROM runs WHERE workflow = '' AND status = 'done' AND ended < :before
-    ORDER BY ended LIMIT :limit
+    AND {counts_as_start} IS NOT TRUE ORDER BY ended LIMIT :limit
 
 -- name: PRUNE_ENTRIES
 DELETE FROM entries WHERE run = ?

@@ -1,7 +1,8 @@
 -- Count the runs of each queue, and keep its limits.
 
 -- name: QUEUE
-SELECT queued, running, depth_max, concurrency_max FROM queues WHERE name = ?
+SELECT queued, running, depth_max, concurrency_max, key_concurrency_max, key_starts_max, key_period,
+    paused FROM queues WHERE name = ?
 
 -- name: DEPTH
 SELECT queued, (SELECT count(*) FROM runs INDEXED BY runs_delayed
@@ -17,11 +18,15 @@ ON CONFLICT (name) DO UPDATE SET queued = queued + excluded.queued,
 INSERT INTO queues (name) VALUES (?)
 
 -- name: LIMIT
-INSERT INTO queues (name, depth_max, concurrency_max) VALUES (:queue, :depth_max, :concurrency_max)
-ON CONFLICT (name) DO UPDATE SET
-    depth_max = CASE WHEN :keep_depth THEN depth_max ELSE excluded.depth_max END,
-    concurrency_max = CASE WHEN :keep_concurrency THEN concurrency_max
-        ELSE excluded.concurrency_max END
+INSERT INTO queues (name, depth_max, concurrency_max, key_concurrency_max, key_starts_max,
+    key_period, paused)
+VALUES (:queue, :depth_max, :concurrency_max, :key_concurrency_max, :key_starts_max, :key_period,
+    :paused)
+ON CONFLICT (name) DO UPDATE SET depth_max = excluded.depth_max,
+    concurrency_max = excluded.concurrency_max,
+    key_concurrency_max = excluded.key_concurrency_max,
+    key_starts_max = excluded.key_starts_max, key_period = excluded.key_period,
+    paused = excluded.paused
 
 -- name: returned
 (status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0))
@@ -30,7 +35,7 @@ ON CONFLICT (name) DO UPDATE SET
 SELECT name, queued, running, coalesce(waiting, 0), coalesce(parked, 0), coalesce(dead, 0), oldest,
     coalesce(submitted, 0), coalesce(just_ended, 0), depth_max, concurrency_max,
     coalesce(returned, 0), returned_since, coalesce(undone, 0), coalesce(stuck, 0),
-    coalesce(delayed, 0)
+    coalesce(delayed, 0), key_concurrency_max, key_starts_max, key_period, paused <> 0
 FROM queues LEFT JOIN (
     SELECT queue, sum(status = 'waiting') AS waiting, sum(status = 'parked') AS parked,
         sum(status = 'dead') AS dead,

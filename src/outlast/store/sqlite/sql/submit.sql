@@ -12,5 +12,5 @@ RETURNING {run}
 
 -- name: ENQUEUE
 INSERT INTO runs (id, workflow, args, queue, priority, status, fence, token, seed, parent,
-    attempts_max, interruptions_max, created, due, timeout, abandon_after, by, ready)
-VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    attempts_max, interruptions_max, created, due, timeout, abandon_after, by, key, ready)
+VALUES (?, ?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

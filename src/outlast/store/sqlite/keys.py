@@ -1,0 +1,96 @@
+"""Let the runs of each key take turns, within the limits of their queue, on an open transaction.
+
+The runs of a queue, key and workflow that are due form a lane. Those that have started before, the
+suspects and the new ones are lanes of their own (`RunRow.ready`). Only the first run of a lane, its
+head, is in the index of ready runs, and only while the limits of the key allow it to be claimed.
+
+A trigger notes the keys that something happened to in the table `key_changes`. The next claim
+reviews them. What executes and what has started is counted from the rows of the runs, so there is
+no counter that could be wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from outlast.store.rows import NEW_HELD_BACK, TURN_STEP
+from outlast.store.sqlite import statements as sql
+
+if TYPE_CHECKING:
+    from outlast.store.sqlite.transaction import Transaction
+
+
+class KeyTurns:
+    """Give and take turns during one claim."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._db = transaction.db
+        self._now = transaction.now
+        self.lost: set[int] = set()
+        """The runs that lost their turns during this claim."""
+        self.given = False
+        """Whether any run has got a turn since this was last set to False."""
+
+    def review_changed(self) -> None:
+        """Review the keys that something happened to since the last claim."""
+        changed = self._db.execute(sql.KEY_CHANGES, (self._now,)).fetchall()
+        self._db.executemany(sql.KEY_REVIEWED, changed)
+        for queue, key in changed:
+            self.review(queue, key)
+
+    def may_start(self, queue: str, key: str, *, new: bool) -> bool:
+        """Return whether the limits of the key allow another run to execute."""
+        return self._has_slot(queue, key) and (not new or self._opens(queue, key) is None)
+
+    def review(self, queue: str, key: str, after: float | None = None) -> None:
+        """Give turns to the first runs of the key, and take them from all others.
+
+        `after` is the turn of a run that was just claimed: the next one goes behind all others that
+        have their turns by now.
+        """
+        lanes = {(row[0], row[1]): list(row[2:]) for row in self._first_of_lanes(queue, key)}
+        heads = {
+            (row[0], row[1]): list(row[2:])
+            for row in self._db.execute(sql.KEY_HEADS, (queue, key)).fetchall()
+        }
+        slot = self._has_slot(queue, key) if lanes or heads else False
+        has_new = any(lane == NEW_HELD_BACK for _, lane in [*lanes, *heads])
+        opens = self._opens(queue, key) if slot and has_new else None
+        if opens is not None:
+            self._db.execute(sql.KEY_REVIEW_AT, (queue, key, opens))
+        turn = self._now if after is None else max(self._now, after) + TURN_STEP
+        for lane in {**lanes, **heads}:
+            is_open = slot and (opens is None or lane[1] != NEW_HELD_BACK)
+            first, head = lanes.get(lane), heads.get(lane)
+            if head is not None and (not is_open or (first is not None and first < head)):
+                self._db.execute(sql.TAKE_TURN, (head[-1],))
+                self.lost.add(head[-1])
+                head = None
+            if is_open and head is None and first is not None:
+                self._db.execute(sql.GIVE_TURN, (turn, first[-1]))
+                self.given = True
+
+    def _first_of_lanes(self, queue: str, key: str) -> list[Any]:
+        found: list[Any] = []
+        workflow, lane = "", NEW_HELD_BACK - 1
+        while row := self._db.execute(sql.KEY_NEXT, (queue, key, workflow, lane)).fetchone():
+            found.append(row)
+            workflow, lane = row[:2]
+        return found
+
+    def _has_slot(self, queue: str, key: str) -> bool:
+        most = self._transaction.queue_counts(queue).key_concurrency_max
+        if most is None:
+            return True
+        (running,) = self._db.execute(sql.KEY_RUNNING, (queue, key)).fetchone()
+        return bool(running < most)
+
+    def _opens(self, queue: str, key: str) -> float | None:
+        """Return when the rate allows the next start, or None if it does now."""
+        counts = self._transaction.queue_counts(queue)
+        if counts.key_starts_max is None or counts.key_period is None:
+            return None
+        row = self._db.execute(sql.KEY_START, (queue, key, counts.key_starts_max - 1)).fetchone()
+        opens = row[0] + counts.key_period if row else self._now
+        return opens if opens > self._now else None

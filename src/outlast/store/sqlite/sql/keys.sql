@@ -1,0 +1,49 @@
+-- Let the runs of each key take turns: see keys.py.
+
+-- name: KEY_CHANGES
+SELECT queue, key FROM key_changes WHERE at <= ? ORDER BY at LIMIT 1000
+
+-- name: KEY_REVIEWED
+DELETE FROM key_changes WHERE queue = ? AND key = ?
+
+-- name: KEY_REVIEW_AT
+INSERT INTO key_changes (queue, key, at) VALUES (?, ?, ?)
+ON CONFLICT (queue, key) DO UPDATE SET at = min(at, excluded.at)
+
+-- name: KEY_RUNNING
+SELECT count(*) FROM runs
+WHERE key IS NOT NULL AND status = 'running' AND queue = ? AND key = ?
+
+-- name: KEY_START
+-- The start that must be a period ago before the next one.
+SELECT started FROM runs WHERE key IS NOT NULL AND started IS NOT NULL AND queue = ? AND key = ?
+ORDER BY started DESC LIMIT 1 OFFSET ?
+
+-- name: held_back
+CASE WHEN ready = 2 THEN -2 WHEN started IS NULL THEN -3 ELSE -1 END
+
+-- name: KEY_HEADS
+SELECT workflow, {held_back}, -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk FROM runs
+WHERE key IS NOT NULL AND ready > 0 AND queue = ? AND key = ? AND undoing IS NULL
+
+-- name: KEY_NEXT
+-- The first run of the next lane.
+SELECT workflow, ready, -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk
+FROM runs INDEXED BY runs_gated
+WHERE key IS NOT NULL AND ready < 0 AND queue = ? AND key = ? AND (workflow, ready) > (?, ?)
+ORDER BY workflow, ready, priority DESC, interrupted IS NULL, interrupted, due, pk LIMIT 1
+
+-- name: GIVE_TURN
+UPDATE runs SET ready = CASE WHEN ready = -2 THEN 2 ELSE 1 END, turn = ? WHERE pk = ?
+
+-- name: TAKE_TURN
+UPDATE runs SET ready = {held_back}, turn = NULL WHERE pk = ?
+
+-- name: TAKE_TURNS
+UPDATE runs SET ready = {held_back}, turn = NULL
+WHERE key IS NOT NULL AND ready > 0 AND queue = ? AND undoing IS NULL
+
+-- name: KEYS_CHANGED
+INSERT INTO key_changes (queue, key, at)
+SELECT DISTINCT queue, key, 0 FROM runs WHERE key IS NOT NULL AND ready < 0 AND queue = ?
+ON CONFLICT (queue, key) DO UPDATE SET at = 0
