@@ -52,7 +52,7 @@ STATUSES = {"queued", "running", "waiting", "parked", *ENDED}
 FIELDS = (
     "pk", "workflow", "args", "queue", "priority", "parent", "status", "fence", "worker", "due", "ended", "interrupted",
     "deaths", "interruptions", "deaths_in_a_row", "interruptions_in_a_row", "failures", "cancel", "value", "token",
-    "ready", "lives", "mark", "attempts_max", "interruptions_max", "undoing", "abandon_after",
+    "ready", "lives", "mark", "attempts_max", "interruptions_max", "undoing", "abandon_after", "key", "turn",
 )  # fmt: skip
 
 COMMANDS = [
@@ -60,6 +60,7 @@ COMMANDS = [
     "claim_id", "record", "record", "record", "record_again", "settle", "settle", "settle", "release", "release", "wait",
     "wait", "nack", "ack", "send", "send", "cancel", "cancel_parked", "retry", "retry", "resume", "resume", "register", "renew",
     "leave", "sweep", "sweep", "drain", "drain", "limit", "prune", "undo", "undo", "undo_child", "undo_child", "decide", "decide",
+    "limit_keys", "limit_keys", "pause",
 ]  # fmt: skip
 EVENTS = [
     "commit",
@@ -209,7 +210,7 @@ class StoreMachine(RuleBasedStateMachine):
                 same = [self.new(x, (y + step) % 7, z) for step in (0, 1, 3, 0)[: 1 + z]]
                 return SubmitMany(tuple(one._replace(delay=0.0) for one in same))
             case "own":
-                return self.new(x, y, z)._replace(worker=worker, delay=0.0)
+                return self.new(x, y, z)._replace(worker=worker, delay=0.0, key=None)
             case "claim":
                 returned = (None, 0, 1, 2)[x % 4]
                 return Claim(
@@ -289,6 +290,14 @@ class StoreMachine(RuleBasedStateMachine):
                 return Sweep(backoff=z * 1.0, backoff_max=3.0)
             case "limit":
                 return SetQueueLimits(QUEUES[z % 2], (None, 2, 4)[x % 3], (None, 0, 1, 2)[y % 4])
+            case "limit_keys":
+                starts, period = ((None, None), (1, 5.0), (2, 5.0), (2, 30.0))[x % 4]
+                return SetQueueLimits(
+                    QUEUES[z % 2], None, None, True, True, (None, 1, 1, 2)[y % 4], starts, period,
+                    keep_key_concurrency=z == 2, keep_key_rate=z == 3,
+                )  # fmt: skip
+            case "pause":
+                return SetQueueLimits(QUEUES[z % 2], None, None, True, True, paused=x == 0)
             case "prune":
                 named = (id, IDS[x % len(IDS)]) if z == 1 else ()
                 return Prune(self.clock.now - y, items=z == 0, ids=named, dead=z == 2)
@@ -305,6 +314,7 @@ class StoreMachine(RuleBasedStateMachine):
         return Submit(
             id, workflow, str(x % 2), f"s{x}", "seed", queue=QUEUES[x % 2], priority=z % 2, delay=x % 3 * 2.0,
             parent=PARENTS[id], abandon_after=(None, 3.0)[(x + y) % 2], attempts_max=1 + z % 3, interruptions_max=2 + x % 2, depth_max=(None, 3)[z % 2],
+            key=None if PARENTS[id] else (None, "k0", "k0", "k1")[(x + z) % 4],
         )  # fmt: skip
 
     def everything_is_as_the_model_says(self) -> None:
@@ -345,6 +355,9 @@ class StoreMachine(RuleBasedStateMachine):
             assert queue.running == self.model.running(queue.name)
             assert queue.concurrency_max == bounds.concurrency_max
             assert queue.depth_max == bounds.depth_max
+            assert (queue.key_concurrency_max, queue.key_starts_max, queue.key_period, queue.paused) == (
+                bounds.key_concurrency_max, bounds.key_starts_max, bounds.key_period, bounds.paused
+            )  # fmt: skip
             assert self.store.depth(queue.name) == queue.ready
             check_apart(queue, [row for row in rows if row.queue == queue.name], self.clock.now)
         workers = {worker.id: worker for worker in self.store.workers()}

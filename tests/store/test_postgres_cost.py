@@ -23,7 +23,7 @@ written, and is 1.76 with one more index."""
 SHORT_BYTES = 720
 """Of a row in its short form, with a payload of 500."""
 FOUND_BY = {"pk", "id", "workflow", "queue"}
-SET_BY_THE_CLAIM = {"status", "fence", "worker", "token", "ready", "waits"}
+SET_BY_THE_CLAIM = {"status", "fence", "worker", "token", "ready", "waits", "turn"}
 UNUSUAL = {"bigint": 7, "double precision": 7.25, "text": '"x"'}
 TYPE = "SELECT data_type FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = 'runs' AND column_name = %s"
 LOG = "SELECT pg_current_wal_insert_lsn() - '0/0'"

@@ -207,6 +207,7 @@ class Outlast:
         delay: float = 0.0,
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
+        key: str | None = None,
         by: str | None = None,
     ) -> Run[R]:
         """Queue a run for the workers. It is durable when this returns.
@@ -214,7 +215,8 @@ class Outlast:
         Submitting the same id again returns the existing run. Other arguments raise Conflict unless
         `on_conflict` is "join"; see `start`. Higher priorities go first. Workers do not claim the
         run before `delay` seconds have passed. Raise Backpressure if the queue is full and has no
-        room within `wait` seconds (`math.inf`: wait without limit). `by` is recorded as who
+        room within `wait` seconds (`math.inf`: wait without limit). Runs of a queue with different
+        keys take turns, and the limits per key of `Queue.limit` apply. `by` is recorded as who
         submitted the run.
         """
         runs = await self.submit_many(
@@ -225,6 +227,7 @@ class Outlast:
             delay=delay,
             wait=wait,
             on_conflict=on_conflict,
+            keys=None if key is None else [key],
             by=by,
         )
         return runs[0]
@@ -239,9 +242,13 @@ class Outlast:
         delay: float = 0.0,
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
+        keys: Iterable[str | None] | None = None,
         by: str | None = None,
     ) -> list[Run[R]]:
-        """Queue several runs in one commit, all or none. The options are those of `submit`."""
+        """Queue several runs in one commit, all or none. The options are those of `submit`.
+
+        `keys` has the key of each run, or None for a run without one.
+        """
         return await run_actions.submit(
             self._open,
             list(calls),
@@ -251,6 +258,7 @@ class Outlast:
             delay=delay,
             wait=wait,
             on_conflict=on_conflict,
+            keys=keys,
             by=by,
         )
 
@@ -269,6 +277,7 @@ class Outlast:
         jitter: float = 0.0,
         queue: str = "default",
         priority: int = 0,
+        key: str | None = None,
         by: str | None = None,
     ) -> ScheduleInfo:
         """Run a call at the times of `cron`, or every `every` seconds.
@@ -289,6 +298,7 @@ class Outlast:
             jitter=jitter,
             queue=queue,
             priority=priority,
+            key=key,
         )
         return await schedule_definitions.set_schedule(self._open, name, call, schedule, by)
 

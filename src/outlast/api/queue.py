@@ -15,6 +15,7 @@ from outlast.api.step import StepBase
 from outlast.api.workflow import Workflow
 from outlast.codec import plain_json
 from outlast.codec.identifiers import new_ids
+from outlast.codec.rates import Rate
 from outlast.engine.item_submission import put_items
 from outlast.errors import SettingsError
 from outlast.store.commands import SetQueueLimits
@@ -41,17 +42,20 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        key: str | None = None,
         by: str | None = None,
     ) -> str:
         """Put an item and return its id. It is durable when this returns.
 
         The id is an idempotency key until some time after its ack. Raise Backpressure if the queue
         is full and has no room within `wait` seconds, Draining if this process is draining, and
-        Conflict if the id is in the queue with another payload. `by` is recorded as who put it.
+        Conflict if the id is in the queue with another payload. Items with different
+        keys take turns, and the limits per key of `limit` apply. `by` is recorded as who put it.
         """
         ids = None if id is None else [id]
+        keys = None if key is None else [key]
         names = await self.put_many(
-            [payload], ids=ids, priority=priority, delay=delay, wait=wait, by=by
+            [payload], ids=ids, priority=priority, delay=delay, wait=wait, keys=keys, by=by
         )
         return names[0]
 
@@ -63,9 +67,13 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        keys: Iterable[str | None] | None = None,
         by: str | None = None,
     ) -> list[str]:
-        """Put several items in one commit, all of them or none, and return their ids."""
+        """Put several items in one commit, all of them or none, and return their ids.
+
+        `keys` has the key of each item, or None for an item without one.
+        """
         texts = [plain_json.encode(payload) for payload in payloads]
         names = new_ids(len(texts)) if ids is None else list(ids)
         await put_items(
@@ -76,6 +84,7 @@ class Queue:
             priority=priority,
             delay=delay,
             wait=wait,
+            keys=keys,
             by=by,
         )
         return names
@@ -110,31 +119,69 @@ class Queue:
         return await engine.client.read(engine.store.depth, self.name)
 
     async def limit(
-        self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED
+        self,
+        *,
+        depth: int | None = UNCHANGED,
+        concurrency: int | None = UNCHANGED,
+        per_key_concurrency: int | None = UNCHANGED,
+        per_key_rate: str | None = UNCHANGED,
     ) -> None:
         """Set the queue's own limits, across all processes.
 
-        `depth` limits how many may be queued, `concurrency` how many may execute at once.
-        `concurrency=0` pauses the queue: nothing more is claimed from it. None removes a limit. A
-        limit that is not named stays.
+        `depth` limits how many may be queued, `concurrency` how many may execute at once. Of the
+        runs with the same key, at most `per_key_concurrency` execute at once, and at most the
+        `per_key_rate`, such as "100/1m", start in any such period. None removes a limit. A limit
+        that is not named stays.
         """
         engine = self._open()
-        given = {"depth": depth, "concurrency": concurrency}
-        kept = [what for what, limit in given.items() if limit is UNCHANGED]
-        given |= dict.fromkeys(kept)
-        for what, least in (("depth", 1), ("concurrency", 0)):
-            limit = given[what]
-            if limit is not None and (type(limit) is not int or limit < least):
+        counts = {
+            "depth": (depth, 1),
+            "concurrency": (concurrency, 0),
+            "per_key_concurrency": (per_key_concurrency, 1),
+        }
+        for what, (limit, least) in counts.items():
+            if limit not in (UNCHANGED, None) and (type(limit) is not int or limit < least):
                 raise ValueError(
                     f"{what}={limit!r} must be a whole number from {least}, or None for no limit."
                 )
-        keeps = ("depth" in kept, "concurrency" in kept)
+        rate = None
+        if per_key_rate not in (UNCHANGED, None):
+            rate = Rate.parse(per_key_rate, "per_key_rate")
         await engine.writer.execute(
-            SetQueueLimits(self.name, given["depth"], given["concurrency"], *keeps)
+            SetQueueLimits(
+                self.name,
+                _given(depth),
+                _given(concurrency),
+                keep_depth=depth is UNCHANGED,
+                keep_concurrency=concurrency is UNCHANGED,
+                key_concurrency_max=_given(per_key_concurrency),
+                key_starts_max=rate.limit if rate else None,
+                key_period=rate.period if rate else None,
+                keep_key_concurrency=per_key_concurrency is UNCHANGED,
+                keep_key_rate=per_key_rate is UNCHANGED,
+            )
         )
+
+    async def pause(self) -> None:
+        """Stop claiming from the queue, in all processes. What executes continues."""
+        await self._set_paused(paused=True)
+
+    async def resume(self) -> None:
+        """Claim from the queue again, within its limits."""
+        await self._set_paused(paused=False)
+
+    async def _set_paused(self, *, paused: bool) -> None:
+        command = SetQueueLimits(
+            self.name, None, None, keep_depth=True, keep_concurrency=True, paused=paused
+        )
+        await self._open().writer.execute(command)
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r}>"
+
+
+def _given(limit: int | None) -> int | None:
+    return None if limit is UNCHANGED else limit
 
 
 def check_handler(fn: Any) -> None:

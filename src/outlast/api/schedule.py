@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from outlast.api.definition_checks import check_options
-from outlast.codec.identifiers import check_queue_name
+from outlast.codec.identifiers import check_id, check_queue_name
 from outlast.engine.inspection import moment
 from outlast.engine.schedule_rows import Definition, Overlap, ScheduleRow
 from outlast.engine.schedule_timing import Timing
@@ -47,6 +47,8 @@ class Schedule:
     """Start each run up to this many seconds later."""
     queue: str = "default"
     priority: int = 0
+    key: str | None = None
+    """The key of each run: see `Outlast.submit`."""
 
     def __post_init__(self) -> None:
         self.timing.check()
@@ -81,6 +83,8 @@ class Schedule:
     def define(self, call: WorkflowCall, settings: Settings) -> Definition:
         """Return what the store keeps of this schedule of a call."""
         check_queue_name(self.queue, settings.name_length_max)
+        if self.key is not None:
+            check_id(self.key, settings.id_length_max, "key")
         timing, workflow = self.timing, call.workflow
         return Definition(
             workflow=workflow.name,
@@ -93,6 +97,7 @@ class Schedule:
             jitter=self.jitter,
             queue=self.queue,
             priority=self.priority,
+            key=self.key,
             timeout=workflow.timeout,
             abandon_after=workflow.abandon_after,
         )
@@ -115,6 +120,7 @@ class ScheduleInfo:
     jitter: float
     queue: str
     priority: int
+    key: str | None
     paused: bool
     next: datetime | None
     """When it fires next. None if it is paused."""
@@ -145,6 +151,7 @@ class ScheduleInfo:
             jitter=definition.jitter,
             queue=definition.queue,
             priority=definition.priority,
+            key=definition.key,
             paused=state.paused,
             next=None if due is None else moment(due),
             last=None if state.last is None else moment(state.last.at),

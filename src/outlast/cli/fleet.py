@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,13 @@ from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.watch import View, shown
 from outlast.codec.identifiers import check_queue_name
-from outlast.engine.documents import queues_document, workers_document
+from outlast.codec.rates import Rate
+from outlast.engine.documents import (
+    limits_document,
+    queues_document,
+    workers_document,
+)
+from outlast.errors import SettingsError
 from outlast.settings import Settings
 from outlast.store.fleet import Fleet, FleetQueues
 from outlast.store.protocol import Store
@@ -88,6 +94,21 @@ def limit(
             help="Execute at most this many at a time, over all workers. 0 pauses the queue.",
         ),
     ] = None,
+    per_key_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--per-key-concurrency",
+            min=1,
+            max=LIMIT_MAX,
+            help="Execute at most this many runs of the same key at a time.",
+        ),
+    ] = None,
+    per_key_rate: Annotated[
+        str | None,
+        typer.Option(
+            "--per-key-rate", metavar="RATE", help="Start at most this many runs of a key: 100/1m."
+        ),
+    ] = None,
     no_depth: Annotated[
         bool,
         typer.Option(
@@ -99,45 +120,64 @@ def limit(
         bool,
         typer.Option("--no-concurrency", help="Remove the limit: workers fill their slots."),
     ] = False,
+    no_per_key_concurrency: Annotated[
+        bool, typer.Option("--no-per-key-concurrency", help="Remove the limit.")
+    ] = False,
+    no_per_key_rate: Annotated[
+        bool, typer.Option("--no-per-key-rate", help="Remove the limit.")
+    ] = False,
+    paused: Annotated[
+        bool | None,
+        typer.Option("--pause/--resume", help="Stop claiming from the queue, or claim again."),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Limit a queue across all workers, or pause it.
 
-    A limit applies to further claims and submissions. `--concurrency 0` pauses the queue: runs that
-    execute continue, and nothing more is claimed. Limits that you do not name stay as they are.
-    Without an option, the command shows the limits.
+    A limit applies to further claims and submissions. `--pause` stops claims: runs that execute
+    continue, and the limits stay. Limits that you do not name stay as they are. Without an option,
+    the command shows the limits.
     """
+    changes: dict[str, Any] = {}
     for name, given, none in (
         ("depth", depth, no_depth),
         ("concurrency", concurrency, no_concurrency),
+        ("per-key-concurrency", per_key_concurrency, no_per_key_concurrency),
+        ("per-key-rate", per_key_rate, no_per_key_rate),
     ):
+        if given is not None or none:
+            changes[name.replace("-", "_")] = given
         if given is not None and none:
             raise typer.BadParameter(
                 f"--{name} and --no-{name} exclude each other.", param_hint=f"--{name}"
             )
-    changes: dict[str, int | None] = {}
-    if depth is not None or no_depth:
-        changes["depth"] = depth
-    if concurrency is not None or no_concurrency:
-        changes["concurrency"] = concurrency
+    if per_key_rate is not None:
+        try:
+            Rate.parse(per_key_rate, "the rate")
+        except SettingsError as error:
+            raise typer.BadParameter(str(error), param_hint="--per-key-rate") from None
 
     async def action(app: Outlast, opened: Store) -> QueueRow | None:
         if changes:
             await app.queue(queue).limit(**changes)
+        if paused is not None:
+            await (app.queue(queue).pause() if paused else app.queue(queue).resume())
         return next((row for row in opened.queues() if row.name == queue), None)
 
     with answering(as_json):
         check_queue_name(queue, Settings.load({}).name_length_max)
         row = acting(store, action)
         if as_json:
-            limits = (row.depth_max, row.concurrency_max) if row else (None, None)
-            document({"queue": queue, "depth": limits[0], "concurrency": limits[1]})
+            document({"queue": queue, **limits_document(row)})
         elif row is None:
             say(f"queue {queue} has no limits and has never been used.")
         else:
             say(f"queue {queue}: {_limits(row)}.")
-            if row.concurrency_max == 0:
+            if row.paused:
+                resume = command("limit", queue, "--resume", store=store)
+                say(f"Nothing more is claimed from it. To resume: {resume}.")
+            elif row.concurrency_max == 0:
                 resume = command("limit", queue, "--no-concurrency", store=store)
                 say(f"Nothing more is claimed from it. To resume: {resume}.")
 
@@ -145,9 +185,19 @@ def limit(
 def _limits(row: QueueRow) -> str:
     depth, concurrency = row.depth_max, row.concurrency_max
     most = "no depth limit of its own" if depth is None else f"at most {depth:,} queued"
+    parts = [most]
     if concurrency is None:
-        return f"{most}, no concurrency limit"
-    return f"{most}, " + (f"at most {concurrency:,} executing" if concurrency else "paused")
+        parts.append("no concurrency limit")
+    else:
+        parts.append(f"at most {concurrency:,} executing" if concurrency else "paused")
+    if row.key_concurrency_max is not None:
+        parts.append(f"at most {row.key_concurrency_max:,} executing per key")
+    rate = row.key_rate
+    if rate is not None:
+        parts.append(f"at most {rate} starting per key")
+    if row.paused:
+        parts.append("paused")
+    return ", ".join(parts)
 
 
 def _worker_lines(fleet: Fleet, *, wide: bool) -> list[Text]:

@@ -147,7 +147,10 @@ def _waiting(workflows: Sequence[str], unclaimed: bool) -> list[str]:
 def _apart(row: QueueRow, now: float, store: str | None) -> list[Text]:
     """Return lines for counts that are usually 0 and so have no column."""
     lines = []
-    if row.concurrency_max == 0:
+    if row.paused:
+        resume = command("limit", row.name, "--resume", store=store)
+        lines.append(Text(f"{safe(row.name)}: paused. To resume: {resume}.", "yellow"))
+    elif row.concurrency_max == 0:
         resume = command("limit", row.name, "--no-concurrency", store=store)
         lines.append(Text(f"{safe(row.name)}: paused. To resume: {resume}.", "yellow"))
     elif row.concurrency_max is not None and row.ready and row.running >= row.concurrency_max:
@@ -158,6 +161,11 @@ def _apart(row: QueueRow, now: float, store: str | None) -> list[Text]:
                 "yellow",
             )
         )
+    rate = row.key_rate
+    per_key = [] if row.key_concurrency_max is None else [f"{row.key_concurrency_max:,} executing"]
+    per_key += [] if rate is None else [f"{rate} starting"]
+    if per_key:
+        lines.append(Text(f"{safe(row.name)}: of each key at most {' and '.join(per_key)}."))
     if row.returned:
         since = (
             ""

@@ -109,6 +109,12 @@ WaitOption = Annotated[
         help="Wait this long for room in a full queue; inf: forever.",
     ),
 ]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key", metavar="KEY", help="Whose limits it counts against, such as a customer."
+    ),
+]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
 IdsArgument = Annotated[
     list[str], typer.Argument(metavar="ID", help="The run's id, or several ids.")

@@ -18,6 +18,7 @@ from outlast.cli.options import (
     ArgsArgument,
     DelayOption,
     JsonOption,
+    KeyOption,
     KwargsOption,
     RunIdOption,
     StoreOption,
@@ -56,6 +57,7 @@ def submit(
     ] = 0,
     delay: DelayOption = 0.0,
     wait: WaitOption = 0.0,
+    key: KeyOption = None,
     join: Annotated[
         bool,
         typer.Option(
@@ -92,6 +94,7 @@ def submit(
                 delay=delay,
                 wait=wait,
                 on_conflict="join" if join else "raise",
+                key=key,
                 by=os_user(),
             )
             return opened.run(chosen)

@@ -93,6 +93,8 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
     if row.parent is not None:
         yield "parent", safe(row.parent)
     yield "queue", safe(row.queue) + (f", priority {row.priority}" if row.priority else "")
+    if row.key is not None:
+        yield "key", one_line(row.key)
     by = "" if row.by is None else f" by {one_line(row.by)}"
     yield "created", f"{moment(row.created)} ({_ago(now - row.created)}){by}"
     if row.started is not None:

@@ -75,6 +75,7 @@ async def submit(
     delay: float,
     wait: float,
     on_conflict: OnConflict,
+    keys: Iterable[str | None] | None = None,
     by: str | None = None,
 ) -> list[tuple[str, Submitted]]:
     """Queue runs in one commit, all or none. Return their ids and outcomes, in order."""
@@ -83,8 +84,10 @@ async def submit(
     names = _names(engine, len(calls), ids)
     check_queue_name(queue, engine.settings.name_length_max)
     commands = [
-        engine.submissions.for_call(call, id, queue=queue, priority=priority, delay=delay, by=by)
-        for call, id in zip(calls, names, strict=True)
+        engine.submissions.for_call(
+            call, id, queue=queue, priority=priority, delay=delay, key=key, by=by
+        )
+        for call, id, key in zip(calls, names, checked_keys(engine, len(calls), keys), strict=True)
     ]
     with engine.services.spans.starting(
         "submit", commands[0].workflow if commands else "nothing"
@@ -109,6 +112,17 @@ def _names(engine: Engine, count: int, ids: Iterable[str] | None) -> list[str]:
     if len(names) != count:
         raise ValueError(f"{count} calls need as many ids, not {len(names)}.")
     return names
+
+
+def checked_keys(engine: Engine, count: int, keys: Iterable[str | None] | None) -> list[str | None]:
+    """Return one key for each of `count` runs. Raise BadName or LimitExceeded for a wrong one."""
+    if keys is None:
+        return [None] * count
+    given = list(keys)
+    if len(given) != count:
+        raise ValueError(f"{count} runs need as many keys, not {len(given)}.")
+    length_max = engine.settings.id_length_max
+    return [None if key is None else check_id(key, length_max, "key") for key in given]
 
 
 def _seeds(commands: Iterable[Submit], outcomes: Iterable[Submitted]) -> Iterator[str]:

@@ -47,6 +47,7 @@ def run_document(row: RunRow, now: float = 0.0) -> dict[str, Any]:
         "failures": row.failures,
         "parent": row.parent,
         "by": row.by,
+        "key": row.key,
         "waiting_for": waits_of(row),
         "cancelling": row.cancel if row.ended is None else None,
         "reason": row.reason,
@@ -202,12 +203,26 @@ def queue_document(row: QueueRow, unknown: Sequence[str], now: float) -> dict[st
         "ended_last_minute": row.ended,
         "depth_max": row.depth_max,
         "concurrency_max": row.concurrency_max,
+        "per_key_concurrency": row.key_concurrency_max,
+        "per_key_rate": row.key_rate,
+        "paused": row.paused,
         "returned": row.returned,
         "returned_since": iso(row.returned_since),
         "returned_seconds": _age(row.returned_since, now),
         "undoing": row.undoing,
         "stuck": row.stuck,
         "unknown_workflows": list(unknown),
+    }
+
+
+def limits_document(row: QueueRow | None) -> dict[str, Any]:
+    """Return the limits of a queue. All are None for a queue that the store does not know."""
+    return {
+        "depth": row and row.depth_max,
+        "concurrency": row and row.concurrency_max,
+        "per_key_concurrency": row and row.key_concurrency_max,
+        "per_key_rate": row and row.key_rate,
+        "paused": row is not None and row.paused,
     }
 
 
@@ -306,6 +321,7 @@ def schedule_document(row: ScheduleRow) -> dict[str, Any]:
         "jitter": definition.jitter,
         "queue": definition.queue,
         "priority": definition.priority,
+        "key": definition.key,
         "paused": state.paused,
         "next": iso(row.next()),
         "last": None if state.last is None else iso(state.last.at),

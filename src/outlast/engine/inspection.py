@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from outlast.codec.documents import value_of
@@ -54,6 +54,8 @@ class RunInfo:
     """Whether it is being compensated."""
     by: str | None = None
     """Who submitted it, if its submission said so."""
+    key: str | None = None
+    """Whose limits it counts against, such as a customer."""
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -80,6 +82,7 @@ class RunInfo:
             error=describe_error(row.error) if row.error else None,
             undoing=row.undoing is not None,
             by=row.by,
+            key=row.key,
         )
 
 
@@ -189,6 +192,11 @@ class QueueInfo:
     """Parked during compensation."""
     delayed: int = 0
     """Queued and not due yet."""
+    per_key_concurrency: int | None = None
+    """How many runs of one key may execute at once."""
+    per_key_rate: str | None = None
+    """How many runs of one key may start per period, such as "100/1m"."""
+    paused: bool = False
 
     @property
     def ready(self) -> int:
@@ -202,7 +210,13 @@ class QueueInfo:
         limits = (row.depth_max, row.concurrency_max)
         since, oldest = _time(row.returned_since), _time(row.oldest)
         rest = (row.undoing, row.stuck, row.delayed)
-        return cls(row.name, *counts, oldest, *lately, *limits, row.returned, since, *rest)
+        info = cls(row.name, *counts, oldest, *lately, *limits, row.returned, since, *rest)
+        return replace(
+            info,
+            per_key_concurrency=row.key_concurrency_max,
+            per_key_rate=row.key_rate,
+            paused=row.paused,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from outlast.codec.identifiers import check_id
-from outlast.engine.actions import checked_by
+from outlast.engine.actions import checked_by, checked_keys
 from outlast.errors import Conflict, Draining
 from outlast.settings.limits import check_size
 from outlast.store.commands import ITEM, Submit, Submitted
@@ -24,6 +24,7 @@ async def put_items(
     priority: int,
     delay: float,
     wait: float,
+    keys: Iterable[str | None] | None = None,
     by: str | None = None,
 ) -> list[Submitted]:
     """Put encoded payloads into a queue in one commit, all or none. Return their outcomes.
@@ -40,12 +41,13 @@ async def put_items(
         raise ValueError(f"{len(payloads)} payloads need as many ids, not {len(names)}.")
     by = checked_by(engine, by)
     commands: list[Submit] = []
-    for name, text in zip(names, payloads, strict=True):
+    given = checked_keys(engine, len(names), keys)
+    for name, text, key in zip(names, payloads, given, strict=True):
         check_size(engine.settings, text, f"the payload of item {name!r}")
         id = item_id(queue, name, engine.settings.id_length_max)
         commands.append(
             engine.submissions.build(
-                id, ITEM, text, queue=queue, priority=priority, delay=delay, by=by
+                id, ITEM, text, queue=queue, priority=priority, delay=delay, key=key, by=by
             )
         )
     outcomes = await engine.submissions.enqueue(commands, wait)

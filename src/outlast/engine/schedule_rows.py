@@ -62,6 +62,7 @@ class Definition:
     priority: int
     timeout: float | None
     abandon_after: float | None
+    key: str | None = None
 
 
 class Firing(NamedTuple):

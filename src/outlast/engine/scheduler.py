@@ -123,6 +123,7 @@ class Scheduler:
                 definition.args,
                 queue=definition.queue,
                 priority=definition.priority,
+                key=definition.key,
                 timeout=definition.timeout,
                 abandon_after=definition.abandon_after,
                 delay=max(0.0, at - now) if definition.jitter else 0.0,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from outlast.codec.rates import Rate
+
 Status = Literal["queued", "running", "waiting", "parked", "done", "failed", "cancelled", "dead"]
 
 ENDED: frozenset[str] = frozenset({"done", "failed", "cancelled", "dead"})
@@ -286,6 +288,13 @@ class QueueRow(NamedTuple):
     def ready(self) -> int:
         """Return how many runs are queued and due. Workers could take these now."""
         return self.queued - self.delayed
+
+    @property
+    def key_rate(self) -> str | None:
+        """Return how many runs of a key may start per period, such as "100/1m"."""
+        if self.key_starts_max is None or self.key_period is None:
+            return None
+        return str(Rate(self.key_starts_max, self.key_period))
 
 
 class RunQuery(NamedTuple):

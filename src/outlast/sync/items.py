@@ -82,14 +82,23 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        key: str | None = None,
         by: str | None = None,
     ) -> str:
         """Put an item and return its id. It is durable when this returns.
 
-        The id is an idempotency key until some time after its ack. `by` is recorded as who put it.
+        The id is an idempotency key until some time after its ack. Items with different keys take
+        turns. `by` is recorded as who put it.
         """
         return self._portal.call(
-            self._queue.put, payload, id=id, priority=priority, delay=delay, wait=wait, by=by
+            self._queue.put,
+            payload,
+            id=id,
+            priority=priority,
+            delay=delay,
+            wait=wait,
+            key=key,
+            by=by,
         )
 
     def put_many(
@@ -100,12 +109,19 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        keys: Iterable[str | None] | None = None,
         by: str | None = None,
     ) -> list[str]:
         """Put several items in one commit, all of them or none, and return their ids."""
-        put_many = self._queue.put_many
         return self._portal.call(
-            put_many, payloads, ids=ids, priority=priority, delay=delay, wait=wait, by=by
+            self._queue.put_many,
+            payloads,
+            ids=ids,
+            priority=priority,
+            delay=delay,
+            wait=wait,
+            keys=keys,
+            by=by,
         )
 
     def claim(self, *, wait: float = 0.0) -> Item | None:
@@ -147,12 +163,33 @@ class Queue:
         """
         return self._portal.call(self._queue.size)
 
-    def limit(self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED) -> None:
+    def limit(
+        self,
+        *,
+        depth: int | None = UNCHANGED,
+        concurrency: int | None = UNCHANGED,
+        per_key_concurrency: int | None = UNCHANGED,
+        per_key_rate: str | None = UNCHANGED,
+    ) -> None:
         """Set the queue's own limits, across all processes.
 
         None removes a limit. A limit that is not named stays.
         """
-        self._portal.call(self._queue.limit, depth=depth, concurrency=concurrency)
+        self._portal.call(
+            self._queue.limit,
+            depth=depth,
+            concurrency=concurrency,
+            per_key_concurrency=per_key_concurrency,
+            per_key_rate=per_key_rate,
+        )
+
+    def pause(self) -> None:
+        """Stop claiming from the queue, in all processes. What executes continues."""
+        self._portal.call(self._queue.pause)
+
+    def resume(self) -> None:
+        """Claim from the queue again, within its limits."""
+        self._portal.call(self._queue.resume)
 
     def __repr__(self) -> str:
         return repr(self._queue)

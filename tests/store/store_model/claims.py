@@ -1,6 +1,7 @@
 """Claiming: the contract of Claim."""
 
 from outlast.store.commands import DRAINING, EACH, WORKER, Claim
+from store_model import keys
 from store_model.rows import Run
 from store_model.state import State
 
@@ -49,7 +50,8 @@ def _abandoned(model: State, run: Run) -> bool:
         if id not in model.seem_dead()
     )
     awake = model.awake if model.no_gap() else model.now
-    return able and max(run.due, awake) + run.abandon_after < model.now
+    since = run.due if run.claimed_turn is None else run.claimed_turn
+    return able and max(since, awake) + run.abandon_after < model.now
 
 
 def _recover(model: State, run: Run) -> None:
@@ -60,37 +62,54 @@ def _recover(model: State, run: Run) -> None:
 
 
 def _named(model: State, command: Claim) -> list[Run]:
+    found: list[Run] = []
     named = [run for run in model.runs.values() if run.id in command.ids and run.claimable()]
     due = [run for run in named if run.ready or run.due <= model.now]
-    return sorted(due, key=lambda run: run.order)[: command.limit]
+    for run in sorted(due, key=lambda run: run.order)[: command.limit]:
+        if keys.may_start(model, run):
+            keys.take(model, run, named=True)
+            found.append(run)
+    return found
 
 
 def _first(model: State, command: Claim) -> list[Run]:
+    """Choose one run after the other, so that each choice knows the turns that came before."""
     for run in model.runs.values():
         if run.claimable() and not run.ready and run.due <= model.now:
             run.make_ready()
-    room = {
-        name: bounds.concurrency_max - model.running(name)
-        for name, bounds in model.queues.items()
-        if bounds.concurrency_max is not None
-    }
+    if command.limit > 0:
+        for queue, key in {(run.queue, run.key) for run in model.runs.values()}:
+            if key is not None and queue in (command.queues or model.queues):
+                keys.review(model, queue, key)
     chosen: list[Run] = []
-    for run in sorted(model.runs.values(), key=Run.place):
-        if (
-            run.ready == (2 if command.suspects else 1)
-            and run.queue in (command.queues or model.queues)
-            and (run.workflow in command.workflows if command.workflows else run.workflow != EACH)
-            and len(chosen) < command.limit
-            and (run.parent is not None or room.get(run.queue, 1) > 0)
-        ):
-            back = sum(one.interrupted is not None for one in chosen)
-            if (
-                run.interrupted is not None
-                and command.returned is not None
-                and back >= command.returned
-            ):
-                continue
-            if run.queue in room and run.parent is None:
-                room[run.queue] -= 1
-            chosen.append(run)
+    while len(chosen) < command.limit:
+        back = sum(one.interrupted is not None for one in chosen)
+        may_return = command.returned is None or back < command.returned
+        found = [run for run in model.runs.values() if _may_choose(model, command, run, may_return)]
+        if not found:
+            break
+        run = min(found, key=Run.place)
+        if not keys.may_start(model, run):
+            keys.review(model, run.queue, run.key)
+            continue
+        chosen.append(run)
+        keys.take(model, run, named=False)
     return chosen
+
+
+def _may_choose(model: State, command: Claim, run: Run, may_return: bool) -> bool:
+    limits = model.queues[run.queue]
+    room = (
+        0
+        if limits.paused
+        else 1
+        if limits.concurrency_max is None
+        else limits.concurrency_max - model.running(run.queue)
+    )
+    return (
+        run.ready == (2 if command.suspects else 1)
+        and run.queue in (command.queues or model.queues)
+        and (run.workflow in command.workflows if command.workflows else run.workflow != EACH)
+        and (may_return or run.interrupted is None)
+        and (run.parent is not None or room > 0)
+    )

@@ -23,6 +23,10 @@ class Run:
     attempts_max: int
     interruptions_max: int
     abandon_after: float | None = None
+    key: str | None = None
+    turn: float | None = None
+    claimed_turn: float | None = None
+    started_at: float | None = None
     pk: int | None = None
     """The number in the store. None until it is read back."""
     status: str = "queued"
@@ -56,13 +60,22 @@ class Run:
 
     def void(self, status: str) -> None:
         self.status, self.fence, self.worker = status, -abs(self.fence), None
-        self.ready = 0
+        self.ready, self.turn = 0, None
 
     def claimable(self) -> bool:
         return self.status in ("queued", "waiting")
 
     def make_ready(self) -> None:
-        self.ready = 2 if self.deaths_in_a_row >= 2 else 1
+        level = 2 if self.deaths_in_a_row >= 2 else 1
+        if self.key is None or self.undoing is not None or self.turn is not None:
+            self.ready = level
+        else:
+            self.ready = -level if self.started else -3
+
+    def lane(self) -> tuple[str, int]:
+        """Return the lane of a run with a key that is due."""
+        new = not self.started
+        return self.workflow, self.ready if self.ready < 0 else -3 if new else -self.ready
 
     def progress(self) -> bool:
         """Return whether the current execution has recorded anything of its own."""
@@ -90,9 +103,14 @@ class Run:
         return (
             -self.priority,
             NEVER if self.interrupted is None else self.interrupted,
-            self.due,
+            self.due if self.turn is None else self.turn,
             self.order,
         )
+
+    def place_in_lane(self) -> tuple[float, ...]:
+        """Return its place among the runs of its key."""
+        since = NEVER if self.interrupted is None else self.interrupted
+        return (-self.priority, since, self.due, self.order)
 
 
 @dataclass
@@ -125,3 +143,7 @@ class Limits:
 
     depth_max: int | None = None
     concurrency_max: int | None = None
+    key_concurrency_max: int | None = None
+    key_starts_max: int | None = None
+    key_period: float | None = None
+    paused: bool = False

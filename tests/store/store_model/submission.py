@@ -49,7 +49,7 @@ def _submitted(model: State, command: Submit, outcome: Submitted) -> Submitted:
         model.count += 1
         run = model.runs[command.id] = Run(
             command.id, model.count, command.workflow, command.args, command.queue, command.priority, command.parent, command.token,
-            model.now + command.delay, command.attempts_max, command.interruptions_max, command.abandon_after,
+            model.now + command.delay, command.attempts_max, command.interruptions_max, command.abandon_after, command.key,
         )  # fmt: skip
         model.queues.setdefault(command.queue, Limits())
         new = True

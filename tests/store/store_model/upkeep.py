@@ -3,12 +3,24 @@
 from collections.abc import Iterator
 
 from outlast.store.commands import ITEM, Prune, SetQueueLimits
+from store_model import keys
 from store_model.rows import Limits, Run
 from store_model.state import State
 
 
 def set_queue_limits(model: State, command: SetQueueLimits, _):
-    model.queues[command.queue] = Limits(command.depth_max, command.concurrency_max)
+    before = model.queues.get(command.queue, Limits())
+    limits = model.queues[command.queue] = Limits(**vars(before))
+    if not command.keep_depth:
+        limits.depth_max = command.depth_max
+    if not command.keep_concurrency:
+        limits.concurrency_max = command.concurrency_max
+    if not command.keep_key_concurrency:
+        limits.key_concurrency_max = command.key_concurrency_max
+    if not command.keep_key_rate:
+        limits.key_starts_max, limits.key_period = command.key_starts_max, command.key_period
+    if command.paused is not None:
+        limits.paused = command.paused
 
 
 def prune(model: State, command: Prune, _):
@@ -19,6 +31,7 @@ def prune(model: State, command: Prune, _):
         if run.ended is not None
         and run.ended < command.before
         and run.undoing is None
+        and not keys.counts_as_start(model, run)
         and (dead or not any(one.status == "dead" for one in (run, *_below(model, run))))
         and not any(_needs_those_below(model, one, dead=dead) for one in _above(model, run))
         and (not command.items or (run.workflow == ITEM and run.status == "done"))

@@ -49,6 +49,7 @@ class RunDocument(Document):
     failures: int
     parent: str | None
     by: str | None = Field(description="Who submitted it.")
+    key: str | None = Field(description="Whose limits it counts against.")
     waiting_for: list[str]
     cancelling: str | None
     reason: str | None
@@ -175,6 +176,9 @@ class LimitsAnswer(Document):
     queue: str
     depth: int | None
     concurrency: int | None
+    per_key_concurrency: int | None
+    per_key_rate: str | None
+    paused: bool
 
 
 class QueueAnswer(LimitsAnswer):

@@ -6,13 +6,16 @@ import logging
 from typing import Annotated, Any
 
 from fastapi import Header, Query
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from outlast.codec import plain_json
 from outlast.codec.documents import value_of
 from outlast.codec.identifiers import check_queue_name, new_ids
-from outlast.engine.documents import queues_document, run_document
+from outlast.codec.rates import Rate
+from outlast.engine.documents import limits_document, queues_document, run_document
 from outlast.engine.item_submission import item_id, item_name, put_items
+from outlast.errors import SettingsError
 from outlast.http.rest.answers import (
     ItemsPage,
     LimitsAnswer,
@@ -73,6 +76,7 @@ async def limit_queue(
     engine = call.engine
     check_queue_name(name, engine.settings.name_length_max)
     given = body.model_fields_set
+    rate = None if body.per_key_rate is None else _rate(body.per_key_rate)
     await engine.writer.execute(
         SetQueueLimits(
             name,
@@ -80,6 +84,12 @@ async def limit_queue(
             body.concurrency,
             keep_depth="depth" not in given,
             keep_concurrency="concurrency" not in given,
+            key_concurrency_max=body.per_key_concurrency,
+            key_starts_max=rate.limit if rate else None,
+            key_period=rate.period if rate else None,
+            keep_key_concurrency="per_key_concurrency" not in given,
+            keep_key_rate="per_key_rate" not in given,
+            paused=body.paused,
         )
     )
     log.info(
@@ -91,8 +101,14 @@ async def limit_queue(
 
 def _limits(store: Store, name: str) -> dict[str, Any]:
     row = next((one for one in store.queues() if one.name == name), None)
-    depth, concurrency = (row.depth_max, row.concurrency_max) if row else (None, None)
-    return {"queue": name, "depth": depth, "concurrency": concurrency}
+    return {"queue": name, **limits_document(row)}
+
+
+def _rate(text: str) -> Rate:
+    try:
+        return Rate.parse(text, "per_key_rate")
+    except SettingsError as error:
+        raise HTTPException(422, str(error)) from None
 
 
 @routes.add("GET", "/v1/queues/{name}/items", Access.READ_RUNS, ItemsPage)
@@ -154,6 +170,7 @@ async def put_into_queue(
         priority=body.priority,
         delay=body.delay,
         wait=body.wait,
+        keys=[one.key for one in body.items],
         by=call.by,
     )
     for outcome in outcomes:

@@ -139,6 +139,7 @@ class RunToSubmit(WorkflowCallBody):
         default=None,
         description="The run's id. By default made of the header Idempotency-Key, or a new one.",
     )
+    key: Name | None = Field(default=None, description="Whose limits it counts against.")
 
 
 class HowToQueue(Body):
@@ -171,6 +172,7 @@ class NewItem(Body):
         description="The item's own id. By default made of the header Idempotency-Key, or a new "
         "one.",
     )
+    key: Name | None = Field(default=None, description="Whose limits it counts against.")
 
 
 class NewItems(HowToQueue):
@@ -217,6 +219,11 @@ class QueueLimits(Body):
 
     depth: Annotated[int, Field(ge=1, le=DEPTH_MAX)] | None = None
     concurrency: Annotated[int, Field(ge=0, le=DEPTH_MAX)] | None = None
+    per_key_concurrency: Annotated[int, Field(ge=1, le=DEPTH_MAX)] | None = None
+    per_key_rate: Annotated[str, Field(max_length=40)] | None = Field(
+        default=None, description="How many runs of a key may start per period, such as 100/1m."
+    )
+    paused: bool | None = None
 
 
 class ScheduleBody(WorkflowCallBody):

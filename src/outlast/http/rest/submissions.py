@@ -20,6 +20,7 @@ from outlast.http.rest.requests import (
     HowToSubmit,
     ManySubmissions,
     Nothing,
+    RunToSubmit,
     Submission,
     ids_of,
     key_of,
@@ -54,7 +55,7 @@ async def submit_run(
 ) -> Response:
     """Submit a run by the name of its workflow. Repeating the same id is harmless."""
     ids = [body.id or key_of(key)]
-    (document,) = await _submitted(call, [workflow_call(call.engine, body)], ids, body)
+    (document,) = await _submitted(call, [workflow_call(call.engine, body)], ids, [body], body)
     root = request.scope.get("root_path", "")
     location = f"{root}/v1/runs/{quoted(document['run']['id'])}"
     return answer(call.shown(document), 201 if document["new"] else 200, location=location)
@@ -78,13 +79,17 @@ async def submit_runs(
     """Submit several runs in one commit, all or none. Repeating the same ids is harmless."""
     calls = [workflow_call(call.engine, one, "runs", at) for at, one in enumerate(body.runs)]
     ids = ids_of([one.id for one in body.runs], key_of(key))
-    documents = await _submitted(call, calls, ids, body)
+    documents = await _submitted(call, calls, ids, body.runs, body)
     status = 201 if any(one["new"] for one in documents) else 200
     return answer(call.shown({"runs": documents}), status)
 
 
 async def _submitted(
-    call: ApiCall, calls: Sequence[Any], ids: Sequence[str | None], how: HowToSubmit
+    call: ApiCall,
+    calls: Sequence[Any],
+    ids: Sequence[str | None],
+    runs: Sequence[RunToSubmit],
+    how: HowToSubmit,
 ) -> list[dict[str, Any]]:
     """Submit runs in one commit. Return for each its document, and whether it is new."""
     engine = call.engine
@@ -99,6 +104,7 @@ async def _submitted(
         delay=how.delay,
         wait=how.wait,
         on_conflict=how.on_conflict,
+        keys=[one.key for one in runs],
         by=call.by,
     )
 

@@ -52,17 +52,23 @@ def _claim_first(
     As long as there is room, the runs that get their turns by these claims are claimed too.
     """
     transaction.db.execute(sql.COME_DUE, (transaction.now,))
-    turns.review_changed()
+    queues = list(dict.fromkeys(command.queues)) or [
+        name for (name,) in transaction.db.execute(sql.QUEUE_NAMES)
+    ]
     limit = command.limit
+    if limit > 0:
+        for queue in queues:
+            turns.review_changed(queue)
     returned = limit if command.returned is None else min(command.returned, limit)
-    while limit > 0:
-        turns.given = False
-        found = _claimable(transaction, command, limit, returned)
+    more = True
+    while limit > 0 and more:
+        found = _claimable(transaction, command, queues, limit, returned)
+        turns.first_given = None
+        held_back = len(turns.lost)
         given = _give(transaction, command, worker, found, turns)
         limit -= len(given)
         returned -= sum(row[1] < NEVER for row in given)
-        if not turns.given:
-            return
+        more = turns.first_given is not None or len(turns.lost) > held_back
 
 
 def _give(
@@ -72,7 +78,10 @@ def _give(
     found: Sequence[Any],
     turns: KeyTurns,
 ) -> list[Any]:
-    """Give these runs to the worker, except those that their keys hold back. Return the others."""
+    """Give these runs to the worker, except those that their keys hold back. Return the others.
+
+    Stop where a run that got its turn meanwhile goes before the rest, unless they are named.
+    """
     if not found:
         return []
     returned = [row[3] for row in found if row[1] < NEVER]
@@ -82,11 +91,11 @@ def _give(
     fence = transaction.next_fences(len(found)) - len(found)
     given: list[Any] = []
     for number, row in enumerate(found, 1):
-        _, _, place, pk, queue, status, parent, abandoned_at, claimed_before, key = row
-        if key is not None and not (
-            turns.may_start(queue, key, new=not claimed_before)
-            if command.ids
-            else pk not in turns.lost
+        _, _, place, pk, queue, status, parent, abandoned_at, claimed_before, limited_by, key = row
+        if not command.ids and turns.first_given is not None and turns.first_given < row[:4]:
+            break
+        if limited_by is not None and not turns.may_start(
+            queue, limited_by, pk, new=not claimed_before
         ):
             continue
         given.append(row)
@@ -112,12 +121,16 @@ def _give(
         transaction.db.execute(sql.CLAIM, values)
         transaction.moved(queue, parent, "queued" if abandoned else status, "running")
         if key is not None:
-            turns.review(queue, key, place)
+            turns.review(queue, key, transaction.now if command.ids else place)
     return given
 
 
 def _claimable(
-    transaction: Transaction, command: commands.Claim, limit: int, returned: int
+    transaction: Transaction,
+    command: commands.Claim,
+    queues: Sequence[str],
+    limit: int,
+    returned: int,
 ) -> list[Any]:
     """Return the first `limit` ready runs in the contract's order.
 
@@ -125,9 +138,7 @@ def _claimable(
     """
     ready = 2 if command.suspects else 1
     found: list[Any] = []
-    for queue in dict.fromkeys(command.queues) or [
-        name for (name,) in transaction.db.execute(sql.QUEUE_NAMES)
-    ]:
+    for queue in queues:
         room = transaction.queue_counts(queue).room()
         for workflow in ready_workflows(transaction.db, queue, ready):
             wanted = workflow in command.workflows if command.workflows else workflow != EACH

@@ -29,19 +29,25 @@ class KeyTurns:
         self._now = transaction.now
         self.lost: set[int] = set()
         """The runs that lost their turns during this claim."""
-        self.given = False
-        """Whether any run has got a turn since this was last set to False."""
+        self.first_given: tuple[Any, ...] | None = None
+        """The place of the first run that got a turn since this was last set to None."""
 
-    def review_changed(self) -> None:
+    def review_changed(self, queue: str) -> None:
         """Review the keys that something happened to since the last claim."""
-        changed = self._db.execute(sql.KEY_CHANGES, (self._now,)).fetchall()
+        changed = self._db.execute(sql.KEY_CHANGES, (queue, self._now)).fetchall()
         self._db.executemany(sql.KEY_REVIEWED, changed)
-        for queue, key in changed:
+        for _, key in changed:
             self.review(queue, key)
 
-    def may_start(self, queue: str, key: str, *, new: bool) -> bool:
-        """Return whether the limits of the key allow another run to execute."""
-        return self._has_slot(queue, key) and (not new or self._opens(queue, key) is None)
+    def may_start(self, queue: str, key: str, pk: int, *, new: bool) -> bool:
+        """Return whether the limits of the key allow a due run to execute. Else take its turn."""
+        if pk in self.lost:
+            return False
+        may_start = self._has_slot(queue, key) and (not new or self._opens(queue, key) is None)
+        if not may_start:
+            self.lost.add(pk)
+            self.review(queue, key)
+        return may_start
 
     def review(self, queue: str, key: str, after: float | None = None) -> None:
         """Give turns to the first runs of the key, and take them from all others.
@@ -69,7 +75,9 @@ class KeyTurns:
                 head = None
             if is_open and head is None and first is not None:
                 self._db.execute(sql.GIVE_TURN, (turn, first[-1]))
-                self.given = True
+                self.lost.discard(first[-1])
+                place = (*first[:2], turn, first[3])
+                self.first_given = min(self.first_given or place, place)
 
     def _first_of_lanes(self, queue: str, key: str) -> list[Any]:
         found: list[Any] = []

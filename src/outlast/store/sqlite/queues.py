@@ -93,6 +93,4 @@ def set_limits(transaction: Transaction, command: commands.SetQueueLimits) -> No
     }
     transaction.db.execute(sql.LIMIT, values)
     if not (command.keep_key_concurrency and command.keep_key_rate):
-        # The next claim gives the turns again, within the new limits.
-        transaction.db.execute(sql.TAKE_TURNS, (command.queue,))
-        transaction.db.execute(sql.KEYS_CHANGED, (command.queue,))
+        transaction.db.execute(sql.KEYS_CHANGED, {"queue": command.queue})

@@ -137,7 +137,10 @@ class Reads(SessionReads):
 
     def peek(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> Claimable:
         def read(db: sqlite3.Connection) -> tuple[float | None, set[str], set[str]]:
-            due: float | None = db.execute(sql.NEXT_DUE).fetchone()[0]
+            found = [db.execute(sql.NEXT_DUE).fetchone()[0]]
+            # A key to review is as good as a run to make ready.
+            found += [db.execute(sql.NEXT_KEY_CHANGE, (queue,)).fetchone()[0] for queue in queues]
+            due: float | None = min((at for at in found if at is not None), default=None)
             ready, suspect = (
                 {name for queue in queues for name in ready_workflows(db, queue, number)}
                 for number in (1, 2)
@@ -149,7 +152,7 @@ class Reads(SessionReads):
 
     def queues(self) -> list[QueueRow]:
         return [
-            QueueRow(*row[:-1], paused=bool(row[-1]))
+            QueueRow._make((*row[:-1], bool(row[-1])))
             for row in self._read(sql.QUEUES, {"now": self.now()})
         ]
 

@@ -61,6 +61,7 @@ ABLE = _sql("ABLE")
 
 # keys.sql
 KEY_CHANGES = _sql("KEY_CHANGES")
+NEXT_KEY_CHANGE = _sql("NEXT_KEY_CHANGE")
 KEY_REVIEWED = _sql("KEY_REVIEWED")
 KEY_REVIEW_AT = _sql("KEY_REVIEW_AT")
 KEY_RUNNING = _sql("KEY_RUNNING")
@@ -69,7 +70,6 @@ KEY_HEADS = _sql("KEY_HEADS")
 KEY_NEXT = _sql("KEY_NEXT")
 GIVE_TURN = _sql("GIVE_TURN")
 TAKE_TURN = _sql("TAKE_TURN")
-TAKE_TURNS = _sql("TAKE_TURNS")
 KEYS_CHANGED = _sql("KEYS_CHANGED")
 
 # entries.sql

@@ -46,7 +46,7 @@ DECLARE
 BEGIN
     FOR r IN SELECT * FROM runs WHERE id = ANY(texts__v(v->2)) ORDER BY pk FOR NO KEY UPDATE LOOP
         EXIT WHEN left_over <= 0;
-        IF r.status IN ('queued', 'waiting') AND (r.ready > 0 OR r.due <= now) THEN
+        IF r.status IN ('queued', 'waiting') AND (r.ready <> 0 OR r.due <= now) THEN
             IF r.key IS NOT NULL AND r.undoing IS NULL THEN
                 SELECT * INTO q FROM queues WHERE name = r.queue;
                 CONTINUE WHEN NOT may_start__v(q, r, now);
@@ -55,7 +55,7 @@ BEGIN
             left_over := left_over - 1;
             IF r.key IS NOT NULL THEN
                 SELECT * INTO q FROM queues WHERE name = r.queue;
-                PERFORM review_key__v(q, r.key, coalesce(r.turn, now), now);
+                PERFORM review_key__v(q, r.key, now, now);
             END IF;
         END IF;
     END LOOP;
@@ -88,7 +88,8 @@ DECLARE
     given text;
     plain boolean;
     more boolean;
-    turned boolean := true;
+    -- the place of the first run that got its turn in this round
+    turned double precision[];
     round int := 0;
     c jsonb;
     r runs;
@@ -135,7 +136,7 @@ BEGIN
     -- As long as there is room, what gets its turn by these claims is claimed, too.
     LOOP
         round := round + 1;
-        turned := false;
+        turned := NULL;
         SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due, f.pk,
             f.parent) ORDER BY f.rank, f.since, f.due, f.pk)
         INTO candidates FROM ready__v(v->3, v->4, state, reach,
@@ -148,7 +149,8 @@ BEGIN
             END IF;
         END IF;
         FOR c IN SELECT value FROM jsonb_array_elements(candidates) LOOP
-            EXIT WHEN got = wanted;
+            EXIT WHEN got = wanted OR turned < ARRAY[(c->>3)::double precision,
+                (c->>4)::double precision, (c->>5)::double precision, (c->>6)::double precision];
             CONTINUE WHEN (c->>6)::bigint = ANY(tried) OR (c->>2 = '0' AND back >= back_max)
                        OR (c->>7 IS NULL AND (rooms->>(c->>0))::bigint <= 0);
             tried := tried || (c->>6)::bigint;
@@ -170,7 +172,7 @@ BEGIN
             END IF;
             PERFORM give__v(r, w, v->>1, base, now);
             IF r.key IS NOT NULL THEN
-                turned := review_key__v(q, r.key, coalesce(r.turn, now), now) OR turned;
+                turned := least(turned, review_key__v(q, r.key, coalesce(r.turn, now), now));
             END IF;
             got := got + 1;
             back := back + (c->>2 = '0')::int;
@@ -179,7 +181,7 @@ BEGIN
             END IF;
         END LOOP;
         EXIT WHEN got = wanted;
-        IF NOT turned THEN
+        IF turned IS NULL THEN
             EXIT WHEN round >= 4 OR jsonb_array_length(coalesce(candidates, '[]')) < reach;
             reach := reach * 4;
         END IF;

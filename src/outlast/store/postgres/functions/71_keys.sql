@@ -31,17 +31,18 @@ BEGIN
     RETURN room.slot AND (r.started IS NOT NULL OR room.opens IS NULL);
 END $$;
 
--- Give turns to the first runs of a key, and take them from all others: whether any run got one.
+-- Give turns to the first runs of a key, and take them from all others. The outcome is the place of
+-- the first run that got one, in the order of claims (NULL: none did).
 -- `after` is the turn of a run that was just claimed. The next one goes behind all others that have
 -- their turns by now. A run that somebody else has locked is left, and the key soon reviewed again.
 CREATE FUNCTION review_key__v(q queues, k text, after double precision, now double precision)
-    RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+    RETURNS double precision[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     place double precision := CASE WHEN after IS NULL THEN now
         ELSE greatest(now, after) + TURN_STEP__v END;
     room record;
     lane record;
-    given boolean := false;
+    given double precision[];
     missed boolean := false;
     is_open boolean;
 BEGIN
@@ -70,6 +71,7 @@ BEGIN
                 AND r.key = k AND r.undoing IS NULL
         )
         SELECT coalesce(f.ready, h.ready) = -3 AS new, f.pk AS first, h.pk AS head,
+            f.rank, f.since,
             coalesce((f.rank, f.since, f.due, f.pk) < (h.rank, h.since, h.due, h.pk), false) AS ahead
         FROM firsts f FULL JOIN heads h ON h.workflow = f.workflow AND h.ready = f.ready
     LOOP
@@ -83,8 +85,11 @@ BEGIN
         IF is_open AND lane.first IS NOT NULL AND (lane.head IS NULL OR lane.ahead) THEN
             UPDATE runs SET ready = CASE WHEN ready = -2 THEN 2 ELSE 1 END, turn = place
             WHERE pk = (SELECT pk FROM runs WHERE pk = lane.first FOR NO KEY UPDATE SKIP LOCKED);
-            given := given OR FOUND;
-            missed := missed OR NOT FOUND;
+            IF FOUND THEN
+                given := least(given, ARRAY[lane.rank, lane.since, place, lane.first]);
+            ELSE
+                missed := true;
+            END IF;
         END IF;
         IF lane.new AND room.opens IS NOT NULL THEN
             INSERT INTO key_changes (queue, key, at) VALUES (q.name, k, room.opens);

@@ -18,12 +18,10 @@ BEGIN
         paused = coalesce((v->>10)::boolean, paused)
     WHERE name = v->>0;
     IF NOT ((v->>8)::boolean AND (v->>9)::boolean) THEN
-        -- The next claim gives the turns again, within the new limits.
-        UPDATE runs SET turn = NULL, ready = ready
-            WHERE key IS NOT NULL AND ready + 0 > 0 AND queue = v->>0 AND undoing IS NULL;
         INSERT INTO key_changes (queue, key, at)
-            SELECT DISTINCT queue, key, 0 FROM runs
-            WHERE key IS NOT NULL AND ready < 0 AND queue = v->>0;
+            SELECT queue, key, 0 FROM runs WHERE key IS NOT NULL AND ready < 0 AND queue = v->>0
+            UNION SELECT queue, key, 0 FROM runs
+                WHERE key IS NOT NULL AND ready + 0 > 0 AND queue = v->>0;
     END IF;
     RETURN NULL;
 END $$;

@@ -31,7 +31,7 @@ end
 -- Return the ready sets that this claim may take from, in descending order of their heads, so that
 -- the last one has the run to claim next. A ready set has the members that were fetched, `at` as
 -- the position of its head among them, and `fetched` as the number of members fetched so far.
-local function matching_ready_sets(command, returned)
+local function matching_ready_sets(command, queues, returned)
     local ready = command.suspects and '2' or '1'
     local known, any = set_of(command.workflows), #command.workflows == 0
     local found, seen = {}, {}
@@ -42,7 +42,6 @@ local function matching_ready_sets(command, returned)
             found[#found + 1] = ready_set
         end
     end
-    local queues = #command.queues > 0 and command.queues or call('ZRANGE', P .. 'queues', 0, -1)
     for _, queue in ipairs(queues) do
         local slots = S.free_slots(queue)
         for _, listed in ipairs(seen[queue] and {} or call('SMEMBERS', P .. 'lines:' .. queue)) do
@@ -97,9 +96,9 @@ end
 
 -- Choose up to `limit` runs to claim, at most `returned_max` of them interrupted ones. Return
 -- {pk, ready set, member} for each, in order.
-local function choose(command, limit, returned_max)
+local function choose(command, queues, limit, returned_max)
     local chosen, taken, returned = {}, {}, 0
-    local ready_sets = matching_ready_sets(command, returned_max)
+    local ready_sets = matching_ready_sets(command, queues, returned_max)
     while #chosen < limit and #ready_sets > 0 do
         local ready_set = table.remove(ready_sets)
         local used = taken[ready_set.queue] or 0
@@ -125,7 +124,7 @@ local function rows_by_id(command)
         local row = not seen[id] and S.row_by_id(id)
         seen[id] = true
         local is_unheld = row and (row.status == 'queued' or row.status == 'waiting')
-        if is_unheld and (row.ready > 0 or row.due <= S.now) then
+        if is_unheld and (row.ready ~= 0 or row.due <= S.now) then
             found[#found + 1] = row
         end
     end
@@ -233,7 +232,8 @@ local function move_to_running(pk, fields, ready_set, member, command)
     if fields.key then
         local of_key = S.pair(queue, fields.key)
         local lane = S.lane_of(tonumber(fields.ready), fields.started, fields.workflow)
-        S.zrem(P .. 'heads:' .. of_key, '0', lane .. S.place_in_lane(fields, pk))
+        local in_lane, listed = lane .. S.place_in_lane(fields, pk), P .. 'head_keys:' .. queue
+        S.zrem(P .. 'heads:' .. of_key, '0', in_lane, listed, fields.key)
         S.zadd(P .. 'key_running:' .. of_key, pk, pk)
         if not fields.started then
             S.zadd(P .. 'key_started:' .. of_key, S.now, pk)
@@ -306,17 +306,15 @@ local function claim_loaded(row, command, by_id)
     return S.encode_row(row)
 end
 
--- Review the keys of runs that were claimed. Return whether any run got a turn.
+-- Review the keys of runs that were claimed or held back.
 local function review(touched)
-    local given = false
     if next(touched) then
         S.flush()
         for _, change in pairs(touched) do
-            given = S.review_key(unpack(change, 1, 3)) or given
+            S.review_key(unpack(change, 1, 3))
         end
         S.flush()
     end
-    return given
 end
 
 local function claim_by_id(command)
@@ -327,7 +325,7 @@ local function claim_by_id(command)
         if not is_limited or admitted(row.queue, row.key, not row.started) then
             if row.key then
                 local of_key = S.pair(row.queue, row.key)
-                touched[of_key] = {row.queue, row.key, row.turn or S.now}
+                touched[of_key] = {row.queue, row.key, S.now}
             end
             answer[#answer + 1] = claim_loaded(row, command, true)
         end
@@ -336,21 +334,35 @@ local function claim_by_id(command)
     return answer
 end
 
--- Claim the runs of one round, except those that their keys hold back. Add them to the answer.
--- Return how many there are, how many of them were interrupted, and whether any run got a turn.
+-- Claim the runs of one round, except those that their keys hold back. The round ends where a run
+-- that gets its turn meanwhile goes before the rest. Add the runs to the answer. Return how many
+-- there are, how many of them were interrupted, and whether there may be more.
 local function claim_round(command, chosen, answer)
     local host, pid = S.host_and_pid(command.worker)
-    local count, returned, touched, admitted = 0, 0, {}, nil
+    local count, returned, touched, admitted, least = 0, 0, {}, nil, nil
     for _, choice in ipairs(chosen) do
         local pk, ready_set, member = unpack(choice)
         local is_held_back = false
+        if least and least < member then
+            break
+        end
         if ready_set.has_keys then
             local queue, run = ready_set.queue, P .. 'run:' .. pk
             local key, started, undoing = unpack(call('HMGET', run, 'key', 'started', 'undoing'))
+            local of_key, room = S.pair(queue, key), nil
+            if touched[of_key] then
+                break
+            end
             admitted = admitted or S.key_admission()
-            is_held_back = not undoing and not admitted(queue, key, not started)
+            is_held_back = not undoing
+            if is_held_back then
+                local may_start, left = admitted(queue, key, not started)
+                is_held_back, room = not may_start, left
+            end
             local turn = struct.unpack('>d', member, 17)
-            touched[S.pair(queue, key)] = {queue, key, not is_held_back and turn or nil}
+            touched[of_key] = {queue, key, not is_held_back and turn or nil}
+            local place = room and S.next_place(queue, key, turn, room)
+            least = place and not (least and least < place) and place or least
         end
         if not is_held_back then
             answer[#answer + 1] = claim_unloaded(pk, ready_set, member, command, host, pid)
@@ -358,22 +370,27 @@ local function claim_round(command, chosen, answer)
             count, returned = count + 1, returned + (ready_set.is_returned and 1 or 0)
         end
     end
-    return count, returned, review(touched)
+    local has_keys = next(touched) ~= nil
+    review(touched)
+    return count, returned, has_keys
 end
 
 -- Claim the first ready runs. As long as there is room, the runs that get their turns by these
 -- claims are claimed too.
 local function claim_first(command)
     make_due_runs_ready()
-    S.review_changed_keys()
+    local queues = #command.queues > 0 and command.queues or call('ZRANGE', P .. 'queues', 0, -1)
+    for _, queue in ipairs(command.limit > 0 and queues or {}) do
+        S.review_changed_keys(queue)
+    end
     local answer = {'rows'}
     local limit = command.limit
     local returned_max = math.min(command.returned or limit, limit)
     while limit > 0 do
-        local chosen = choose(command, limit, returned_max)
-        local count, returned, given = claim_round(command, chosen, answer)
+        local chosen = choose(command, queues, limit, returned_max)
+        local count, returned, more = claim_round(command, chosen, answer)
         limit, returned_max = limit - count, returned_max - returned
-        if not given then
+        if not more then
             break
         end
     end

@@ -3,7 +3,7 @@
 -- ones are lanes of their own (`ready` is -1, -2 or -3). Only the first run of a lane, its head, is
 -- in a ready set, and only while the limits of the key allow it to be claimed.
 --
--- `key_changes` has the keys that something happened to, by the time from which the next claim
+-- `key_changes:<queue>` has the keys that something happened to, by the time from which the next claim
 -- reviews them. What executes and what has started is counted by the sorted sets of the runs.
 
 local text = S.text
@@ -24,11 +24,11 @@ end
 
 -- Note that a key must be reviewed, at the latest at the time `at`.
 function S.note_key(queue, key, at)
-    local changes, member = P .. 'key_changes', S.pair(queue, key)
-    local before = call('ZSCORE', changes, member)
+    local changes = P .. 'key_changes:' .. queue
+    local before = call('ZSCORE', changes, key)
     if not before or tonumber(before) > at then
-        local inverse = before and {'ZADD', changes, before, member} or {'ZREM', changes, member}
-        S.write(inverse, 'ZADD', changes, text(at), member)
+        local inverse = before and {'ZADD', changes, before, key} or {'ZREM', changes, key}
+        S.write(inverse, 'ZADD', changes, text(at), key)
     end
 end
 
@@ -87,7 +87,7 @@ function S.key_admission()
             return false
         end
         room.slots, room.new = room.slots - 1, room.new + (is_new and 1 or 0)
-        return true
+        return true, room
     end
 end
 
@@ -109,6 +109,21 @@ local function first_of_lanes(key)
         local lane, run = split(member)
         found[lane], from = run, '(' .. lane .. '\255'
     end
+end
+
+-- Return the place in a ready set that the first run of a key will have when it gets its turn, after
+-- a run with the turn `after` was claimed. `room` is what is left for the key. Return nil if no run
+-- can get one.
+function S.next_place(queue, key, after, room)
+    local opens, least = room.slots > 0 and opens_at(queue, key, room.new), nil
+    for lane, run in pairs(room.slots > 0 and first_of_lanes(P .. 'gated:' .. S.pair(queue, key)) or {}) do
+        if not (opens and lane:sub(1, 2) == NEW) then
+            local turn = struct.pack('>d', math.max(S.now, after) + TURN_STEP)
+            local place = run:sub(1, 16) .. turn .. run:sub(25)
+            least = least and least < place and least or place
+        end
+    end
+    return least
 end
 
 local function give_turn(run, turn)
@@ -162,9 +177,9 @@ function S.review_key(queue, key, after)
     return given
 end
 
--- Review the keys that something happened to since the last claim.
-function S.review_changed_keys()
-    local changes = P .. 'key_changes'
+-- Review the keys of a queue that something happened to since the last claim.
+function S.review_changed_keys(queue)
+    local changes = P .. 'key_changes:' .. queue
     local found = call(
         'ZRANGEBYSCORE', changes, '-inf', text(S.now), 'WITHSCORES', 'LIMIT', 0, REVIEWS_MAX
     )
@@ -172,19 +187,18 @@ function S.review_changed_keys()
         S.write({'ZADD', changes, found[i + 1], found[i]}, 'ZREM', changes, found[i])
     end
     for i = 1, #found, 2 do
-        local size = found[i]:match('^(%d+):')
-        local start = #size + 2
-        local stop = start + tonumber(size) - 1
-        S.review_key(found[i]:sub(start, stop), found[i]:sub(stop + 2), nil)
+        S.review_key(queue, found[i], nil)
     end
     if #found > 0 then
         S.flush()
     end
 end
 
--- Let the next claim review all keys of a queue that have runs in lanes.
+-- Let the next claims review all keys of a queue that have due runs.
 function S.note_keys_of(queue)
-    for _, key in ipairs(call('SMEMBERS', P .. 'keys:' .. queue)) do
-        S.note_key(queue, key, 0)
+    for _, set in ipairs({'keys:', 'head_keys:'}) do
+        for _, key in ipairs(call('SMEMBERS', P .. set .. queue)) do
+            S.note_key(queue, key, 0)
+        end
     end
 end

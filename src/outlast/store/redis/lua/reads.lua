@@ -176,9 +176,11 @@ function R.peek(...)
         end
     end
     local due = call('ZRANGE', P .. 'later', 0, 0, 'WITHSCORES')[2]
-    local change = call('ZRANGE', P .. 'key_changes', 0, 0, 'WITHSCORES')[2]
-    if not due or change and tonumber(change) < tonumber(due) then
-        due = change
+    for _, queue in ipairs({...}) do
+        local change = call('ZRANGE', P .. 'key_changes:' .. queue, 0, 0, 'WITHSCORES')[2]
+        if not due or change and tonumber(change) < tonumber(due) then
+            due = change or due
+        end
     end
     return {ready, suspect, due or false}
 end

@@ -61,7 +61,7 @@ local function index_for_key(act, row, get, status)
         if ready < 0 then
             act(P .. 'gated:' .. of_key, '0', in_lane, P .. 'keys:' .. row.queue, row.key)
         else
-            act(P .. 'heads:' .. of_key, '0', in_lane)
+            act(P .. 'heads:' .. of_key, '0', in_lane, P .. 'head_keys:' .. row.queue, row.key)
         end
     end
     if status == 'running' then

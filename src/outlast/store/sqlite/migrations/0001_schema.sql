@@ -88,14 +88,14 @@ CREATE INDEX runs_key_running ON runs (queue, key) WHERE key IS NOT NULL AND sta
 CREATE INDEX runs_key_started ON runs (queue, key, started)
     WHERE key IS NOT NULL AND started IS NOT NULL;
 
--- The keys that the next claim reviews, from a time on.
+-- The keys that the next claim of their queue reviews, from a time on.
 CREATE TABLE key_changes (
     queue TEXT NOT NULL,
     key   TEXT NOT NULL,
     at    REAL NOT NULL,
     PRIMARY KEY (queue, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX key_changes_at ON key_changes (at);
+CREATE INDEX key_changes_at ON key_changes (queue, at);
 
 CREATE TRIGGER runs_key_added AFTER INSERT ON runs WHEN NEW.key IS NOT NULL AND NEW.ready < 0
 BEGIN

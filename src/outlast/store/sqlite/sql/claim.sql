@@ -13,9 +13,7 @@ WHERE pk IN (SELECT pk FROM runs WHERE ready = 0 AND status IN ('queued', 'waiti
     ORDER BY due LIMIT 1000)
 
 -- name: NEXT_DUE
-SELECT min(due) FROM (
-    SELECT min(due) AS due FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting')
-    UNION ALL SELECT min(at) FROM key_changes)
+SELECT min(due) FROM runs WHERE ready = 0 AND status IN ('queued', 'waiting')
 
 -- name: QUEUE_NAMES
 SELECT name FROM queues ORDER BY name
@@ -33,23 +31,25 @@ CASE WHEN undoing IS NULL AND cancel IS NULL AND started IS NOT NULL
 
 -- name: CLAIMABLE
 SELECT -priority, coalesce(interrupted + 0.0, 1e12), coalesce(turn, due) + 0.0, pk, queue,
-    status, parent, {abandoned_at}, claimed IS NOT NULL, key FROM runs
+    status, parent, {abandoned_at}, claimed IS NOT NULL, CASE WHEN undoing IS NULL THEN key END, key
+    FROM runs
 WHERE ready > 0 AND ready = {level} AND queue = ? AND workflow = ?
     AND (interrupted IS NULL) = {new}
 ORDER BY priority DESC, interrupted, coalesce(turn, due), pk LIMIT ?
 
 -- name: CLAIMABLE_CHILDREN
 SELECT -priority, coalesce(interrupted + 0.0, 1e12), coalesce(turn, due) + 0.0, pk, queue,
-    status, parent, {abandoned_at}, claimed IS NOT NULL, key FROM runs
+    status, parent, {abandoned_at}, claimed IS NOT NULL, CASE WHEN undoing IS NULL THEN key END, key
+    FROM runs
 WHERE ready > 0 AND parent IS NOT NULL AND queue = ? AND workflow = ? AND ready = ?
     AND (interrupted IS NULL) = {new}
 ORDER BY priority DESC, interrupted, coalesce(turn, due), pk LIMIT ?
 
 -- name: CLAIMABLE_BY_ID
 SELECT -priority, coalesce(interrupted + 0.0, 1e12), due + 0.0, pk, queue, status, parent, NULL,
-    claimed IS NOT NULL, CASE WHEN undoing IS NULL THEN key END FROM runs
+    claimed IS NOT NULL, CASE WHEN undoing IS NULL THEN key END, key FROM runs
 WHERE id IN (SELECT value FROM json_each(?)) AND status IN ('queued', 'waiting')
-    AND (ready > 0 OR due <= ?)
+    AND (ready <> 0 OR due <= ?)
 ORDER BY pk LIMIT ?
 
 -- name: RECOVERED

@@ -1,7 +1,10 @@
 -- Let the runs of each key take turns: see keys.py.
 
 -- name: KEY_CHANGES
-SELECT queue, key FROM key_changes WHERE at <= ? ORDER BY at LIMIT 1000
+SELECT queue, key FROM key_changes WHERE queue = ? AND at <= ? ORDER BY at LIMIT 1000
+
+-- name: NEXT_KEY_CHANGE
+SELECT min(at) FROM key_changes WHERE queue = ?
 
 -- name: KEY_REVIEWED
 DELETE FROM key_changes WHERE queue = ? AND key = ?
@@ -39,11 +42,10 @@ UPDATE runs SET ready = CASE WHEN ready = -2 THEN 2 ELSE 1 END, turn = ? WHERE p
 -- name: TAKE_TURN
 UPDATE runs SET ready = {held_back}, turn = NULL WHERE pk = ?
 
--- name: TAKE_TURNS
-UPDATE runs SET ready = {held_back}, turn = NULL
-WHERE key IS NOT NULL AND ready > 0 AND queue = ? AND undoing IS NULL
-
 -- name: KEYS_CHANGED
 INSERT INTO key_changes (queue, key, at)
-SELECT DISTINCT queue, key, 0 FROM runs WHERE key IS NOT NULL AND ready < 0 AND queue = ?
+SELECT queue, key, 0 FROM runs WHERE key IS NOT NULL AND ready < 0 AND queue = :queue
+UNION SELECT queue, key, 0 FROM runs WHERE key IS NOT NULL AND ready > 0 AND queue = :queue
+-- for SQLite's parser, which would take ON for a part of a join
+ORDER BY 1, 2
 ON CONFLICT (queue, key) DO UPDATE SET at = 0
