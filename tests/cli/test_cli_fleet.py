@@ -31,7 +31,7 @@ WORKER_KEYS = {
 }  # fmt: skip
 QUEUE_KEYS = {
     "name", "queued", "ready", "delayed", "running", "waiting", "parked", "dead", "oldest", "oldest_seconds", "submitted_last_minute",
-    "ended_last_minute", "depth_max", "concurrency_max", "returned", "returned_since", "returned_seconds", "undoing",
+    "ended_last_minute", "depth_max", "concurrency_max", "per_key_concurrency", "per_key_rate", "paused", "returned", "returned_since", "returned_seconds", "undoing",
     "stuck", "unknown_workflows",
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ from outlast.store.commands import UpdateSession
 
 NOON = 1_900_000_800.0  # 2030-03-17 20:00 UTC
 KEYS = {
-    "name", "workflow", "args", "cron", "every", "tz", "overlap", "catch_up", "jitter", "queue", "priority", "paused",
+    "name", "workflow", "args", "cron", "every", "tz", "overlap", "catch_up", "jitter", "queue", "priority", "key", "paused",
     "next", "last", "last_run", "waiting", "skipped", "by",
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from outlast.store.commands import (
 
 RUN_KEYS = {
     "id", "workflow", "status", "delayed", "queue", "priority", "created", "started", "ended", "due", "worker", "fence", "deaths",
-    "interruptions", "failures", "item", "parent", "by", "waiting_for", "cancelling", "reason", "error", "explain", "undoing",
+    "interruptions", "failures", "item", "parent", "by", "key", "waiting_for", "cancelling", "reason", "error", "explain", "undoing",
 }  # fmt: skip
 
 

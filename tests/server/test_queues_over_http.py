@@ -152,3 +152,26 @@ def test_masked_role_sees_no_payload(served):
         assert "ink" not in answer.text
 
     served(scenario, masked_roles="viewer")
+
+
+def test_keys_and_their_limits_over_http(served):
+    async def scenario(api):
+        limits = {"per_key_concurrency": 3, "per_key_rate": "100/1m", "paused": True}
+        answer = await api.olga.put("/v1/queues/mail/limits", json=limits)
+        assert answer.json() == {"queue": "mail", "depth": None, "concurrency": None, **limits}
+        answer = await api.olga.put("/v1/queues/mail/limits", json={"per_key_rate": None})
+        assert (answer.json()["per_key_concurrency"], answer.json()["per_key_rate"]) == (3, None)
+        answer = await api.olga.put("/v1/queues/mail/limits", json={"per_key_rate": "many"})
+        assert answer.status_code == 422
+        body = submission({"id": "k", "key": "ann"}, {"id": "n"})
+        answer = await api.sam.post("/v1/submissions", json=body)
+        assert [one["run"]["key"] for one in answer.json()["runs"]] == ["ann", None]
+        run = {"workflow": "doubling", "args": [1], "key": "bob"}
+        answer = await api.sam.post("/v1/runs", json=run)
+        assert answer.json()["run"]["key"] == "bob"
+        items = {"items": [{"payload": 1, "key": "ann"}]}
+        await api.sam.post("/v1/queues/mail/items", json=items)
+        (item,) = (await api.sam.get("/v1/queues/mail/items")).json()["items"]
+        assert item["key"] == "ann"
+
+    served(scenario)

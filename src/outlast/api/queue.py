@@ -15,16 +15,14 @@ from outlast.api.step import StepBase
 from outlast.api.workflow import Workflow
 from outlast.codec import plain_json
 from outlast.codec.identifiers import new_ids
-from outlast.codec.rates import Rate
 from outlast.engine.item_submission import put_items
+from outlast.engine.queue_limits import UNCHANGED, limits_command
 from outlast.errors import SettingsError
-from outlast.store.commands import SetQueueLimits
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
 
 Handler = Callable[[Item], Awaitable[Any] | Any]
-UNCHANGED: Any = object()
 
 
 class Queue:
@@ -133,34 +131,14 @@ class Queue:
         `per_key_rate`, such as "100/1m", start in any such period. None removes a limit. A limit
         that is not named stays.
         """
-        engine = self._open()
-        counts = {
-            "depth": (depth, 1),
-            "concurrency": (concurrency, 0),
-            "per_key_concurrency": (per_key_concurrency, 1),
-        }
-        for what, (limit, least) in counts.items():
-            if limit not in (UNCHANGED, None) and (type(limit) is not int or limit < least):
-                raise ValueError(
-                    f"{what}={limit!r} must be a whole number from {least}, or None for no limit."
-                )
-        rate = None
-        if per_key_rate not in (UNCHANGED, None):
-            rate = Rate.parse(per_key_rate, "per_key_rate")
-        await engine.writer.execute(
-            SetQueueLimits(
-                self.name,
-                _given(depth),
-                _given(concurrency),
-                keep_depth=depth is UNCHANGED,
-                keep_concurrency=concurrency is UNCHANGED,
-                key_concurrency_max=_given(per_key_concurrency),
-                key_starts_max=rate.limit if rate else None,
-                key_period=rate.period if rate else None,
-                keep_key_concurrency=per_key_concurrency is UNCHANGED,
-                keep_key_rate=per_key_rate is UNCHANGED,
-            )
+        command = limits_command(
+            self.name,
+            depth=depth,
+            concurrency=concurrency,
+            per_key_concurrency=per_key_concurrency,
+            per_key_rate=per_key_rate,
         )
+        await self._open().writer.execute(command)
 
     async def pause(self) -> None:
         """Stop claiming from the queue, in all processes. What executes continues."""
@@ -171,17 +149,10 @@ class Queue:
         await self._set_paused(paused=False)
 
     async def _set_paused(self, *, paused: bool) -> None:
-        command = SetQueueLimits(
-            self.name, None, None, keep_depth=True, keep_concurrency=True, paused=paused
-        )
-        await self._open().writer.execute(command)
+        await self._open().writer.execute(limits_command(self.name, paused=paused))
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r}>"
-
-
-def _given(limit: int | None) -> int | None:
-    return None if limit is UNCHANGED else limit
 
 
 def check_handler(fn: Any) -> None:

@@ -14,12 +14,12 @@ from outlast.cli.output import answering, document, say
 from outlast.cli.stores import acting
 from outlast.cli.watch import View, shown
 from outlast.codec.identifiers import check_queue_name
-from outlast.codec.rates import Rate
 from outlast.engine.documents import (
     limits_document,
     queues_document,
     workers_document,
 )
+from outlast.engine.queue_limits import check_key_rate
 from outlast.errors import SettingsError
 from outlast.settings import Settings
 from outlast.store.fleet import Fleet, FleetQueues
@@ -154,7 +154,7 @@ def limit(
             )
     if per_key_rate is not None:
         try:
-            Rate.parse(per_key_rate, "the rate")
+            check_key_rate(per_key_rate)
         except SettingsError as error:
             raise typer.BadParameter(str(error), param_hint="--per-key-rate") from None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.api import queue as core
 from outlast.api.map import is_async
-from outlast.api.queue import UNCHANGED
+from outlast.engine.queue_limits import UNCHANGED
 
 if TYPE_CHECKING:
     from outlast.api.item import Item as AsyncItem

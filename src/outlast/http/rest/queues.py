@@ -12,9 +12,9 @@ from starlette.responses import Response
 from outlast.codec import plain_json
 from outlast.codec.documents import value_of
 from outlast.codec.identifiers import check_queue_name, new_ids
-from outlast.codec.rates import Rate
 from outlast.engine.documents import limits_document, queues_document, run_document
 from outlast.engine.item_submission import item_id, item_name, put_items
+from outlast.engine.queue_limits import limits_command
 from outlast.errors import SettingsError
 from outlast.http.rest.answers import (
     ItemsPage,
@@ -36,7 +36,6 @@ from outlast.http.rest.requests import (
 from outlast.http.rest.roles import Access
 from outlast.http.rest.routing import Call, Routes
 from outlast.http.rest.submissions import check_ids_are_own, check_row_is_own
-from outlast.store.commands import SetQueueLimits
 from outlast.store.fleet import FleetQueues
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, RunRow
@@ -75,23 +74,12 @@ async def limit_queue(
     """Set the limits of a queue. A limit that is left out stays."""
     engine = call.engine
     check_queue_name(name, engine.settings.name_length_max)
-    given = body.model_fields_set
-    rate = None if body.per_key_rate is None else _rate(body.per_key_rate)
-    await engine.writer.execute(
-        SetQueueLimits(
-            name,
-            body.depth,
-            body.concurrency,
-            keep_depth="depth" not in given,
-            keep_concurrency="concurrency" not in given,
-            key_concurrency_max=body.per_key_concurrency,
-            key_starts_max=rate.limit if rate else None,
-            key_period=rate.period if rate else None,
-            keep_key_concurrency="per_key_concurrency" not in given,
-            keep_key_rate="per_key_rate" not in given,
-            paused=body.paused,
-        )
-    )
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    try:
+        command = limits_command(name, **given)
+    except SettingsError as error:
+        raise HTTPException(422, str(error)) from None
+    await engine.writer.execute(command)
     log.info(
         "limits of a queue were set over HTTP",
         extra={"event": "limits_set", "by": call.by, "queue": name},
@@ -102,13 +90,6 @@ async def limit_queue(
 def _limits(store: Store, name: str) -> dict[str, Any]:
     row = next((one for one in store.queues() if one.name == name), None)
     return {"queue": name, **limits_document(row)}
-
-
-def _rate(text: str) -> Rate:
-    try:
-        return Rate.parse(text, "per_key_rate")
-    except SettingsError as error:
-        raise HTTPException(422, str(error)) from None
 
 
 @routes.add("GET", "/v1/queues/{name}/items", Access.READ_RUNS, ItemsPage)
