@@ -28,12 +28,21 @@ def key_of(token: str | None) -> str:
     return secrets.token_hex(8) if token is None else token
 
 
+def key_fields(count: int, keys: Iterable[str | None] | None) -> list[dict[str, str]]:
+    """Return for each of `count` runs the field of its body that has its key, if it has one."""
+    given = [None] * count if keys is None else list(keys)
+    if len(given) != count:
+        raise ValueError(f"{count} runs need as many keys, not {len(given)}.")
+    return [{} if key is None else {"key": key} for key in given]
+
+
 async def submit(
     transport: Transport,
     calls: Sequence[Call[R] | NamedCall[R]],
     ids: Iterable[str] | None,
     *,
     wait: float,
+    keys: Iterable[str | None] | None,
     **options: Any,
 ) -> list[Run[R]]:
     """Queue runs in one commit, all or none, and return them in order."""
@@ -42,7 +51,10 @@ async def submit(
         raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
     if not calls:
         return []
-    several = [{**call_body(call), "id": id} for call, id in zip(calls, names, strict=True)]
+    several = [
+        {**call_body(call), "id": id, **key}
+        for call, id, key in zip(calls, names, key_fields(len(calls), keys), strict=True)
+    ]
 
     async def request(part: float) -> None:
         how = {**options, "wait": part}

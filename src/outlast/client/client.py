@@ -128,13 +128,15 @@ class Client:
         delay: float = 0.0,
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
+        key: str | None = None,
     ) -> Run[R]:
         """Queue a run for the workers. It is durable when this returns.
 
         Submitting the same id again returns the existing run. Other arguments raise Conflict unless
         `on_conflict` is "join". Higher priorities go first. Workers do not claim the run before
         `delay` seconds have passed. Raise Backpressure if the queue is full and has no room within
-        `wait` seconds (`math.inf`: wait without limit).
+        `wait` seconds (`math.inf`: wait without limit). Runs of a queue with different keys take
+        turns, and the limits per key of `Queue.limit` apply.
         """
         runs = await self.submit_many(
             [call],
@@ -144,6 +146,7 @@ class Client:
             delay=delay,
             wait=wait,
             on_conflict=on_conflict,
+            keys=None if key is None else [key],
         )
         return runs[0]
 
@@ -157,8 +160,12 @@ class Client:
         delay: float = 0.0,
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
+        keys: Iterable[str | None] | None = None,
     ) -> list[Run[R]]:
-        """Queue several runs in one commit, all or none. The options are those of `submit`."""
+        """Queue several runs in one commit, all or none. The options are those of `submit`.
+
+        `keys` has the key of each run, or None for a run without one.
+        """
         return await actions.submit(
             self._open,
             list(calls),
@@ -168,6 +175,7 @@ class Client:
             delay=delay,
             wait=wait,
             on_conflict=on_conflict,
+            keys=keys,
         )
 
     # -- schedules

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from outlast.api.queue import UNCHANGED
+from outlast.client.actions import key_fields
 from outlast.client.transport import Transport, segment
 from outlast.codec import plain_json
 from outlast.codec.identifiers import new_ids
+from outlast.engine.queue_limits import UNCHANGED
 
 
 class Queue:
@@ -29,15 +30,20 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        key: str | None = None,
     ) -> str:
         """Put an item and return its id. It is durable when this returns.
 
         The id is an idempotency key until some time after its ack. Raise Backpressure if the queue
         is full and has no room within `wait` seconds, and Conflict if the id is in the queue with
-        another payload.
+        another payload. Items with different keys take turns, and the limits per key of `limit`
+        apply.
         """
         ids = None if id is None else [id]
-        names = await self.put_many([payload], ids=ids, priority=priority, delay=delay, wait=wait)
+        keys = None if key is None else [key]
+        names = await self.put_many(
+            [payload], ids=ids, priority=priority, delay=delay, wait=wait, keys=keys
+        )
         return names[0]
 
     async def put_many(
@@ -48,8 +54,12 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        keys: Iterable[str | None] | None = None,
     ) -> list[str]:
-        """Put several items in one commit, all of them or none, and return their ids."""
+        """Put several items in one commit, all of them or none, and return their ids.
+
+        `keys` has the key of each item, or None for an item without one.
+        """
         found = list(payloads)
         for payload in found:
             plain_json.check(payload)
@@ -57,7 +67,8 @@ class Queue:
         if len(names) != len(found):
             raise ValueError(f"{len(found)} payloads need as many ids, not {len(names)}.")
         items = [
-            {"payload": payload, "id": name} for payload, name in zip(found, names, strict=True)
+            {"payload": payload, "id": name, **key}
+            for payload, name, key in zip(found, names, key_fields(len(found), keys), strict=True)
         ]
 
         async def put(seconds: float) -> Any:
@@ -76,17 +87,36 @@ class Queue:
         return size
 
     async def limit(
-        self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED
+        self,
+        *,
+        depth: int | None = UNCHANGED,
+        concurrency: int | None = UNCHANGED,
+        per_key_concurrency: int | None = UNCHANGED,
+        per_key_rate: str | None = UNCHANGED,
     ) -> None:
         """Set the queue's own limits, across all processes.
 
-        `depth` limits how many may be queued, `concurrency` how many may execute at once.
-        `concurrency=0` pauses the queue: nothing more is claimed from it. None removes a limit. A
-        limit that is not named stays.
+        `depth` limits how many may be queued, `concurrency` how many may execute at once. Of the
+        runs with the same key, at most `per_key_concurrency` execute at once, and at most the
+        `per_key_rate`, such as "100/1m", start in any such period. None removes a limit. A limit
+        that is not named stays.
         """
-        given = {"depth": depth, "concurrency": concurrency}
+        given = {
+            "depth": depth,
+            "concurrency": concurrency,
+            "per_key_concurrency": per_key_concurrency,
+            "per_key_rate": per_key_rate,
+        }
         body = {name: value for name, value in given.items() if value is not UNCHANGED}
         await self._transport.act("PUT", self._path("limits"), body)
+
+    async def pause(self) -> None:
+        """Stop claiming from the queue, in all processes. What executes continues."""
+        await self._transport.act("PUT", self._path("limits"), {"paused": True})
+
+    async def resume(self) -> None:
+        """Claim from the queue again, within its limits."""
+        await self._transport.act("PUT", self._path("limits"), {"paused": False})
 
     def _path(self, *more: str) -> str:
         return "/v1/queues/" + "/".join(map(segment, (self.name, *more)))

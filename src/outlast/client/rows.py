@@ -12,6 +12,7 @@ from typing import Any
 
 from outlast.codec.documents import error_document
 from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
+from outlast.codec.rates import Rate
 from outlast.engine.inspection import EffectInfo
 from outlast.errors import StoreBroken
 from outlast.shutdown.report import CleanupResult, DrainReport, Remaining
@@ -114,6 +115,7 @@ def run_row(document: Document) -> RunRow:
         undoing=_undoing(document["undoing"]),
         abandon_after=None,
         by=document["by"],
+        key=document.get("key"),
     )
 
 
@@ -140,6 +142,8 @@ def worker_row(document: Document) -> WorkerRow:
 def queue_row(document: Document) -> QueueRow:
     """Return the row of a queue."""
     _check_readable(document, "name")
+    rate = document.get("per_key_rate")
+    starts, period = (None, None) if rate is None else Rate.parse(rate, "per_key_rate")
     return QueueRow(
         name=document["name"],
         queued=document["queued"],
@@ -157,6 +161,10 @@ def queue_row(document: Document) -> QueueRow:
         undoing=document["undoing"],
         stuck=document["stuck"],
         delayed=document["delayed"],
+        key_concurrency_max=document.get("per_key_concurrency"),
+        key_starts_max=starts,
+        key_period=period,
+        paused=document.get("paused", False),
     )
 
 
