@@ -193,6 +193,7 @@ class Client:
         jitter: float = 0.0,
         queue: str = "default",
         priority: int = 0,
+        key: str | None = None,
     ) -> ScheduleInfo:
         """Run a call at the times of `cron`, or every `every` seconds.
 
@@ -207,6 +208,7 @@ class Client:
             jitter=jitter,
             queue=queue,
             priority=priority,
+            key=key,
         )
         return await schedules.set_schedule(self._open, name, call, schedule)
 

@@ -30,7 +30,7 @@ async def set_schedule(
     """Create a schedule or replace its definition, and return it."""
     timing = schedule.timing
     when = {"cron": timing.cron, "every": timing.every, "tz": timing.tz}
-    others = ("overlap", "catch_up", "jitter", "queue", "priority")
+    others = ("overlap", "catch_up", "jitter", "queue", "priority", "key")
     options = {one: getattr(schedule, one) for one in others}
     found = await transport.act("PUT", _path(name), {**call_body(call), **when, **options})
     return schedule_info(found["schedule"])

@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
-from outlast.api.queue import UNCHANGED
 from outlast.api.workflow import Workflow
 from outlast.client import client as core
 from outlast.client.queue import Queue as AsyncQueue
 from outlast.client.run import Run as AsyncRun
+from outlast.engine.queue_limits import UNCHANGED
 from outlast.errors import OutlastError
 from outlast.sync.app import Run
 from outlast.sync.portal import Portal
@@ -87,10 +87,11 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        key: str | None = None,
     ) -> str:
         """Put an item and return its id. It is durable when this returns."""
         return self._portal.call(
-            self._queue.put, payload, id=id, priority=priority, delay=delay, wait=wait
+            self._queue.put, payload, id=id, priority=priority, delay=delay, wait=wait, key=key
         )
 
     def put_many(
@@ -101,19 +102,47 @@ class Queue:
         priority: int = 0,
         delay: float = 0.0,
         wait: float = 0.0,
+        keys: Iterable[str | None] | None = None,
     ) -> list[str]:
         """Put several items in one commit, all of them or none, and return their ids."""
         return self._portal.call(
-            self._queue.put_many, payloads, ids=ids, priority=priority, delay=delay, wait=wait
+            self._queue.put_many,
+            payloads,
+            ids=ids,
+            priority=priority,
+            delay=delay,
+            wait=wait,
+            keys=keys,
         )
 
     def size(self) -> int:
         """Return how many items and runs are ready."""
         return self._portal.call(self._queue.size)
 
-    def limit(self, *, depth: int | None = UNCHANGED, concurrency: int | None = UNCHANGED) -> None:
+    def limit(
+        self,
+        *,
+        depth: int | None = UNCHANGED,
+        concurrency: int | None = UNCHANGED,
+        per_key_concurrency: int | None = UNCHANGED,
+        per_key_rate: str | None = UNCHANGED,
+    ) -> None:
         """Set the queue's own limits, across all processes. A limit that is not named stays."""
-        self._portal.call(self._queue.limit, depth=depth, concurrency=concurrency)
+        self._portal.call(
+            self._queue.limit,
+            depth=depth,
+            concurrency=concurrency,
+            per_key_concurrency=per_key_concurrency,
+            per_key_rate=per_key_rate,
+        )
+
+    def pause(self) -> None:
+        """Stop claiming from the queue, in all processes. What executes continues."""
+        self._portal.call(self._queue.pause)
+
+    def resume(self) -> None:
+        """Claim from the queue again, within its limits."""
+        self._portal.call(self._queue.resume)
 
     def __repr__(self) -> str:
         return repr(self._queue)

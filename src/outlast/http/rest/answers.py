@@ -207,6 +207,7 @@ class ScheduleDocument(Document):
     jitter: float
     queue: str
     priority: int
+    key: str | None
     paused: bool
     next: str | None = Field(description="When it fires next. Null: it is paused.")
     last: str | None

@@ -241,6 +241,7 @@ class ScheduleBody(WorkflowCallBody):
     jitter: Seconds = 0.0
     queue: Name = "default"
     priority: int = Field(default=0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
+    key: Name | None = Field(default=None, description="Whose limits its runs count against.")
 
 
 class Backfill(Body):
