@@ -28,7 +28,7 @@ def test_running_run_is_asked_to_cancel(outlast):
     outlast.started("r1")
     answer = outlast("cancel", "r1")
     assert answer.code == 0
-    assert "The process that executes it will end it" in answer.err
+    assert "The process that executes it ends it" in answer.err
     assert outlast.row("r1").cancel == f"cancelled by its user (by {os_user()})"
 
 

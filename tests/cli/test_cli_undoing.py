@@ -11,7 +11,7 @@ def test_undoing_run_shows_how_it_will_end(unknown):
     unknown("cancel", "t1", "--why", "enough")
     answer = unknown("runs")
     assert answer.out.splitlines()[1].split()[:2] == ["t1", "undoing"]
-    assert "to end as cancelled: enough" in answer.out
+    assert "will end as cancelled: enough" in answer.out
     shown = unknown("show", "t1")
     assert shown.out.startswith("t1  undoing\n")
     assert (

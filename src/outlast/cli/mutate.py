@@ -195,10 +195,14 @@ def _cancelled(acted: Acted, store: str | None) -> str:
         )
     if _is_held(acted):
         return (
-            f"cancellation of {noun(row)} {row.id} requested. The process that executes it "
-            "will end it."
+            f"cancellation of {noun(row)} {row.id} requested. The process that executes it ends it."
         )
-    then = taken_up(row, fleet, store, to="end it")
+    # The request ends a wait, so the run is claimed at once.
+    then = (
+        "A live worker claims it and ends it."
+        if fleet.takes(row)
+        else taken_up(row, fleet, store, to="end it")
+    )
     return f"cancellation of {noun(row)} {row.id} requested. {then}"
 
 

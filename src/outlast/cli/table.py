@@ -77,7 +77,7 @@ def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
     if row.status == "running" and row.worker in dead:
         return "its process died"
     if status_shown(row, now) == "undoing":
-        return f"to end as {becomes(row)}"
+        return f"will end as {becomes(row)}"
     waits = waits_of(row)
     if waits and row.status == "waiting" and row.due <= now:
         # What the run waited for has arrived, or its time-out has passed.
