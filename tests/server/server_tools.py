@@ -80,7 +80,23 @@ async def paying_carefully(cents: int) -> str:
     return await pay(cents)
 
 
-WORKFLOWS = [doubling, waiting, failing, parent, paying, paying_carefully]
+gates = {}
+"""Events that steps wait for, by name."""
+
+
+@step
+async def pass_gate(name: str) -> str:
+    await gates[name].wait()
+    return name
+
+
+@workflow
+async def gated(name: str) -> str:
+    """Wait for a gate in a step."""
+    return await pass_gate(name)
+
+
+WORKFLOWS = [doubling, waiting, failing, parent, paying, paying_carefully, gated]
 
 
 class Client(httpx.AsyncClient):

@@ -1,8 +1,10 @@
 """`GET /v1/runs/{id}/timeline` has what `outlast show` prints."""
 
+import asyncio
 import json
 
 import pytest
+from server_tools import gates
 
 from outlast.cli.timeline import timeline_lines
 from outlast.engine.journal_view import History
@@ -213,3 +215,26 @@ def test_submitter_sees_nothing_of_what_else_its_worker_holds(served):
         assert (whole["queues"], whole["held"]) == (["default"], 1)
 
     served(scenario, worker=False)
+
+
+def test_steps_that_execute_are_shown_until_they_end(served):
+    gates["g"] = asyncio.Event()
+
+    async def scenario(api):
+        await api.sam.post("/v1/runs", json={"workflow": "gated", "args": ["g"], "id": "r"})
+
+        async def executing():
+            return (await api.sam.get("/v1/runs/r/timeline")).json()["executing"]
+
+        while not await executing():
+            await asyncio.sleep(0.05)
+        (step,) = await executing()
+        started = step.pop("started")
+        assert step == {"key": "pass_gate#1", "name": "pass_gate", "kind": "step", "attempt": 1}
+        gates["g"].set()
+        await api.done("r")
+        shown = (await api.sam.get("/v1/runs/r/timeline")).json()
+        assert shown["executing"] == []
+        assert started < shown["rows"][-1]["at"]
+
+    served(scenario)

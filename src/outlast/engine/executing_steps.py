@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import secrets
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
+from outlast.codec.text import iso
 from outlast.engine.background import Background
 from outlast.engine.in_flight_registry import InFlight
 from outlast.engine.registration import WorkerRegistration
@@ -30,6 +33,8 @@ EXECUTING = "executing"
 """The session space in which workers record the steps that they execute."""
 SECONDS = 1.0
 """The time between two looks. A step that takes less is not recorded before it has ended."""
+ENDS = ("step", "attempt")
+"""The kinds of entries that end an attempt of a step."""
 STEPS_MAX = 100
 """How many steps of a run are recorded, the oldest first."""
 KEPT_SECONDS = 86_400.0
@@ -135,6 +140,20 @@ class ExecutingSteps:
             for step in steps
         ]
         return json.dumps([fence, rows])
+
+
+def not_ended(
+    steps: Iterable[ExecutingStep], ended: Mapping[str, float]
+) -> tuple[ExecutingStep, ...]:
+    """Leave out steps that have ended since they were recorded.
+
+    `ended` has when the last attempt of a step ended, by its key.
+    """
+    return tuple(one for one in steps if ended.get(one.key, -math.inf) < one.started)
+
+
+def executing_document(step: ExecutingStep) -> dict[str, Any]:
+    return {**step._asdict(), "started": iso(step.started)}
 
 
 def executing_steps(store: Store, row: RunRow) -> tuple[ExecutingStep, ...]:

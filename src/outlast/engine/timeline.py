@@ -9,6 +9,7 @@ from outlast.codec.documents import value_of
 from outlast.codec.text import iso
 from outlast.engine.documents import entry_document, history_document, waits_of, worker_document
 from outlast.engine.entry_words import WORDS_MAX, entry_words
+from outlast.engine.executing_steps import ENDS, ExecutingStep, executing_document, not_ended
 from outlast.engine.journal_view import History
 from outlast.execution.call_site import child_id
 from outlast.store.fleet import Fleet
@@ -24,6 +25,7 @@ def timeline_document(
     history: History,
     fleet: Fleet,
     children: Sequence[RunRow],
+    executing: Sequence[ExecutingStep],
     *,
     after: int,
     limit: int,
@@ -51,11 +53,17 @@ def timeline_document(
         if holder is None
         else worker_document(holder, fleet.state(holder), fleet.now),
         "has_worker": fleet.takes(history.row),
+        "executing": _executing(history, executing),
         "incidents": _incidents(history),
         "waits": _waits(history, children),
         "children": _children(history, children, id_length_max),
         "progress": [{"key": key, "value": value_of(text)} for key, text in progress.items()],
     }
+
+
+def _executing(history: History, steps: Sequence[ExecutingStep]) -> list[dict[str, Any]]:
+    ended = {entry.key: entry.at for entry in history.entries if entry.kind in ENDS}
+    return [executing_document(one) for one in not_ended(steps, ended)]
 
 
 def size_of(entry: Entry) -> int:

@@ -6,11 +6,18 @@ import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from outlast.codec.text import iso
 from outlast.engine.documents import entry_document, run_document
-from outlast.engine.executing_steps import ExecutingStep, executing_steps
+from outlast.engine.executing_steps import (
+    ENDS,
+    ExecutingStep,
+    executing_document,
+    executing_steps,
+    not_ended,
+)
 from outlast.engine.watching.cursor import RunCursor, digest, end_mark, origin_of, server_mark
 from outlast.engine.watching.events import DataEvent, EndEvent, WatchEvent
 from outlast.engine.watching.follower import Chunk, Follower, Found, Generation, Pages
@@ -22,8 +29,6 @@ from outlast.store.rows import ENDED, Entry, ExecutionRow, RunRow
 PAUSE_SECONDS, POLL_SECONDS = 0.1, 0.5
 """The bounds on the time between two reads. A store does not notify of each journal entry."""
 PAGE_ENTRIES = 256
-ENDS = ("step", "attempt")
-"""The kinds of entries that end an attempt of a step."""
 
 
 class RunReading(NamedTuple):
@@ -63,7 +68,7 @@ class RunFollower(Follower[RunCursor, RunReading]):
         super().__init__(id, origin, pause=PAUSE_SECONDS, poll=min(poll, POLL_SECONDS))
         self._begin = begin
         self._window: Window[dict[str, Any]] = Window(begin.position)
-        self._recorded: deque[tuple[str, str]] = deque(maxlen=PAGE_ENTRIES)
+        self._ended: deque[tuple[str, float]] = deque(maxlen=PAGE_ENTRIES)
         """The keys and times of the newest entries that end an attempt."""
 
     # -- reading
@@ -82,22 +87,14 @@ class RunFollower(Follower[RunCursor, RunReading]):
                 # The position is not one of this run.
                 after, chunks = 0, _chunks(store.journal(row.pk, 0, PAGE_ENTRIES))
             executions = store.executions(row.pk)
-            executing = self._not_ended(executing_steps(store, row), chunks)
+            steps = executing_steps(store, row)
+            executing = not_ended(steps, dict([*self._ended, *_ends_in(chunks)])) if steps else ()
             again = store.run(self.id)
             if store.server() != server or again is None or _differs(row, again):
                 continue
             return _reading_of(
                 row, store.now(), server_mark(server), after, chunks, executions, executing
             )
-
-    def _not_ended(
-        self, steps: tuple[ExecutingStep, ...], chunks: list[Chunk]
-    ) -> tuple[ExecutingStep, ...]:
-        """Leave out steps whose entry is there already: a worker takes a second to say so."""
-        if not steps:
-            return ()
-        recorded = dict([*self._recorded, *_recorded_in(chunks)])
-        return tuple(one for one in steps if recorded.get(one.key, "") < (iso(one.started) or ""))
 
     def read_page(self, store: Store, cursor: RunCursor) -> tuple[Generation, list[Chunk]] | None:
         server = store.server()
@@ -113,7 +110,7 @@ class RunFollower(Follower[RunCursor, RunReading]):
             self._window = Window(reading.after)
         for chunk in chunks:
             self._window.append(chunk.values, chunk.size)
-        self._recorded.extend(_recorded_in(chunks))
+        self._ended.extend(_ends_in(chunks))
         return (
             not is_same
             or bool(chunks)
@@ -170,7 +167,7 @@ class RunFollower(Follower[RunCursor, RunReading]):
             return self._state(cursor)
         if cursor.executing != reading.executing_mark and reading.end is None:
             cursor = cursor._replace(executing=reading.executing_mark)
-            steps = [{**one._asdict(), "started": iso(one.started)} for one in reading.executing]
+            steps = [executing_document(one) for one in reading.executing]
             value = {"type": "executing", "steps": steps}
             return (DataEvent(cursor.text(self.origin), value),), cursor
         if reading.end is not None:
@@ -255,10 +252,14 @@ def _chunks(entries: list[Entry]) -> list[Chunk]:
     return [Chunk(entries[0].seq - 1, values, size)]
 
 
-def _recorded_in(chunks: list[Chunk]) -> list[tuple[str, str]]:
-    """Return the keys and times of the entries that end an attempt of a step."""
+def _ends_in(chunks: list[Chunk]) -> list[tuple[str, float]]:
+    """Return when attempts of steps ended, each with the key of its step."""
     entries = [value["entry"] for chunk in chunks for value in chunk.values]
-    return [(entry["key"], entry["at"] or "") for entry in entries if entry["kind"] in ENDS]
+    return [
+        (entry["key"], datetime.fromisoformat(entry["at"]).timestamp())
+        for entry in entries
+        if entry["kind"] in ENDS and entry["at"]
+    ]
 
 
 def _precedes(entry: dict[str, Any], at: float, *, is_end: bool) -> bool:

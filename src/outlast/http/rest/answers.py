@@ -123,6 +123,9 @@ class TimelineAnswer(WholeRunAnswer):
     next: int | None = Field(description="Pass it as `after` for the next page.")
     holder: dict[str, Any] | None = Field(description="The worker that holds the run.")
     has_worker: bool = Field(description="Whether a live worker takes the run once it is ready.")
+    executing: list[dict[str, Any]] = Field(
+        description="Steps that have been executing for longer than a second."
+    )
     incidents: list[dict[str, Any]]
     waits: list[dict[str, Any]]
     children: list[dict[str, Any]]

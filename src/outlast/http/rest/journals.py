@@ -15,6 +15,7 @@ from outlast.engine.documents import (
     history_document,
     whole_run_document,
 )
+from outlast.engine.executing_steps import executing_steps
 from outlast.engine.inspection import EffectInfo
 from outlast.engine.journal_view import History
 from outlast.engine.timeline import size_of, timeline_document
@@ -77,6 +78,7 @@ async def read_timeline(
                 _history(store, row, TIMELINE_MAX),
                 Fleet.of(store),
                 store.runs(RunQuery(parent=row.id, items=None, limit=CHILDREN_MAX))[::-1],
+                executing_steps(store, row),
                 after=query.after,
                 limit=query.limit,
                 size_max=PAGE_SIZE_MAX,
