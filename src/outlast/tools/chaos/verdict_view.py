@@ -23,7 +23,7 @@ def print_verdict(verdict: Verdict) -> None:
     for check in verdict.checks:
         line = Text()
         line.append(f"{check.outcome:<11}", style=COLOURS[check.outcome])
-        line.append(f"{check.name:<24}", style="bold")
+        line.append(f"{check.name:<25}", style="bold")
         line.append(f"{check.looked_at} checked{_more(check.facts)}")
         out.print(line)
         for text in check.evidence:
@@ -53,7 +53,7 @@ def _last_line(verdict: Verdict) -> str:
 
 def _more(facts: dict[str, Any]) -> str:
     shown = [
-        f"{name.replace('_', ' ')} {value:g}"
+        f"{name.replace('_', ' ')}: {value:g}"
         for name, value in facts.items()
         if isinstance(value, (int, float))
     ]
