@@ -85,6 +85,15 @@ def test_every_public_name_has_a_docstring():
                 assert method.startswith("_") or (function.__doc__ or "").strip(), method
 
 
+def test_command_line_loads_the_client_only_for_a_server():
+    code = "import sys, outlast.cli.stores, outlast.cli.worker; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    names = {one for one in loaded.stdout.split() if one.startswith("outlast.client.")}
+    assert names == {"outlast.client.errors"}
+
+
 def test_importing_the_client_loads_neither_httpx_nor_a_server():
     heavy = ["fastapi", "httpx", "psycopg", "redis", "sqlite3", "starlette", "uvicorn"]
     code = f"import sys, outlast.client; print(*sorted(set(sys.modules) & set({heavy})))"

@@ -20,6 +20,7 @@ from outlast import Backpressure, OutlastError, RunParked, StoreUnavailable, Wro
 from outlast.client import ApiError, ServerUnavailable
 from outlast.client.retry_policy import RetryPolicy
 from outlast.client.transport import Transport
+from outlast.http.api_server import ApiServer
 
 
 def test_runs_without_ids_are_submitted_once():
@@ -187,6 +188,24 @@ def test_watch_continues_after_its_last_event_when_it_is_cut():
                             link.reset()
                     cuts += 1
         assert text == "".join([*words, "wait", *words])
+
+    run_remote(scenario)
+
+
+def test_watch_continues_on_another_server_after_a_drain():
+    async def scenario(remote, client):
+        await client.submit(speaking(["a", "wait", "b"]), id="r-1")
+        async with client.watch("r-1", "answer") as watch:
+            assert [(await anext(watch)).value for _ in range(2)] == ["a", "wait"]
+            await remote.server.stop()
+            second = ApiServer(remote.app, "127.0.0.1:0")
+            second.start()
+            try:
+                remote.proxy.move_to(int(second.url.rpartition(":")[2]))
+                await client.send("r-1", "go")
+                assert [event.kind async for event in watch] == ["data", "end"]
+            finally:
+                await second.stop()
 
     run_remote(scenario)
 

@@ -121,6 +121,11 @@ class FaultProxy:
         with self._changing():
             self._listener = self._listener or _listening(self.port)
 
+    def move_to(self, server: Path | int) -> None:
+        """Connect new clients to another server."""
+        with self._changing():
+            self._server = server
+
     def heal(self) -> None:
         """End every fault. Links that were reset stay closed."""
         self.speak_again()

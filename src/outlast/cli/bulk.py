@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import typer
 
-from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import code_of
 from outlast.cli.options import checked_id
 from outlast.cli.output import (
@@ -21,6 +20,7 @@ from outlast.cli.output import (
     say,
     where_explained,
 )
+from outlast.cli.server import App
 from outlast.cli.stores import acting
 from outlast.errors import OutlastError, StoreError
 from outlast.store.fleet import Fleet
@@ -38,7 +38,7 @@ class Acted(NamedTuple):
 class Deed(NamedTuple):
     """Define what a command does to a run and how it reports the outcome."""
 
-    act: Callable[[Outlast, Store, str], Awaitable[RunRow]]
+    act: Callable[[App, Store, str], Awaitable[RunRow]]
     document: Callable[[Acted], dict[str, Any]]
     sentence: Callable[[Acted], str]
 
@@ -57,7 +57,7 @@ def do_to(ids: list[str], deed: Deed, store: str | None, as_json: bool) -> None:
 
 
 def _do_to_one(id: str, deed: Deed, store: str | None, as_json: bool) -> None:
-    async def action(app: Outlast, opened: Store) -> Acted:
+    async def action(app: App, opened: Store) -> Acted:
         return Acted(await deed.act(app, opened, id), Fleet.of(opened))
 
     acted = acting(store, action)
@@ -71,7 +71,7 @@ def _do_to_several(names: list[str], deed: Deed, store: str | None, as_json: boo
     documents: list[dict[str, Any]] = []
     failures: list[OutlastError] = []
 
-    async def action(app: Outlast, opened: Store) -> None:
+    async def action(app: App, opened: Store) -> None:
         for id in names:
             try:
                 if failures and isinstance(failures[-1], StoreError):

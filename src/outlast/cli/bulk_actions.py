@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from outlast.api.outlast import Outlast
 from outlast.cli.inspect import StatusName
 from outlast.cli.options import (
     JsonOption,
@@ -18,8 +17,8 @@ from outlast.cli.options import (
     one_of,
     storable,
 )
-from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document, say
+from outlast.cli.server import App, who
 from outlast.cli.stores import acting
 from outlast.engine.bulk import BulkAction, BulkReport
 from outlast.store.protocol import Store
@@ -103,7 +102,7 @@ def bulk(
     wants_undoing = undoing or StatusName.UNDOING in (status or ())
     statuses = [one.value for one in status or () if one is not StatusName.UNDOING]
 
-    async def act(app: Outlast, _: Store) -> BulkReport:
+    async def act(app: App, _: Store) -> BulkReport:
         return await app.bulk(
             action.value,
             status=statuses,
@@ -119,7 +118,7 @@ def bulk(
             why=why,
             dry_run=not yes,
             token=token,
-            by=os_user(),
+            **who(app),
         )
 
     with answering(as_json):

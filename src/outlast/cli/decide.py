@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.api.outlast import Outlast
 from outlast.cli.hints import becomes, command, taken_up
 from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
-from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document, say
+from outlast.cli.server import App, who
 from outlast.cli.stores import acting
 from outlast.cli.text import one_line, parse_json
 from outlast.engine.documents import run_document
@@ -74,9 +73,9 @@ def decide(
     """
     said = _said(happened, did_not, compensate, result)
 
-    async def action(app: Outlast, opened: Store) -> tuple[RunRow, Fleet]:
+    async def action(app: App, opened: Store) -> tuple[RunRow, Fleet]:
         try:
-            await app.decide(id, effect, intent=intent, by=os_user(), **said)
+            await app.decide(id, effect, intent=intent, **who(app), **said)
         except OutlastError as refused:
             # The effect has no compensation, or is being compensated already.
             if compensate and type(refused) is OutlastError:

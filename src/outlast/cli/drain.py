@@ -10,6 +10,7 @@ import math
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -20,7 +21,7 @@ from outlast.cli.exit_codes import FAILED
 from outlast.cli.hints import command
 from outlast.cli.options import DrainWhyOption, JsonOption, StoreOption, TimeoutOption
 from outlast.cli.output import answering, document, say
-from outlast.cli.stores import existing
+from outlast.cli.stores import reading
 from outlast.cli.text import safe, span
 from outlast.errors import OutlastError, StoreUnavailable
 from outlast.errors.sentences import stopped
@@ -127,8 +128,8 @@ def drain(
     with answering(as_json):
         patience = Patience(timeout)
         why = why[: Settings.load({}).error_text_max]
-        opened = patience.with_store(lambda: _opened(store))
-        try:
+        with ExitStack() as stack:
+            opened = patience.with_store(lambda: stack.enter_context(reading(store)))
             choice = patience.with_store(
                 lambda: _choose(opened, worker, every=every, address=store)
             )
@@ -136,8 +137,6 @@ def drain(
             if wait:
                 hear = math.inf if choice.on_record else time.monotonic() + HEAR_SECONDS
                 asked = [_wait(opened, one, patience, hear) for one in asked]
-        finally:
-            opened.close()
         if choice.drained is not None:
             row = choice.drained
             asked.append(Asked(row.worker, row.host, row.pid, "gone", row))
@@ -148,12 +147,6 @@ def drain(
                 say(_sentence(one, choice, timeout))
         if any(one.state == "waiting" for one in asked):
             raise typer.Exit(FAILED)
-
-
-def _opened(address: str | None) -> Store:
-    store = existing(address)
-    store.open()
-    return store
 
 
 # -- choosing workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outlast.client.errors import ApiError
 from outlast.errors import (
     Backpressure,
     BadCursor,
@@ -61,4 +62,6 @@ def code_of(error: OutlastError) -> int:
         return TRY_AGAIN
     if isinstance(error, (SettingsError, BadName, BadCursor)):
         return USAGE
+    if isinstance(error, ApiError):
+        return USAGE if error.status < 500 else FAILED
     return FAILED

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlast.api.outlast import Outlast
 from outlast.cli.hints import command
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering, document, say
+from outlast.cli.server import App
 from outlast.cli.stores import acting
 from outlast.cli.watch import View, shown
 from outlast.codec.identifiers import check_queue_name
@@ -158,7 +158,7 @@ def limit(
         except SettingsError as error:
             raise typer.BadParameter(str(error), param_hint="--per-key-rate") from None
 
-    async def action(app: Outlast, opened: Store) -> QueueRow | None:
+    async def action(app: App, opened: Store) -> QueueRow | None:
         if changes:
             await app.queue(queue).limit(**changes)
         if paused is not None:

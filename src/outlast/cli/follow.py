@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import OF_STATUS
 from outlast.cli.options import IdArgument, StoreOption
 from outlast.cli.output import answering, document, say
+from outlast.cli.server import App
 from outlast.cli.stores import acting
 from outlast.codec.text import safe
 from outlast.engine.watching.events import DataEvent, EndEvent, ResetEvent, WatchEvent
@@ -40,7 +40,7 @@ def watch(
     `outlast run`.
     """
 
-    async def action(app: Outlast, _: Store) -> EndEvent:
+    async def action(app: App, _: Store) -> EndEvent:
         show = _document if as_json else _Screen(stream is not None).show
         async for event in app.watch(id, stream, after=after):
             show(event)

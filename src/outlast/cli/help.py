@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from outlast.cli.examples import EXAMPLES
@@ -81,7 +82,18 @@ class _Layout:
 
 
 class Command(_Layout, TyperCommand):
-    """Print the help of one command."""
+    """Print the help of one command, and refuse `--server` where it cannot be used."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = any("--server" in parameter.opts for parameter in self.params)
+        if not known and any(one.partition("=")[0] == "--server" for one in args):
+            raise typer.BadParameter(
+                f"`{ctx.command_path}` executes runs or works on the store itself, so it cannot "
+                "use a server. Use --store where the store can be opened.",
+                ctx,
+                param_hint="--server",
+            )
+        return super().parse_args(ctx, args)
 
 
 class Group(_Layout, TyperGroup):

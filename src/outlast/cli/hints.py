@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from outlast.cli.server import is_url
 from outlast.cli.text import one_line, safe
 from outlast.codec.documents import value_of
 from outlast.engine.effect_words import verdict
@@ -21,7 +22,8 @@ def noun(row: RunRow) -> str:
 
 def command(name: str, *words: str, store: str | None) -> str:
     """Return an `outlast` command on the same store, with ids quoted and passwords masked."""
-    place = ("--store", masked(store)) if store is not None else ()
+    option = "--server" if is_url(store) else "--store"
+    place = (option, masked(store)) if store is not None else ()
     return "`" + safe(shlex.join(["outlast", name, *words, *place])) + "`"
 
 

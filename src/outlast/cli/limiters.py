@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlast.cli.options import JsonOption, StoreOption, WatchOption
+from outlast.cli.options import JsonOption, StoreOnlyOption, WatchOption
 from outlast.cli.output import answering
 from outlast.cli.text import safe, span
 from outlast.cli.watch import View, shown
@@ -26,7 +26,7 @@ class Limiters(NamedTuple):
 def limiters(
     *,
     watch: WatchOption = False,
-    store: StoreOption = None,
+    store: StoreOnlyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the limiters: what each allows, what is used, what waits."""

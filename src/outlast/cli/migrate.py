@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlast.cli.options import JsonOption, StoreOption
+from outlast.cli.options import JsonOption, StoreOnlyOption
 from outlast.cli.output import answering, document, say
 from outlast.cli.stores import patiently, shared
 from outlast.errors import SettingsError
@@ -25,7 +25,7 @@ def migrate(
             "to nothing.",
         ),
     ] = False,
-    store: StoreOption = None,
+    store: StoreOnlyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Upgrade a store's schema to the installed version of Outlast.

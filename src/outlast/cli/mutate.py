@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import typer
 
-from outlast.api.outlast import Outlast
 from outlast.cli.bulk import Acted, Deed, do_to
 from outlast.cli.hints import becomes, command, noun, taken_up, waits_for_a_person
 from outlast.cli.options import (
@@ -20,8 +19,8 @@ from outlast.cli.options import (
     WhyOption,
     checked_id,
 )
-from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document, say
+from outlast.cli.server import App, who
 from outlast.cli.stores import acting, patiently, reading
 from outlast.cli.text import one_line, parse_json, recorded
 from outlast.engine.documents import run_document
@@ -50,9 +49,9 @@ def cancel(
     compensations are done. A run that is already being compensated ends by itself.
     """
 
-    async def act(app: Outlast, opened: Store, id: str) -> RunRow:
+    async def act(app: App, opened: Store, id: str) -> RunRow:
         try:
-            await app.cancel(id, why, by=os_user())
+            await app.cancel(id, why, **who(app))
         except WrongStatus:
             _refuse_undoing(_row(opened, id), store)
             raise
@@ -73,9 +72,9 @@ def retry(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = Fal
     end.
     """
 
-    async def act(app: Outlast, opened: Store, id: str) -> RunRow:
+    async def act(app: App, opened: Store, id: str) -> RunRow:
         try:
-            await app.retry(id, by=os_user())
+            await app.retry(id, **who(app))
         except WrongStatus:
             _refuse_parked(_row(opened, id), store)
             raise
@@ -87,8 +86,8 @@ def retry(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = Fal
 def resume(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Queue parked runs again, after their cause has been fixed."""
 
-    async def act(app: Outlast, opened: Store, id: str) -> RunRow:
-        await app.resume(id, by=os_user())
+    async def act(app: App, opened: Store, id: str) -> RunRow:
+        await app.resume(id, **who(app))
         return _row(opened, id)
 
     _queue_again(ids, act, store, as_json)
@@ -122,10 +121,10 @@ def send(
         raise typer.BadParameter(f"it is not JSON: {hint}", param_hint="JSON") from None
     message = message_id or uuid4().hex
 
-    async def action(app: Outlast, opened: Store) -> Message | None:
+    async def action(app: App, opened: Store) -> Message | None:
         earlier = _already_sent(opened, id, name, message) if message_id else None
         if earlier is None:
-            await app.send(id, name, parsed, message_id=message, by=os_user())
+            await app.send(id, name, parsed, message_id=message, **who(app))
         return earlier
 
     with answering(as_json):
@@ -212,7 +211,7 @@ def _is_held(acted: Acted) -> bool:
 
 def _queue_again(
     ids: list[str],
-    act: Callable[[Outlast, Store, str], Awaitable[RunRow]],
+    act: Callable[[App, Store, str], Awaitable[RunRow]],
     store: str | None,
     as_json: bool,
 ) -> None:

@@ -62,6 +62,16 @@ StoreOption = Annotated[
     str | None,
     typer.Option(
         "--store",
+        "--server",
+        metavar="ADDRESS",
+        help="The store, or the URL of an `outlast serve`. By default OUTLAST_SERVER, "
+        "OUTLAST_STORE, DATABASE_URL, REDIS_URL, …; else sqlite:///outlast.db.",
+    ),
+]
+StoreOnlyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
         metavar="ADDRESS",
         help="The store. By default OUTLAST_STORE, DATABASE_URL, REDIS_URL, …; "
         "else sqlite:///outlast.db.",

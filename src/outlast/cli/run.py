@@ -21,7 +21,7 @@ from outlast.cli.options import (
     JsonOption,
     KwargsOption,
     RunIdOption,
-    StoreOption,
+    StoreOnlyOption,
     TargetArgument,
 )
 from outlast.cli.output import answering, document, say, where_explained
@@ -68,7 +68,7 @@ def run(
     *,
     id: RunIdOption = None,
     kwargs: KwargsOption = None,
-    store: StoreOption = None,
+    store: StoreOnlyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Execute a workflow here, or continue the run with that --id.

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from outlast.api.outlast import Outlast
 from outlast.cli.help import EPILOG, Command, Group
 from outlast.cli.hints import command
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
-from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document, say
-from outlast.cli.stores import acting
+from outlast.cli.server import App, who
+from outlast.cli.stores import acting, schedules_in
 from outlast.cli.text import one_line, safe, span
 from outlast.cli.watch import View, shown
 from outlast.engine.documents import schedule_document
-from outlast.engine.schedule_rows import ScheduleRow, read_schedules
+from outlast.engine.schedule_rows import ScheduleRow
 from outlast.engine.schedule_timing import zone_of
 from outlast.errors import SettingsError
 from outlast.store.protocol import Store
@@ -74,20 +73,20 @@ schedule = typer.Typer(
 @schedule.command(cls=Command, epilog=EPILOG)
 def pause(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Pause a schedule. Times that pass until it is resumed do not fire later."""
-    _change(name, lambda app: app.pause_schedule(name, by=os_user()), store, as_json)
+    _change(name, lambda app: app.pause_schedule(name, **who(app)), store, as_json)
 
 
 @schedule.command(cls=Command, epilog=EPILOG)
 def resume(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Resume a paused schedule from now on."""
-    _change(name, lambda app: app.resume_schedule(name, by=os_user()), store, as_json)
+    _change(name, lambda app: app.resume_schedule(name, **who(app)), store, as_json)
 
 
 @schedule.command(cls=Command, epilog=EPILOG)
 def trigger(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Submit a run now, whatever the schedule's times."""
     with answering(as_json):
-        id = _do(store, lambda app: app.trigger_schedule(name, by=os_user()))
+        id = _do(store, lambda app: app.trigger_schedule(name, **who(app)))
         if as_json:
             document({"run": id})
         else:
@@ -111,7 +110,7 @@ def backfill(
     """Submit the runs of all times in a range. Existing runs stay as they are."""
     with answering(as_json):
         first, last = _time(start, tz), _time(end, tz)
-        ids = _do(store, lambda app: app.backfill_schedule(name, first, last, by=os_user()))
+        ids = _do(store, lambda app: app.backfill_schedule(name, first, last, **who(app)))
         if as_json:
             document({"runs": ids})
         elif not ids:
@@ -136,16 +135,17 @@ def delete(name: NameArgument, store: StoreOption = None, as_json: JsonOption = 
 
 
 def _change(
-    name: str, action: Callable[[Outlast], Awaitable[None]], store: str | None, as_json: bool
+    name: str, action: Callable[[App], Awaitable[None]], store: str | None, as_json: bool
 ) -> None:
     """Change a schedule and report when it fires next."""
     with answering(as_json):
 
-        async def change(app: Outlast) -> ScheduleRow | None:
+        async def change(app: App, opened: Store) -> ScheduleRow | None:
             await action(app)
-            return await app._open.scheduler.rows.get(name)
+            rows, _ = schedules_in(opened)
+            return next((row for row in rows if row.name == name), None)
 
-        row = _do(store, change)
+        row = acting(store, change)
         # Another process may have deleted it meanwhile.
         if as_json:
             document({"schedule": None if row is None else schedule_document(row)})
@@ -153,8 +153,8 @@ def _change(
             say(_state(row, store))
 
 
-def _do(store: str | None, action: Callable[[Outlast], Awaitable[T]]) -> T:
-    async def act(app: Outlast, _: Store) -> T:
+def _do(store: str | None, action: Callable[[App], Awaitable[T]]) -> T:
+    async def act(app: App, _: Store) -> T:
         return await action(app)
 
     return acting(store, act)
@@ -188,8 +188,8 @@ def _time(text: str, tz: str) -> datetime:
 
 
 def _read(store: Store) -> Schedules:
-    rows, damaged = read_schedules(store)
-    return Schedules(rows, [one_line(str(error)) for error in damaged], store.now())
+    rows, damaged = schedules_in(store)
+    return Schedules(rows, [one_line(text) for text in damaged], store.now())
 
 
 def _lines(found: Schedules, *, wide: bool) -> list[Text]:

@@ -11,7 +11,7 @@ import typer
 
 from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import FAILED, OK
-from outlast.cli.options import StoreOption
+from outlast.cli.options import StoreOnlyOption
 from outlast.cli.output import answering
 from outlast.cli.stores import shared
 from outlast.cli.worker import drain_or_loss, place_of
@@ -58,7 +58,7 @@ def serve(
         LogForm | None,
         typer.Option("--log", help="How to log. By default text on a terminal, json otherwise."),
     ] = None,
-    store: StoreOption = None,
+    store: StoreOnlyOption = None,
 ) -> None:
     """Serve the HTTP API of a store until SIGTERM or SIGINT.
 

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from outlast.api.outlast import Outlast
 from outlast.cli.options import ID_LENGTH_MAX, JsonOption, StoreOption
 from outlast.cli.output import answering, console, document, say
+from outlast.cli.server import App
 from outlast.cli.stores import acting, reading
 from outlast.cli.text import counted, moment, recorded, safe, short, span
 from outlast.codec.documents import value_of
@@ -167,7 +167,7 @@ def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> 
 
 
 def _delete(id: str, space: str, store: str | None, as_json: bool) -> None:
-    async def action(app: Outlast, opened: Store) -> SessionRow:
+    async def action(app: App, opened: Store) -> SessionRow:
         row = opened.session(id, space)
         if row is None:
             raise UnknownSession(id, space)

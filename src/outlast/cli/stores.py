@@ -11,15 +11,19 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from outlast.api.outlast import Outlast
 from outlast.cli.output import say
+from outlast.cli.server import App, server_of
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.settings.load import load
 from outlast.settings.redaction import masked
 from outlast.store.address import store_at
 from outlast.store.protocol import CommitUnknown, NoStore, Store, left_as_it_is
+
+if TYPE_CHECKING:
+    from outlast.engine.schedule_rows import ScheduleRow
 
 T = TypeVar("T")
 AGAIN_SECONDS = 0.2
@@ -74,8 +78,13 @@ class _Saying(logging.Handler):
 def reading(address: str | None, *, patient: bool = False) -> Iterator[Store]:
     """Open a store for reading, or for writing without registering a worker.
 
-    With `patient`, wait for a store that is unavailable.
+    With `patient`, wait for a store that is unavailable. With a server, its reads are requests.
     """
+    url = server_of(address)
+    if url is not None:
+        with reading_over_http(url) as remote:
+            yield remote
+        return
     store = existing(address)
     warnings = logging.getLogger("outlast.store")
     saying = _Saying(logging.WARNING)
@@ -91,6 +100,33 @@ def reading(address: str | None, *, patient: bool = False) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+@contextmanager
+def reading_over_http(url: str) -> Iterator[Store]:
+    """Yield the reads that commands make of a store, as requests to a server."""
+    from outlast.cli.remote_store import RemoteStore
+
+    store = RemoteStore(url)
+    store.open()
+    try:
+        # It has what commands read, not all of a store.
+        yield cast("Store", store)
+    finally:
+        store.close()
+
+
+def schedules_in(store: Store) -> tuple[list[ScheduleRow], list[str]]:
+    """Return all schedules, ordered by name, and what is wrong with each damaged one."""
+    read: Any = getattr(store, "schedules", None)
+    if read is not None:
+        # Of a server. A store keeps schedules in sessions.
+        found: tuple[list[ScheduleRow], list[str]] = read()
+        return found
+    from outlast.engine.schedule_rows import read_schedules
+
+    rows, damaged = read_schedules(store)
+    return rows, [str(error) for error in damaged]
 
 
 def patiently(store: Store, action: Callable[[], T]) -> T:
@@ -119,13 +155,26 @@ def patiently(store: Store, action: Callable[[], T]) -> T:
         time.sleep(AGAIN_SECONDS)
 
 
-def acting(address: str | None, action: Callable[[Outlast, Store], Awaitable[T]]) -> T:
-    """Run `action` with an open Outlast on an existing store."""
-    return doing(existing(address), action)
+def acting(address: str | None, action: Callable[[App, Store], Awaitable[T]]) -> T:
+    """Run `action` with an open Outlast on an existing store, or with a client of a server."""
+    url = server_of(address)
+    return doing(existing(address), action) if url is None else acting_over_http(url, action)
+
+
+def acting_over_http(url: str, action: Callable[[App, Store], Awaitable[T]]) -> T:
+    """Run `action` with a client of a server."""
+    from outlast.client.client import Client
+
+    async def main() -> T:
+        async with Client(url) as client:
+            with reading_over_http(url) as store:
+                return await action(client, store)
+
+    return asyncio.run(main())
 
 
 def doing(
-    store: Store, action: Callable[[Outlast, Store], Awaitable[T]], like: Outlast | None = None
+    store: Store, action: Callable[[App, Store], Awaitable[T]], like: Outlast | None = None
 ) -> T:
     """Run `action` with an open Outlast on any store, which is created if it does not exist.
 

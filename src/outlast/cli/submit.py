@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from outlast.api.outlast import Outlast
 from outlast.cli.options import (
     ArgsArgument,
     DelayOption,
@@ -25,9 +24,9 @@ from outlast.cli.options import (
     TargetArgument,
     WaitOption,
 )
-from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document
-from outlast.cli.stores import doing, shared
+from outlast.cli.server import App, server_of, who
+from outlast.cli.stores import acting_over_http, doing, shared
 from outlast.cli.target import call_of, load
 from outlast.cli.text import safe
 from outlast.cli.worker_target import app_beside
@@ -83,9 +82,9 @@ def submit(
         with redirect_stdout(sys.stderr):
             call = call_of(load(target), tuple(args or ()), kwargs)
             theirs = app_beside(target)
-        opened = shared(store or (theirs._config.address() if theirs is not None else None))
+        url = server_of(store)
 
-        async def action(app: Outlast, opened: Store) -> RunRow | None:
+        async def action(app: App, opened: Store) -> RunRow | None:
             await app.submit(
                 call,
                 id=chosen,
@@ -95,12 +94,16 @@ def submit(
                 wait=wait,
                 on_conflict="join" if join else "raise",
                 key=key,
-                by=os_user(),
+                **who(app),
             )
             return opened.run(chosen)
 
         try:
-            row = doing(opened, action, theirs)
+            if url is not None:
+                row = acting_over_http(url, action)
+            else:
+                place = store or (theirs._config.address() if theirs is not None else None)
+                row = doing(shared(place), action, theirs)
         except StoreUnavailable as error:
             raise StoreUnavailable(
                 f"{error} Submit it again with --id {shlex.quote(chosen)}: it is queued once."

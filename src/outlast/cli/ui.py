@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from outlast.cli.exit_codes import FAILED, OK
-from outlast.cli.options import StoreOption
+from outlast.cli.options import StoreOnlyOption
 from outlast.cli.output import answering
 from outlast.cli.serve import app_to_serve, serve_until_drained
 from outlast.cli.worker_target import WorkerTarget, worker_target
@@ -44,7 +44,7 @@ def ui(
         LogForm | None,
         typer.Option("--log", help="How to log. By default text on a terminal, json otherwise."),
     ] = None,
-    store: StoreOption = None,
+    store: StoreOnlyOption = None,
 ) -> None:
     """Serve the web UI of a store until SIGTERM or SIGINT.
 

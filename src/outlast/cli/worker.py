@@ -11,7 +11,7 @@ import typer
 
 from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import FAILED, OK, code_of
-from outlast.cli.options import StoreOption
+from outlast.cli.options import StoreOnlyOption
 from outlast.cli.output import answering, tell
 from outlast.cli.self_kill import schedule_self_kill
 from outlast.cli.stores import shared
@@ -59,7 +59,7 @@ def worker(
         LogForm | None,
         typer.Option("--log", help="How to log. By default text on a terminal, json otherwise."),
     ] = None,
-    store: StoreOption = None,
+    store: StoreOnlyOption = None,
 ) -> None:
     """Claim and execute runs until SIGTERM or SIGINT.
 

@@ -13,6 +13,7 @@ from outlast.codec.identifiers import check_id
 from outlast.engine.submission import PRIORITY_MAX
 from outlast.errors import OutlastError
 from outlast.http.rest.encoded_paths import decoded
+from outlast.store.commands import DRAINS_MAX
 
 WAIT_SECONDS_MAX = 60.0
 """How long a request may wait. A proxy cuts longer ones."""
@@ -265,7 +266,7 @@ class PruneRequest(Body):
 
 
 class DrainsPage(Parameters):
-    limit: int = Field(default=20, ge=1, le=100)
+    limit: int = Field(default=20, ge=1, le=DRAINS_MAX)
 
 
 def key_of(given: str | None) -> str | None:

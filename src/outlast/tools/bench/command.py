@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlast.cli.exit_codes import TRY_AGAIN
-from outlast.cli.options import JsonOption, StoreOption
+from outlast.cli.options import JsonOption, StoreOnlyOption
 from outlast.cli.output import answering, console, document, say
 from outlast.cli.stores import existing
 from outlast.cli.text import one_line, safe
@@ -37,7 +37,7 @@ def bench(
             "--seconds", min=1, max=3600, help="How long to measure commits and steps, in seconds."
         ),
     ] = 12.0,
-    store: StoreOption = None,
+    store: StoreOnlyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure an existing store, and say what limits it.

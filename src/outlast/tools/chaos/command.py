@@ -17,7 +17,7 @@ import typer
 
 from outlast.cli.exit_codes import FAILED
 from outlast.cli.help import EPILOG, Command, Group
-from outlast.cli.options import JsonOption, StoreOption, _age
+from outlast.cli.options import JsonOption, StoreOnlyOption, _age
 from outlast.cli.output import answering, console, document, obey_signals, say, write_whole
 from outlast.cli.stores import reading
 from outlast.cli.text import iso
@@ -324,7 +324,7 @@ def verify(
             "--thorough", help="Also read the journals of runs that one execution completed."
         ),
     ] = False,
-    store: StoreOption = None,
+    store: StoreOnlyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the checks of chaos on a store that is in use, for instance after a rollout.

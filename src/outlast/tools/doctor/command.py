@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlast.cli.exit_codes import FAILED
-from outlast.cli.options import JsonOption, RolloutBudget, StoreOption
+from outlast.cli.options import JsonOption, RolloutBudget, StoreOnlyOption
 from outlast.cli.output import answering, console, document, say, where_explained
 from outlast.cli.text import one_line, safe
 from outlast.errors import SettingsError
@@ -59,7 +59,7 @@ def doctor(
     ] = None,
     rollout_budget: RolloutBudget = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
-    store: StoreOption = None,
+    store: StoreOnlyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Look for common problems and say how to fix each.
