@@ -46,6 +46,20 @@ def test_items_without_ids_are_put_once():
     run_remote(scenario)
 
 
+def test_submission_that_has_filled_the_queue_is_not_refused_when_it_is_repeated():
+    async def scenario(remote, client):
+        await client.queue("small").limit(depth=1)
+        remote.proxy.cut_replies(b"POST /v1/runs ", 2)
+        await client.submit(napping(1.0), queue="small", delay=1000.0)
+        await client.queue("tiny").limit(depth=2)
+        remote.proxy.cut_replies(b"POST /v1/queues/tiny/items", 2)
+        await client.queue("tiny").put_many([1, 2])
+        assert remote.proxy.cuts == 4
+        assert [one.queue for one in await remote.app.runs(items=None)] == ["tiny", "tiny", "small"]
+
+    run_remote(scenario)
+
+
 def test_message_that_ends_its_run_is_sent_once():
     async def scenario(remote, client):
         run = await client.submit(asking("why?"), id="r-1")
