@@ -90,7 +90,7 @@ def _request(execution: RunExecution, request: dict[str, Any]) -> None:
     """
     if execution.cancellation.begin():
         seq = recording.record(execution, "cancel", "", value=json.dumps(request))
-        if execution.calls.deferred:
+        if seq and execution.calls.deferred:
             execution.calls.block_until(seq)
 
 

@@ -107,12 +107,13 @@ def mark_unknown(execution: RunExecution, key: str, why: str) -> None:
 
 def park_if_idle(execution: RunExecution) -> None:
     """Park a run with an unknown effect once nothing else of it is in flight."""
+    if execution.state is not ExecutionState.LIVE:
+        return
     writes = execution.writes
     # During a drain, another execution makes the deferred calls.
     deferred = execution.calls.deferred and not execution.services.shutdown.begun
     in_flight = writes.in_flight or writes.pending or deferred or execution.is_executing
-    is_live = execution.state is ExecutionState.LIVE
-    if is_live and not in_flight and execution.journal.effect_log.unknown:
+    if not in_flight and execution.journal.effect_log.unknown:
         execution.stop(EndReason.parked(_what_is_unknown(execution)))
 
 
