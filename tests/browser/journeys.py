@@ -5,7 +5,37 @@ Not part of `make test`, because a browser is no Python package. Real workers ar
 
 import signal
 
+import pytest
+from browser_tools import Site, Visit, chromium
+
 from support.waiting import wait_until
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def site(tmp_path):
+    found = Site(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def visit(browser, site):
+    """Sign in, and fail at the end if anything was wrong on a page."""
+    opened = []
+
+    def start(**options):
+        opened.append(Visit(browser, site, **options))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
 
 
 def test_operator_finds_the_run_that_died_decides_its_effect_and_watches_it_finish(site, visit):

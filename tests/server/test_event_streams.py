@@ -187,7 +187,7 @@ def test_viewer_that_goes_away_is_forgotten(live):
     async def scenario(live):
         await live.submit("patient", "p")
         await live.follow("/v1/runs/p/watch", lambda events: True)
-        waiting = live.server._api.state.outlast_api.waiting
+        waiting = live.server._web._api.state.outlast_api.waiting
         await wait_until_async(lambda: not waiting)
 
     live(scenario)

@@ -12,7 +12,6 @@ from outlast.engine.background import Background
 from outlast.engine.notifier import ChangeNotifier
 from outlast.engine.store_client import StoreClient
 from outlast.engine.watching.page_cache import PageCache
-from outlast.engine.watching.shared_reads import read_all
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
@@ -154,6 +153,9 @@ class Followers:
 
     async def _round(self, now: float) -> bool:
         """Read for each follower that is due. Return whether one of them has more to read."""
+        # Loaded with the first viewer, because few programs have one.
+        from outlast.engine.watching.shared_reads import read_all
+
         if not self._listens:
             await self._listen()
         followers = [

@@ -52,9 +52,10 @@ SELECT key, value FROM progress WHERE run = ?
 DELETE FROM progress WHERE run = ?
 
 -- name: DECIDED
-SELECT 1 FROM entries WHERE run = ? AND CASE WHEN kind = 'decision'
+SELECT 1 FROM entries WHERE run = ? AND CASE WHEN kind = 'decision' AND json_valid(value)
     THEN json_extract(value, '$.token') = ? END
 
 -- name: REQUEUED
 SELECT 1 FROM entries INDEXED BY entries_again
-WHERE run = ? AND kind IN ('retry', 'resume') AND kind = ? AND json_extract(value, '$.token') = ?
+WHERE run = ? AND kind IN ('retry', 'resume') AND kind = ?
+    AND CASE WHEN json_valid(value) THEN json_extract(value, '$.token') = ? END
