@@ -1,8 +1,8 @@
 """A support agent with a scripted model that notes every call outside the store.
 
 `python support_claude.py STORE LOG [PROGRAM]` executes the run "r". PROGRAM is the SDK's program, by
-default its stand-in. The agent calls two tools at once, an effect, a tool of the program and a tool
-that needs approval.
+default its stand-in. The agent calls two tools at once, an effect, a sub-agent, a tool of the program
+and a tool that needs approval.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from outlast.integrations.claude_agent import (
     durable_server,
     effect_tool,
     run_turn,
+    workflow_tool,
 )
 
 NOTES: list[Callable[[str], None]] = []
@@ -63,14 +64,31 @@ async def delete(args: dict[str, Any]) -> dict[str, Any]:
     return {"content": [text(f"deleted {args['account']}")]}
 
 
-SHOP = durable_server("shop", tools=[weather, effect_tool(refund), delete])
+@workflow
+async def analyst(question: str) -> str:
+    """Answer as an agent of its own, in a child run."""
+    result = await run_turn(question, AGENT[-1])
+    return str(result.result)
+
+
+@workflow_tool
+@tool("consult", "Ask the analyst", {"question": str})
+async def consult(args: dict[str, Any]) -> dict[str, Any]:
+    return {"content": [text(await analyst(args["question"]))]}
+
+
+SHOP = durable_server("shop", tools=[weather, effect_tool(refund), consult, delete])
 NEEDS_APPROVAL = "mcp__shop__delete"
-APPROVAL = "approval:toolu_3_0_0"
+TOOLS = ["mcp__shop__weather", "mcp__shop__refund", "mcp__shop__consult", NEEDS_APPROVAL]
+APPROVAL = "approval:toolu_4_0_0"
+QUESTION = "Is account a-7 in use?"
+"""What the agent asks its sub-agent."""
 BASH = "printf 'bash\\n' >> calls"
 """It notes its call in the file that the tests read, if it is executed there."""
 GROUPS: list[list[tuple[str, dict[str, Any]]]] = [
     [("mcp__shop__weather", {"city": "Rome"}), ("mcp__shop__weather", {"city": "Oslo"})],
     [("mcp__shop__refund", {"amount": 5})],
+    [("mcp__shop__consult", {"question": QUESTION})],
     [("Bash", {"command": BASH})],
     [(NEEDS_APPROVAL, {"account": "a-7"})],
 ]
@@ -81,18 +99,23 @@ PLAN = [
     [["model 1"]],
     [["refund 5"]],
     [["model 2"]],
-    [["bash"]],
+    [["analyst"]],
     [["model 3"]],
-    [["delete a-7"]],
+    [["bash"]],
     [["model 4"]],
+    [["delete a-7"]],
+    [["model 5"]],
 ]
 """Every model call and tool call of the agent: turns of chains of calls."""
 RESULT = "all done"
 
 
 def script(messages: list[dict]) -> list[dict]:
-    """Ask for the first tools that have not succeeded."""
+    """Ask for the first tools that have not succeeded. Answer at once as the analyst."""
     check_pairs(messages)
+    if QUESTION in json.dumps(messages[0]):
+        note("analyst")
+        return [text("It is not in use.")]
     failed = {one["tool_use_id"] for one in blocks(messages, "tool_result") if one.get("is_error")}
     asked = [(one["id"], _call(one["name"], one["input"])) for one in blocks(messages, "tool_use")]
     done = {made for id, made in asked if id not in failed}
@@ -129,7 +152,7 @@ def options(api: MessagesApi, folder: Path, program: Path | None = None) -> Clau
         cwd=folder,
         model="claude-sonnet-4-5",
         mcp_servers={"shop": SHOP},
-        allowed_tools=["mcp__shop__weather", "mcp__shop__refund", NEEDS_APPROVAL, "Bash"],
+        allowed_tools=[*TOOLS, "Bash"],
         setting_sources=[],
         include_partial_messages=True,
         env={
@@ -170,7 +193,7 @@ async def handle(question: str) -> str:
 async def check_session(app: Outlast) -> None:
     """Fail unless the stored session has one whole turn."""
     store = OutlastSessionStore(app)
-    (found,) = await app.sessions("claude:")
+    (found,) = [one for one in await app.sessions("claude:") if one.id.endswith(CONVERSATION)]
     project, _, session = found.id.removeprefix("claude:").rpartition("/")
     entries = await store.load({"project_key": project, "session_id": session})
     said = [one["message"] for one in entries if one["type"] in ("user", "assistant")]

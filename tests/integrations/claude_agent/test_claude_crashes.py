@@ -24,23 +24,26 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 def time_stands_still_while_a_program_lives(monkeypatch) -> Iterator[None]:
     """The virtual clock does not know that another process works. A crash ends that, too."""
     start: Any = VirtualLoop.subprocess_exec
-    living: list[int] = []
+    living: list[tuple[VirtualLoop, int]] = []
 
-    def end_earlier() -> None:
-        while living:
-            with suppress(ProcessLookupError):
-                os.kill(living.pop(), signal.SIGKILL)
+    def end_programs(*, but_of: VirtualLoop | None = None) -> None:
+        for loop, pid in living:
+            if loop is not but_of:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        living[:] = [one for one in living if one[0] is but_of]
 
     async def subprocess_exec(self: VirtualLoop, *args: Any, **kwargs: Any) -> Any:
-        end_earlier()
+        # Each life has a loop of its own. A sub-agent's program lives beside its agent's.
+        end_programs(but_of=self)
         transport, protocol = await start(self, *args, **kwargs)
-        living.append(transport.get_pid())
+        living.append((self, transport.get_pid()))
         self.run_in_executor(None, _wait_for_end, transport.get_pid())
         return transport, protocol
 
     monkeypatch.setattr(VirtualLoop, "subprocess_exec", subprocess_exec)
     yield
-    end_earlier()
+    end_programs()
 
 
 def _wait_for_end(pid: int) -> None:

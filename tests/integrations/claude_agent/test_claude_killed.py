@@ -25,4 +25,5 @@ def test_kill_repeats_at_most_the_calls_in_flight(place, tmp_path, calls):
 
 def test_sigterm_repeats_nothing(place, tmp_path):
     """A drain lets the calls in flight end, and stops at the next one."""
-    PROGRAM.check_once(PROGRAM.interrupted(place, tmp_path, signal.SIGTERM, [1, 3]))
+    calls = [1, 3]
+    PROGRAM.check_drains(PROGRAM.interrupted(place, tmp_path, signal.SIGTERM, calls), calls)
