@@ -5,8 +5,18 @@ import json
 
 from ui_tools import Html
 
+from outlast.engine.executing_steps import EXECUTING
 from outlast.http.rest import journals
-from outlast.store.commands import Claim, RegisterWorker, Send, Settle, SetWaiting, Sweep
+from outlast.store.commands import (
+    Claim,
+    Record,
+    RegisterWorker,
+    Send,
+    Settle,
+    SetWaiting,
+    Sweep,
+    UpdateSession,
+)
 from outlast.store.commands import SaveProgress as Progress
 from support.store_writes import Writes
 
@@ -67,6 +77,30 @@ def test_bars_of_parallel_steps_begin_at_the_same_place(visited):
         assert bars[0]["x"] == bars[1]["x"]
         shorter, longer = (float(one["width"].removesuffix("%")) for one in bars)
         assert abs(2 * shorter - longer) < 1
+
+    visited(scenario, worker=False)
+
+
+def test_step_that_executes_has_a_bar_from_its_beginning_until_now(visited):
+    async def scenario(site):
+        writes = Writes(site.app)
+        row = await writes.held("r1")
+        began = writes.store.now() - 40
+        failed = Record(row.pk, 1, row.fence, "attempt", "slow#1", began - 1, error=ERROR)
+        await writes.commit(failed._replace(attempt=1, seconds=0.5))
+        steps = [("slow#1", "slow", "step", 2, began), ("pay#1", "pay", "effect", 1, began + 30)]
+        fields = {str(row.pk): json.dumps([row.fence, steps])}
+        await writes.commit(UpdateSession("living", "t", fields, 60.0, space=EXECUTING))
+        await writes.commit(Progress(row.pk, row.fence, "slow#1", 2, '"half"'))
+        page = await site.page(await site.as_("olga"), "/runs/r1")
+        bars = [float(one["width"][:-1]) for one in page.all("rect") if one["class"] == "running"]
+        _, slow, pay = bars
+        assert slow > 3 * pay > 0
+        rows = [one for one in page.all("details") if one.get("id", "").startswith("e")]
+        assert len(rows) == 2, "the attempts and the progress of a step are in one row"
+        assert "the next attempt of" not in page.text
+        assert "executing, with saved progress" in page.text
+        assert "half" in page.text
 
     visited(scenario, worker=False)
 

@@ -134,18 +134,51 @@ async def drained(writes, worker, text):
     await writes.commit(Drain(worker, "SIGTERM"), StoreDrainReport(worker, text))
 
 
-def test_limits_are_set_and_a_queue_is_paused_and_resumed(visited):
+def test_limits_of_a_queue_and_of_its_keys_are_set_and_removed(visited):
     async def scenario(site):
         olga = await site.as_("olga")
         await site.app.submit(waiting("?"), id="r1", queue="a b&c")
-        assert "/fleet/queues/a%20b%26c/limits" in (await site.page(olga, "/fleet")).links()
         path = "/fleet/queues/a%20b%26c/limits"
-        answer = await olga.act(path, depth="100", concurrency="0")
+        assert path in (await site.page(olga, "/fleet")).links()
+        given = {"depth": "100", "concurrency": "0", "per_key_rate": "", "per_key_concurrency": ""}
+        answer = await olga.act(path, **given)
         assert "The limits were set." in answer.text
-        assert "paused" in Html(answer).text
-        assert (await olga.act(path, depth="many", concurrency="")).status_code == 422
-        answer = await olga.act(path, depth="", concurrency="")
-        assert "paused" not in Html(answer).text
+        assert "concurrency 0" in Html(answer).text
+        assert (await olga.act(path, **{**given, "depth": "many"})).status_code == 422
+        assert (await olga.act(path, **{**given, "per_key_rate": "fast"})).status_code == 422
+        per_key = {"per_key_rate": "100/1m", "per_key_concurrency": "2"}
+        answer = await olga.act(path, depth="", concurrency="", **per_key)
+        assert "concurrency 0" not in Html(answer).text
+        (row,) = [one for one in Writes(site.app).store.queues() if one.name == "a b&c"]
+        assert (row.key_concurrency_max, row.key_rate) == (2, "100/1m")
+        shown = {
+            one["id"]: one["value"]
+            for one in Html(await olga.get(path)).all("input")
+            if "id" in one
+        }
+        assert shown == {"depth": "", "concurrency": "", **per_key}
+
+    visited(scenario, worker=False)
+
+
+def test_queue_that_the_command_line_paused_is_shown_and_resumed(visited):
+    async def scenario(site):
+        olga = await site.as_("olga")
+        await site.app.submit(waiting("?"), id="r1", queue="mail")
+        await site.app.queue("mail").limit(concurrency=3)
+        await site.app.queue("mail").pause()
+        for path in ("/", "/fleet"):
+            page = await site.page(olga, path)
+            assert "paused" in page.text
+        assert "/fleet/queues/mail/resume" in page.links()
+        answer = await olga.act("/fleet/queues/mail/resume")
+        assert "The queue was resumed." in answer.text
+        assert not any(one.get("class") == "status waiting" for one in Html(answer).all("span"))
+        answer = await olga.act("/fleet/queues/mail/pause")
+        assert "The queue was paused." in answer.text
+        (row,) = Writes(site.app).store.queues()
+        assert (row.paused, row.concurrency_max) == (True, 3)
+        assert (await olga.get("/fleet/queues/mail/stop")).status_code == 404
 
     visited(scenario, worker=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from outlast.codec.documents import value_of
@@ -44,6 +44,7 @@ def timeline_document(
     began = history.row.started if history.row.started is not None else history.row.created
     workers = {one.fence: one.worker for one in history.executions}
     holder = next((one for one in fleet.workers if one.id == history.row.worker), None)
+    begun = _executing(history, executing)
     return {
         **whole,
         "now": iso(fleet.now),
@@ -53,17 +54,17 @@ def timeline_document(
         if holder is None
         else worker_document(holder, fleet.state(holder), fleet.now),
         "has_worker": fleet.takes(history.row),
-        "executing": _executing(history, executing),
+        "executing": [executing_document(one) for one in begun],
         "incidents": _incidents(history),
-        "waits": _waits(history, children),
+        "waits": _waits(history, children, {one.key for one in begun}),
         "children": _children(history, children, id_length_max),
         "progress": [{"key": key, "value": value_of(text)} for key, text in progress.items()],
     }
 
 
-def _executing(history: History, steps: Sequence[ExecutingStep]) -> list[dict[str, Any]]:
+def _executing(history: History, steps: Sequence[ExecutingStep]) -> tuple[ExecutingStep, ...]:
     ended = {entry.key: entry.at for entry in history.entries if entry.kind in ENDS}
-    return [executing_document(one) for one in not_ended(steps, ended)]
+    return not_ended(steps, ended)
 
 
 def size_of(entry: Entry) -> int:
@@ -138,8 +139,10 @@ def _incidents(history: History) -> list[dict[str, Any]]:
     return found
 
 
-def _waits(history: History, children: Sequence[RunRow]) -> list[dict[str, Any]]:
-    """Return what a run that has not ended waits for."""
+def _waits(
+    history: History, children: Sequence[RunRow], begun: Container[str]
+) -> list[dict[str, Any]]:
+    """Return what a run that has not ended waits for. `begun` are the steps that execute."""
     row = history.row
     if row.ended is not None:
         return []
@@ -147,6 +150,8 @@ def _waits(history: History, children: Sequence[RunRow]) -> list[dict[str, Any]]
     if row.status == "waiting" and row.due < NEVER:
         found.append(_wait("timer", None, row.due))
     for key, entry in history.retrying.items():
+        if key in begun:
+            continue
         due = value_of(entry.value)
         found.append(_wait("retry", key, due if isinstance(due, (int, float)) else None))
     return found + [_wait("child", child.id) for child in children if child.ended is None]

@@ -22,6 +22,8 @@ LIST_BYTES = 27_000
 """How much of the page each of the three lists may take."""
 SESSIONS, SESSIONS_BYTES = 50, 75_000
 SCHEDULE_ACTIONS = ("pause", "resume", "trigger")
+QUEUE_ACTIONS = ("pause", "resume")
+COUNTS = ("depth", "concurrency", "per_key_concurrency")
 
 
 async def fleet_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
@@ -57,7 +59,8 @@ async def limits_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  
 
 async def set_limits(api: CallerApi, path: Path, form: Form) -> Done | Page:
     """Set the limits of a queue. An empty field removes one."""
-    body = {name: _limit(name, form[name]) for name in ("depth", "concurrency")}
+    body: dict[str, Any] = {name: _limit(name, form[name]) for name in COUNTS}
+    body["per_key_rate"] = form["per_key_rate"].strip() or None
     await api.send("PUT", "queues", path["name"], "limits", body=body)
     return Done(("fleet",), "limits")
 
@@ -69,6 +72,28 @@ def _limit(name: str, text: str) -> int | None:
     if not text.isdecimal() or len(text) > 10:
         raise Problem(422, f"{name}: {text[:50]!r} is no number.", next="Go back and correct it.")
     return int(text)
+
+
+async def queue_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+    """Return the form that pauses or resumes a queue."""
+    _check_operator(api)
+    action = _queue_action(path)
+    facts = {"queue": await api.get("queues", path["name"]), "action": action}
+    return Page(f"{action.capitalize()} {path['name']}", "queue.html", facts)
+
+
+async def act_on_queue(api: CallerApi, path: Path, form: Form) -> Done | Page:  # noqa: ARG001
+    """Pause or resume a queue. Its limits stay."""
+    action = _queue_action(path)
+    body = {"paused": action == "pause"}
+    await api.send("PUT", "queues", path["name"], "limits", body=body)
+    return Done(("fleet",), f"queue_{action}d")
+
+
+def _queue_action(path: Path) -> str:
+    if path["action"] not in QUEUE_ACTIONS:
+        raise Problem(404, "There is no such page.", next="Follow a link of this UI.")
+    return path["action"]
 
 
 async def drain_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001

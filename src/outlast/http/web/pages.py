@@ -45,6 +45,7 @@ FORMS: dict[str, tuple[MakePage, Submit]] = {
     "/bulk": (bulk_pages.selection_page, bulk_pages.act_on_selection),
     "/runs/{id}/{action}": (action_pages.action_page, action_pages.submit_action),
     "/fleet/queues/{name}/limits": (fleet_page.limits_page, fleet_page.set_limits),
+    "/fleet/queues/{name}/{action}": (fleet_page.queue_page, fleet_page.act_on_queue),
     "/fleet/workers/{id}/drain": (fleet_page.drain_page, fleet_page.drain_worker),
     "/fleet/schedules/{name}/{action}": (fleet_page.schedule_page, fleet_page.act_on_schedule),
 }

@@ -37,6 +37,8 @@ NOTICES = {
     "resume": "The run was queued again.",
     "decide": "The effect was decided.",
     "limits": "The limits were set.",
+    "queue_paused": "The queue was paused.",
+    "queue_resumed": "The queue was resumed.",
     "drain": "The worker was asked to drain.",
     "delete": "It was deleted.",
     "schedule": "The schedule was changed.",

@@ -36,12 +36,16 @@ class Row:
     effect: dict[str, Any] | None = None
     progress: Any = None
     has_progress: bool = False
+    executing: dict[str, Any] | None = None
+    """The attempt that executes now."""
     number: int = 0
     """The sequence number of its last entry, for its address. 0: it has none yet."""
 
     @property
     def attempts(self) -> int:
-        """Return how many attempts were recorded."""
+        """Return how many attempts have begun, as far as it is recorded."""
+        if self.executing is not None:
+            return int(self.executing["attempt"])
         return max((one["attempt"] or 1 for one in self.entries), default=1)
 
     @property
@@ -169,17 +173,29 @@ def _add_open_work(document: dict[str, Any], segments: list[Segment]) -> None:
         for one in document["children"]
         if one["ended"] is None
     ]
-    open_rows += [
-        Row(one["key"], "step", [], state="running", progress=one["value"], has_progress=True)
-        for one in document["progress"]
-    ]
     running = next((one for one in document["executions"] if one["ended"] is None), None)
-    if not open_rows and running is None:
+    executing, progress = document["executing"], document["progress"]
+    if not (open_rows or executing or progress) and running is None:
         return
     fence = segments[-1].fence if running is None and segments else (running or {}).get("fence", 0)
     if not segments or segments[-1].fence != fence:
         segments.append(Segment(fence, (running or {}).get("worker"), []))
-    segments[-1].rows += open_rows
+    rows = segments[-1].rows
+    rows += open_rows
+    by_key = {row.key: row for row in rows if row.key}
+    for one in executing:
+        _open_step(rows, by_key, one["key"], one["kind"]).executing = one
+    for one in progress:
+        row = _open_step(rows, by_key, one["key"], "step")
+        row.progress, row.has_progress = one["value"], True
+
+
+def _open_step(rows: list[Row], by_key: dict[str, Row], key: str, kind: str) -> Row:
+    """Return the row of a step that has not ended. It may have failed attempts already."""
+    if key not in by_key:
+        by_key[key] = Row(key, kind, [], state="running")
+        rows.append(by_key[key])
+    return by_key[key]
 
 
 def _axis(document: dict[str, Any], segments: Sequence[Segment], now: float) -> TimeAxis:
@@ -192,6 +208,8 @@ def _axis(document: dict[str, Any], segments: Sequence[Segment], now: float) -> 
                 spans.append(
                     (moment_of(row.child["started"]), moment_of(row.child["ended"]) or now)
                 )
+            if row.executing is not None:
+                spans.append((moment_of(row.executing["started"]), now))
             known = [(a, b) for a, b in spans if a is not None and b is not None]
             busy += known
             row.began = min((a for a, _ in known), default=now)
@@ -231,6 +249,9 @@ def _bars(row: Row, axis: TimeAxis, now: float) -> Iterator[Bar]:
                 last = moment_of(entry["value"]) or ended
     if row.effect is not None and row.effect["state"] == "open":
         row.state = "unknown"
+    if row.executing is not None and (began := moment_of(row.executing["started"])) is not None:
+        row.seconds, row.state = now - began, "running"
+        yield Bar(axis.place(began, now), "running")
     child = row.child
     if child is not None and (began := moment_of(child["started"])) is not None:
         ended = moment_of(child["ended"])
