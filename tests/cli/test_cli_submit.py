@@ -130,7 +130,7 @@ def test_submit_wait_queues_when_there_is_room(outlast):
         (["agent.py:echo", "--queue", "a/b"], "contains '/' or '#'"),
         (["agent.py:echo", "--delay", "-1"], "is not a duration"),
         (["agent.py:echo", "--delay", "soon"], "is not an age"),
-        (["agent.py:echo", "--delay", "inf"], "must be finite"),
+        (["agent.py:echo", "--delay", "inf"], "must be a finite number"),
         (["agent.py:echo", "--wait", "nan"], "is not a duration"),
         (["agent.py:echo", "--priority", "high"], "valid integer"),
         (["agent.py:echo", "--priority", "9999999999999999999"], "1000000"),

@@ -200,5 +200,5 @@ def test_crash_test_reports_a_child_left_by_a_failed_run():
         await asyncio.sleep(1)
         app.store.commit([Submit("crash/child#1", "child", "[]", "token", "seed", parent="crash")])
 
-    with pytest.raises(Broke, match="not ended, or were not compensated: crash/child#1"):
+    with pytest.raises(Broke, match="unfinished or uncompensated: crash/child#1"):
         crash_everywhere(one(), outside=by_hand)

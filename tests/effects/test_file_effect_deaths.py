@@ -96,7 +96,7 @@ def test_stopped_writer_writes_nothing_after_a_takeover(memory_path):
         assert seen["woken"] == "newer", f"an old writer wrote over a new one: {seen}"
         if "held up" in seen:
             held_up += 1
-            assert "is a worker stopped?" in seen["held up"]
+            assert "Check for a stopped or frozen worker" in seen["held up"]
             assert seen["went on"] == 0, "nobody had overtaken it"
         else:
             assert seen["went on"] == (0 if seen["died"] == OURS else 1), seen

@@ -101,7 +101,7 @@ def test_child_whose_end_its_parent_has_recorded_is_not_retried_alone(world):
 
     world.do(until_it_waits)
     said = refused(world, "run/child#1")
-    assert "which has recorded its end and continued without it" in said
+    assert "which has recorded the child's end and continued without it" in said
     assert "`outlast retry run`" in said
 
 

@@ -78,7 +78,7 @@ def test_unanswered_renewal_is_logged_and_tried_again_sooner(caplog):
     made = lease(pauses, Silent())
     made._renew()
     assert [one.getMessage() for one in caplog.records] == [
-        "worker w could not renew its lease: no answer"
+        "Worker w could not renew its lease: no answer"
     ]
     assert made.trouble == "no answer"
     assert all(seconds <= 2.5 for seconds in pauses.seconds[1:]), (
@@ -102,7 +102,7 @@ def test_a_worker_that_cannot_read_does_not_renew_its_lease(caplog):
     assert len(renewals.threads) == 1
     assert made.trouble is None
     assert [one.getMessage() for one in caplog.records] == [
-        "worker w could not renew its lease: no answer",
+        "Worker w could not renew its lease: no answer",
         "worker w renews its lease again",
     ]
 

@@ -91,7 +91,7 @@ def test_a_codec_that_fails_is_logged_and_not_used(world, caplog, fault):
 
     call = agent(step(name="ask", errors=Faulty())(ask))
     assert world.run(call).startswith("StepFailed")
-    assert "the error codec of a step cannot record RateLimited" in caplog.text
+    assert "The error codec of a step cannot record RateLimited" in caplog.text
 
 
 def test_a_codec_that_changed_lets_the_run_continue(world, caplog):

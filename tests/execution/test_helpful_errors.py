@@ -145,7 +145,7 @@ def test_error_suggests_a_forgotten_await(world):
     async def flow():
         return work(1)
 
-    with pytest.raises(Unrecordable, match="is an `await` missing"):
+    with pytest.raises(Unrecordable, match="Add the missing `await`"):
         world.run(flow())
 
 

@@ -287,7 +287,7 @@ def test_submit_many_is_all_or_nothing():
             await app.submit_many([job("y"), job("z")], ids=["free", "taken"])
         with pytest.raises(Conflict, match="twice"):
             await app.submit_many([job("y"), job("z")], ids=["twice", "twice"])
-        with pytest.raises(ValueError, match="as many ids"):
+        with pytest.raises(ValueError, match="pass one id for each call"):
             await app.submit_many([job("y")], ids=[])
         with pytest.raises(SettingsError, match="delay"):
             await app.submit(job("y"), delay=-1)

@@ -91,7 +91,7 @@ def test_server_can_be_stopped_twice_and_restarted(client):
     server = Server(Worker(), ":0")
     server.stop()
     server.start()
-    with pytest.raises(OutlastError, match="serves already"):
+    with pytest.raises(OutlastError, match="is already running"):
         server.start()
     url = server.url
     server.stop()
@@ -117,7 +117,7 @@ def test_server_stops_although_clients_hang(client, caplog):
         unread.sendall(b"GET /drain HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.get(f"{server.url}/health").status_code == 200
         server.stop(WAIT_SECONDS)
-        assert "did not end within" not in caplog.text, "these clients would stay for ever"
+        assert "did not stop within" not in caplog.text, "these clients would stay for ever"
         assert read_all(silent) == read_all(half) == b""
     assert not server._thread.is_alive()
     gc.collect()
@@ -132,7 +132,7 @@ def test_server_stop_is_bounded_by_its_timeout(caplog):
         client.sendall(b"GET /ready HTTP/1.0\r\n\r\n")
         assert worker.blocked.wait(WAIT_SECONDS)
         server.stop(0.1)
-        assert "did not end within 0.1 s" in caplog.text
+        assert "did not stop within 0.1 s" in caplog.text
     worker.gate.set()
     server.stop(WAIT_SECONDS)
     assert not server._thread.is_alive()

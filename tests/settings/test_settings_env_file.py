@@ -82,7 +82,7 @@ def test_a_folder_called_env_is_not_read_as_an_env_file(tmp_path):
     [
         ("OUTLAST_GRACE\n", "OUTLAST_GRACE in .env has no value"),
         ("X=1\nOUTLAST_STORE='sqlite:///x.db\n", "line 2"),
-        ("OUTLAST_ENV_FILE=other.env\n", "belongs in the environment"),
+        ("OUTLAST_ENV_FILE=other.env\n", "has no effect"),
         ("OUTLAST_GRACE=soon\n", r"^OUTLAST_GRACE='soon' \(in .env\) is not a number"),
         ("OUTLAST_GRACE=0.1\n", "grace is from OUTLAST_GRACE in .env"),
     ],

@@ -82,8 +82,8 @@ def test_safe_server_is_not_warned_of(server, caplog):
         ("redis://localhost?prefix={a}", "prefix in"),
         ("redis://localhost?prefix=", "prefix in"),
         ("redis://localhost:port", "must be a number"),
-        ("unix://", "names no socket"),
-        ("redis://localhost?ssl_ca_certs=x", "are for rediss://"),
+        ("unix://", "has no socket path"),
+        ("redis://localhost?ssl_ca_certs=x", "apply only to rediss:// addresses"),
     ],
 )
 def test_invalid_address_is_refused(address, said):

@@ -105,7 +105,10 @@ class Outlast:
         Raise OutlastError if this Outlast is open.
         """
         if self._lifecycle.is_open:
-            raise OutlastError("this Outlast is open: it can be configured only before that.")
+            raise OutlastError(
+                "this Outlast is already open. Configure it before you open it, or pass the "
+                "options to Outlast(...)."
+            )
         self._config.update(store, worker, queues, workflows, settings)
         self.settings = self._config.settings
 

@@ -39,7 +39,7 @@ def shared(address: str | None) -> Store:
     """Return the store as `store_of` does. Raise NoStore if other processes cannot see it."""
     if load({"store": address}).settings.store.startswith("memory:"):
         raise NoStore(
-            "a memory: store exists only in the process that opened it: there is nothing to see "
+            "a memory: store exists only in the process that opened it, so there is nothing to see "
             "from here."
         )
     return store_of(address)

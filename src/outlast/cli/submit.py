@@ -73,7 +73,9 @@ def submit(
     pass --join. A full queue is an error (75); --wait waits for room first.
     """
     if not math.isfinite(delay):
-        raise typer.BadParameter("it must be finite.", param_hint="--delay")
+        raise typer.BadParameter(
+            "it must be a finite number of seconds, like 30 or 5m.", param_hint="--delay"
+        )
     with answering(as_json):
         settings = Settings.load({})
         chosen = new_ids(1)[0] if id is None else check_id(id, settings.id_length_max, "run id")

@@ -82,8 +82,8 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> Outlast | None:
         return found
     if isinstance(found, SyncOutlast):
         raise refusal(
-            f"{safe(name or APP)!r} in {safe(place)} is an Outlast of outlast.sync: a worker needs "
-            "one of outlast.",
+            f"{safe(name or APP)!r} in {safe(place)} is an outlast.sync.Outlast. A worker needs "
+            "an outlast.Outlast.",
             PARAMETER,
         )
     if name is None:
@@ -129,7 +129,7 @@ def _only(apps: dict[str, Outlast]) -> Outlast | None:
     chosen = list({id(app): app for app in apps.values()}.values())
     if len(chosen) > 1:
         raise refusal(
-            f"a worker has one Outlast object, and there are {len(chosen)}: in "
+            f"a worker uses one Outlast object, and these modules define {len(chosen)}: "
             f"{', '.join(map(safe, apps))}. Start one "
             "worker for each.",
             PARAMETER,

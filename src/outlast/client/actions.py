@@ -48,7 +48,9 @@ async def submit(
     """Queue runs in one commit, all or none, and return them in order."""
     names = new_ids(len(calls)) if ids is None else list(ids)
     if len(names) != len(calls):
-        raise ValueError(f"{len(calls)} calls need as many ids, not {len(names)}.")
+        raise ValueError(
+            f"pass one id for each call: there are {len(calls)} calls and {len(names)} ids."
+        )
     if not calls:
         return []
     several = [

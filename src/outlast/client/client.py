@@ -81,7 +81,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         if self._http is not None:
-            raise OutlastError("this Client is open already; make another one.")
+            raise OutlastError("this Client is already open. Create another one.")
         self._http = self._made_http()
         await self._http.__aenter__()
         self._transport = Transport(self._http, self._access.policy)
@@ -96,10 +96,15 @@ class Client:
         try:
             import httpx
         except ImportError as error:
-            raise SettingsError("a client needs httpx: pip install 'outlast[client]'") from error
+            raise SettingsError(
+                "Client needs httpx. Install it with: pip install 'outlast[client]'"
+            ) from error
         token = self._access.token
         if not token.isascii():
-            raise SettingsError("the token has a character that is not ASCII.")
+            raise SettingsError(
+                "the token contains a character that is not ASCII. Check OUTLAST_TOKEN, or the "
+                "`token` of Client(...)."
+            )
         headers = {"authorization": f"Bearer {token}"} if token else {}
         return httpx.AsyncClient(
             base_url=self._access.url,

@@ -65,7 +65,10 @@ class Queue:
             plain_json.check(payload)
         names = new_ids(len(found)) if ids is None else list(ids)
         if len(names) != len(found):
-            raise ValueError(f"{len(found)} payloads need as many ids, not {len(names)}.")
+            raise ValueError(
+                f"pass one id for each payload: there are {len(found)} payloads and "
+                f"{len(names)} ids."
+            )
         items = [
             {"payload": payload, "id": name, **key}
             for payload, name, key in zip(found, names, key_fields(len(found), keys), strict=True)

@@ -183,7 +183,7 @@ class Client:
 
     def __enter__(self) -> Self:
         if self._portal is not None:
-            raise OutlastError("this Client is open already; make another one.")
+            raise OutlastError("this Client is already open. Create another one.")
         portal = Portal()
         try:
             portal.call(self._client.__aenter__)

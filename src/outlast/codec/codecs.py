@@ -135,7 +135,7 @@ class TypedCodec:
             return self._adapter.validate_json(text)
         except Exception as error:
             raise Unrecordable(
-                f"what was recorded does not fit {_name(self.annotation)} any more: "
+                f"the recorded value no longer fits {_name(self.annotation)}: "
                 f"{describe_invalid(error)}"
             ) from error
 

@@ -37,7 +37,7 @@ def own_data(error: BaseException, codec: ErrorCodec, text_max: int) -> Any:
     if problem is None:
         return data
     log.warning(
-        "the error codec of a step cannot record %s, which is recorded as usual: %s",
+        "The error codec of a step cannot record %s, so Outlast records it without the codec: %s",
         type(error).__qualname__,
         problem,
     )
@@ -63,6 +63,11 @@ def rebuild_own(recorded: dict[str, Any], codec: ErrorCodec | None) -> BaseExcep
     try:
         error = codec.decode(recorded["data"])
     except Exception:
-        log.warning("the error codec of a step cannot rebuild %s", recorded["type"], exc_info=True)
+        log.warning(
+            "The error codec of a step cannot rebuild %s. The workflow gets the error as it does "
+            "without a codec.",
+            recorded["type"],
+            exc_info=True,
+        )
         return None
     return error if isinstance(error, BaseException) else None

@@ -130,7 +130,8 @@ def check(value: Any, depth: int = 1) -> None:
             check(item, depth + 1)
     elif hasattr(value, "__await__"):
         raise Unrecordable(
-            f"a value of type {kind.__qualname__} has not been awaited: is an `await` missing?"
+            f"a value of type {kind.__qualname__} cannot be recorded, because it was not awaited. "
+            "Add the missing `await`."
         )
     else:
         raise Unrecordable(

@@ -154,7 +154,7 @@ class AtomicDir:
             # The folder is new, or from an older version.
             self.own.change_mode(shared)
         elif mode & stat.S_IWOTH:
-            raise Untrusted(self.own.path, "every user may write it")
+            raise Untrusted(self.own.path, "every user may write to it")
 
     # -- the lock
 
@@ -195,7 +195,8 @@ class AtomicDir:
                 if time.monotonic() > deadline:
                     raise Busy(
                         errno.EAGAIN,
-                        "another process has held this lock for too long: is a worker stopped?",
+                        "another process has held this lock for too long. Check for a stopped or "
+                        "frozen worker on this host.",
                         str(self.own.path / "lock"),
                     ) from None
                 time.sleep(0.005)

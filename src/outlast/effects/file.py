@@ -180,7 +180,7 @@ def real_path(path: str) -> Path:
         raise ValueError(_ABSOLUTE)
     real = resolved(path)
     if real.parent.name == OWN:
-        raise ValueError(f"the files in {OWN} are Outlast's own")
+        raise ValueError(f"{OWN} is reserved for Outlast: choose another folder")
     try:
         mode = real.lstat().st_mode
     except FileNotFoundError:

@@ -134,7 +134,7 @@ class HTTPEffect(Effect[..., HTTPAnswer]):
         """
         check_recorded(url, headers or {})
         if (json is not None) + (form is not None) + (content is not None) > 1:
-            raise ValueError("give one of json, form and content.")
+            raise ValueError("pass only one of json, form and content.")
         options = {
             "json": json,
             "form": form,

@@ -110,7 +110,9 @@ def _names(engine: Engine, count: int, ids: Iterable[str] | None) -> list[str]:
         return new_ids(count)
     names = [checked_id(engine, id) for id in ids]
     if len(names) != count:
-        raise ValueError(f"{count} calls need as many ids, not {len(names)}.")
+        raise ValueError(
+            f"pass one id for each call: there are {count} calls and {len(names)} ids."
+        )
     return names
 
 

@@ -66,7 +66,7 @@ class Background:
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._shutdown.closing:
             log.error(
-                "a background task of Outlast failed", exc_info=redact(error, self._log_values)
+                "A background task of Outlast failed.", exc_info=redact(error, self._log_values)
             )
 
     async def cancel_tasks(self, seconds: float) -> None:

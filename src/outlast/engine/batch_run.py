@@ -114,7 +114,9 @@ class BatchRun:
     @property
     def _held(self) -> RunRow:
         if self._row is None:
-            raise OutlastError(f"{self.form} {self.id!r} was left: make the call again.")
+            raise OutlastError(
+                f"the loop of {self.form} {self.id!r} was left. To continue it, repeat the call."
+            )
         return self._row
 
     async def done(self, keys: Sequence[str]) -> dict[str, str | None]:
@@ -152,8 +154,8 @@ class BatchRun:
             self._lost = self._row
             self._drop()
             raise LeaseLost(
-                f"{self.form} {self.id!r} belongs to another process: this one was considered "
-                "dead. What it did last is not recorded, and will run again there."
+                f"{self.form} {self.id!r} belongs to another process, because this one was "
+                "declared dead. Items in flight here were not recorded and will run again there."
             )
 
     async def check_cancelled(self) -> None:

@@ -201,7 +201,7 @@ class Children:
             return
         except Exception as error:
             log.error(
-                "could not compensate the children of run %s",
+                "Could not compensate the children of run %s",
                 execution.id,
                 exc_info=redact(error, self._settings.log_values),
                 extra=execution.log_fields(site.key),

@@ -161,12 +161,12 @@ class Claimer:
                 self._log_backoff.reset()
             except StoreError as error:
                 if self._log_backoff.should_log():
-                    log.warning("cannot claim: %s", error)
+                    log.warning("Could not claim runs: %s", error)
                 pause = min(1.0, self._settings.poll)
             except Exception as error:
                 # A bug of ours. A worker that stopped claiming would be worse.
                 log.error(
-                    "a round of claiming failed",
+                    "Failed to claim runs. The worker tries again.",
                     exc_info=redact(error, self._settings.log_values),
                 )
                 pause = self._settings.poll

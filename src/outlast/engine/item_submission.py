@@ -34,11 +34,14 @@ async def put_items(
     """
     if engine.shutdown.begun:
         raise Draining(
-            f"this process is shutting down and puts nothing into queue {queue!r}. "
-            "Put it from another process."
+            f"this process is shutting down, so nothing was put into queue {queue!r}. "
+            "Put the item from another process."
         )
     if len(names) != len(payloads):
-        raise ValueError(f"{len(payloads)} payloads need as many ids, not {len(names)}.")
+        raise ValueError(
+            f"pass one id for each payload: there are {len(payloads)} payloads and "
+            f"{len(names)} ids."
+        )
     by = checked_by(engine, by)
     commands: list[Submit] = []
     given = checked_keys(engine, len(names), keys)

@@ -102,7 +102,7 @@ class Lease:
             renewed_at = time.monotonic()
             if isinstance(outcome, Refused) and not self._stop.is_set():
                 log.error(
-                    "worker %s was declared dead: other workers continue its runs", self._worker
+                    "Worker %s was declared dead. Other workers continue its runs.", self._worker
                 )
                 self._lost()
                 return
@@ -122,5 +122,5 @@ class Lease:
     def _complain(self, error: str) -> None:
         """Log the first failure of several in a row."""
         if self.trouble is None and not self._stop.is_set():
-            log.warning("worker %s could not renew its lease: %s", self._worker, error)
+            log.warning("Worker %s could not renew its lease: %s", self._worker, error)
         self.trouble = error

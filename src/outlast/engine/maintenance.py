@@ -99,9 +99,12 @@ class Maintenance:
     def _note_failure(self, error: Exception) -> None:
         if self._log_backoff.should_log():
             if isinstance(error, StoreError):
-                log.warning("cannot look for dead workers: %s", error)
+                log.warning("Could not look for dead workers: %s", error)
             else:
-                log.error("a sweep failed", exc_info=redact(error, self._settings.log_values))
+                log.error(
+                    "Failed to look for dead workers.",
+                    exc_info=redact(error, self._settings.log_values),
+                )
         if isinstance(error, StoreBroken) and error.gone and not self.store_lost.done():
             self.store_lost.set_result(error)
 

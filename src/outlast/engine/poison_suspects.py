@@ -73,8 +73,8 @@ class SuspectWait:
         waited = now - self._since
         if waited > self._patience * YIELD_PATIENCES:
             log.warning(
-                "a run that died more than once without recording anything has found no idle "
-                "worker: it is executed beside other runs"
+                "A run that died more than once without recording anything found no idle "
+                "worker, so it executes beside other runs."
             )
             return SuspectClaim.BESIDE_OTHERS
         if not self._isolation.suspends_claims and await self._should_yield(

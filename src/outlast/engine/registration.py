@@ -103,7 +103,10 @@ class WorkerRegistration:
             self.id = worker
             if instead_of:
                 log.warning(
-                    "worker %s continues as %s", instead_of, worker, extra={"worker": worker}
+                    "Worker %s was declared dead and continues as %s.",
+                    instead_of,
+                    worker,
+                    extra={"worker": worker},
                 )
             if self._has_threads:
                 lost = partial(self._lost_from_thread, worker)

@@ -69,7 +69,7 @@ class RequestPoller:
             drain, cancels = await self._client.read(self._requests, self._registration.id)
         except StoreError as error:
             if self._log_backoff.should_log():
-                log.warning("cannot read the requests to this worker: %s", error)
+                log.warning("Could not read requests to this worker, such as drains: %s", error)
         else:
             self._log_backoff.reset()
             if drain is not None:

@@ -41,8 +41,8 @@ async def retry(
         if not (isinstance(outcome, Refused) and outcome.why == VERSION):
             return await _check(client, row, outcome)
     raise WrongStatus(
-        f"run {row.id!r} was not retried: its parent {row.parent!r} keeps recording, so it is not "
-        "known whether it still waits for this run. Try again."
+        f"run {row.id!r} was not retried: its parent {row.parent!r} keeps writing entries, so it "
+        "is not known whether the parent still waits for this run. Try again."
     )
 
 
@@ -61,9 +61,9 @@ def _last_seen(store: Store, row: RunRow, parent: RunRow, id_length_max: int) ->
         is_it = entry.kind == "child" and child_id(parent.id, key, id_length_max) == row.id
         if ended and goes_on and is_it:
             raise WrongStatus(
-                f"run {row.id!r} is a child of run {parent.id!r}, which has recorded its end and "
-                "continued without it. To execute it again, retry the parent once that has ended: "
-                f"`outlast retry {quote(parent.id)}`."
+                f"run {row.id!r} is a child of run {parent.id!r}, which has recorded the child's "
+                "end and continued without it. To execute it again, retry the parent once that has "
+                f"ended: `outlast retry {quote(parent.id)}`."
             )
     return journal.last_seq
 
@@ -76,7 +76,8 @@ async def _check(client: StoreClient, row: RunRow, outcome: Any) -> Any:
     if outcome.detail in ("gone", "done"):
         state = "was pruned" if outcome.detail == "gone" else "is done"
         raise WrongStatus(
-            f"{child}{state}: no run would own what it does. Start a new run instead."
+            f"{child}{state}, so no run would compensate what a retry does. Start a new run "
+            "instead."
         )
     undoing = outcome.detail == "undoing"
     state = "is being compensated" if undoing else f"is {outcome.detail}"

@@ -103,7 +103,7 @@ class Submissions:
         """
         if not hasattr(call, "workflow"):
             raise TypeError(
-                f"it takes a call of a workflow, like submit(report('tides')), not {call!r}."
+                f"Pass a call of a workflow, like submit(report('tides')), not {call!r}."
             )
         workflow = call.workflow
         self.workflows.register(workflow)
@@ -191,7 +191,7 @@ class Submissions:
             earlier = first.setdefault(run.id, run)
             if not joins(earlier.workflow, earlier.args, run):
                 other = f"{run.workflow}({run.args})"[:500]
-                raise Conflict(run.id, "something else in the same batch", other)
+                raise Conflict(run.id, "another call of the same batch", other)
         store = self._client.store
         rows = await self._client.read(lambda: [store.run(id) for id in first])
         there = {row.id: row for row in rows if row is not None}

@@ -138,10 +138,10 @@ class Takeover:
 
     def _log_failure(self, id: str, error: Exception) -> None:
         if isinstance(error, StoreError):
-            log.warning("run %s cannot be taken over yet: %s", id, error, extra={"run": id})
+            log.warning("Could not take over run %s yet: %s", id, error, extra={"run": id})
         else:
             log.error(
-                "run %s cannot be taken over yet",
+                "Failed to take over run %s. Outlast tries again.",
                 id,
                 exc_info=redact(error, self._settings.log_values),
                 extra={"run": id},

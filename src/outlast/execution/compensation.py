@@ -220,7 +220,9 @@ async def _outcome(execution: RunExecution, coro: Coroutine[Any, Any, Any]) -> N
 async def _known(execution: RunExecution, name: str, module: str) -> EffectDefinition:
     effect = find(name, module)
     if effect is None and execution.clock.now() - execution.journal.effect_log.at > UNKNOWN_SECONDS:
-        raise LookupError(f"no worker's code has had effect {name} for {UNKNOWN_SECONDS:.0f} s")
+        raise LookupError(
+            f"no worker has had the code of effect {name} for {UNKNOWN_SECONDS:.0f} s"
+        )
     if effect is None:
         release.release(
             execution, f"effect {name} is not known to this worker's code", BACK_SECONDS

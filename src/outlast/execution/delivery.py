@@ -57,7 +57,8 @@ def deliver_pending(execution: RunExecution) -> None:
     while True:
         if not execution.loop.pump(CALLBACKS_MAX):
             raise execution.diverge(
-                "a workflow that waits", f"more than {CALLBACKS_MAX:,} callbacks without waiting"
+                "a workflow that awaits something",
+                f"more than {CALLBACKS_MAX:,} callbacks without waiting",
             )
         if execution.main is None:
             return

@@ -130,7 +130,7 @@ class Progress(Generic[T]):
             error, self._error = self._error, None
             raise error
         if self._is_over():
-            raise Evicted("this attempt of the step is over: another one is in flight")
+            raise Evicted("this attempt of the step has been replaced by another one")
 
     def _encode(self, value: T) -> _Text:
         text = _Text(self._codec.encode(value))

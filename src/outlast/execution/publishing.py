@@ -241,7 +241,7 @@ class Publisher:
 
 
 def _over() -> Evicted:
-    return Evicted("this attempt of the step is over: it can publish nothing more")
+    return Evicted("this attempt of the step has ended and cannot publish any more")
 
 
 _creating = threading.Lock()

@@ -87,7 +87,7 @@ def _script(
     ttl_seconds: int | None,
 ) -> tuple[Any, ...]:
     if len(command) < 2:
-        raise TypeError('give a command and its key: guard_redis(client, "SET", key, value).')
+        raise TypeError('pass a command and its key: guard_redis(client, "SET", key, value).')
     if ttl_seconds is not None and ttl_seconds < 1:
         raise ValueError(f"ttl_seconds must be 1 or more, not {ttl_seconds!r}.")
     all_keys = [f"outlast:fence:{{{claim[0]}}}", *(command[1:2] if keys is None else keys)]
@@ -97,7 +97,7 @@ def _script(
 
 def _reply(reply: Any, claim: tuple[str, int]) -> Any:
     if not isinstance(reply, list):
-        raise TypeError("the guard needs its answer at once: give it a client, not a pipeline.")
+        raise TypeError("the guard needs its reply immediately. Pass a client, not a pipeline.")
     written, value = reply
     if not written:
         raise StaleFence(*claim, int(value))

@@ -62,7 +62,10 @@ class SQLGuard:
         if rowcount == 0:
             raise StaleFence(self.resource, self.fence)
         if rowcount != 1:
-            raise ValueError(f"the guard writes one row or none, and the driver said {rowcount!r}.")
+            raise ValueError(
+                f"the driver reported a row count of {rowcount!r} for the guard, which must be 0 "
+                "or 1. Execute sql_guard(...) yourself and pass its row count to check()."
+            )
 
 
 def sql_guard(
@@ -216,6 +219,6 @@ def _check_transaction(connection: Any, cursor: Any) -> None:
     status = getattr(getattr(connection, "info", None), "transaction_status", None)
     if getattr(connection, "in_transaction", None) is False or status == 0:
         raise ValueError(
-            "a guard outside a transaction guards nothing: its lock is released at once. Begin a "
-            "transaction (BEGIN, or autocommit off) around the guard and the write."
+            "a guard outside a transaction protects nothing, because its lock is released at "
+            "once. Begin a transaction (BEGIN, or autocommit off) around the guard and the write."
         )

@@ -75,7 +75,7 @@ def api_at(
     unknown = sorted(set(roles) - set(Role))
     if unknown:
         raise SettingsError(
-            f"api_masked_roles: {', '.join(unknown)} is no role. Use {', '.join(Role)}."
+            f"api_masked_roles: unknown role {', '.join(unknown)}. Use {', '.join(Role)}."
         )
     with server_extra():
         from outlast.http.rest.application import application

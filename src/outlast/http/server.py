@@ -71,7 +71,7 @@ class Server:
         """
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
-                raise OutlastError(f"this HTTP server serves already, at {self._url}.")
+                raise OutlastError(f"this HTTP server is already running at {self._url}.")
             host, _ = parse(self._address)
             app = routes_at(self._status_provider, host, self._secret, self._health_stall)
             with extra():
@@ -104,7 +104,7 @@ class Server:
         thread.join(timeout)
         if thread.is_alive() and timeout > 0:
             server.force_exit = True
-            log.warning("the HTTP server at %s did not end within %g s", self._url, timeout)
+            log.warning("The HTTP server at %s did not stop within %g s.", self._url, timeout)
 
     async def stopped(self, timeout: float) -> None:
         """Do the same from a coroutine, without a thread: there may be none available."""
@@ -122,7 +122,7 @@ class Server:
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(_serve(server, listener))
         except BaseException:
-            log.exception("the HTTP server at %s ended", self._url)
+            log.exception("The HTTP server at %s failed and has stopped.", self._url)
         finally:
             listener.close()
 

@@ -106,12 +106,10 @@ async def reason_in(request: Request) -> str:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        raise Unreadable(
-            400, 'the body is not JSON; {"reason": "..."} or nothing is expected'
-        ) from None
+        raise Unreadable(400, 'the body is not JSON. Send {"reason": "..."} or no body.') from None
     reason = document.get("reason", "") if isinstance(document, dict) else None
     if not isinstance(reason, str):
-        raise Unreadable(400, '{"reason": "..."}, with a text, or no body is expected')
+        raise Unreadable(400, 'the reason is not text. Send {"reason": "..."} or no body.')
     return "".join(char if char.isprintable() else " " for char in reason).strip()
 
 

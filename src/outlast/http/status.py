@@ -150,7 +150,7 @@ class NotOpen:
         return 0.0
 
     def begin_drain(self, reason: str) -> None:
-        raise OutlastError(f"{reason}: there is nothing to drain, this Outlast is not open.")
+        raise OutlastError(f"{reason}: nothing to drain, because this Outlast is not open.")
 
     def drain_view(self) -> dict[str, Any]:
         nothing = {"reason": None, "seconds_left": None, "layer": None}

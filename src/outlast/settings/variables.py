@@ -149,9 +149,7 @@ def _read(path: Path, text: str, known: Collection[str]) -> dict[str, RawValue]:
         if not name.startswith(PREFIX) or name in found or name.startswith(_TESTS):
             continue
         if name == ENV_FILE:
-            raise SettingsError(
-                f"{ENV_FILE} in {path} comes too late: it belongs in the environment."
-            )
+            raise SettingsError(f"{ENV_FILE} in {path} has no effect. Set it in the environment.")
         if value is None:
             raise SettingsError(f"{name} in {path} has no value: write {name}=…")
         if (reference := _REFERENCE.search(value)) is not None:

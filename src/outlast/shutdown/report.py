@@ -198,7 +198,8 @@ def drain_document(row: DrainRow) -> dict[str, Any]:
 def _must_be(kind: type | tuple[type, ...], *values: object) -> None:
     if not all(isinstance(value, kind) for value in values):
         raise TypeError(
-            f"a report of a drain has no {[type(value).__name__ for value in values]} there"
+            "a stored drain report is damaged: unexpected types "
+            f"{[type(value).__name__ for value in values]}"
         )
 
 

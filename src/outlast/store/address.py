@@ -144,8 +144,8 @@ def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
         path = parts.path.lstrip("/") or "outlast.db"
         raise SettingsError(
             f"{shown!r} could be relative or absolute. Write sqlite:///{path} for a file below "
-            f"this folder, or sqlite:////{path} for "
-            "one that begins at the root."
+            f"this folder, or sqlite:////{path} for an "
+            "absolute path."
         )
     path = unquote(parts.path)[1:]
     options = dict(parse_qsl(parts.query))

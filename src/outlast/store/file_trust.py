@@ -73,7 +73,7 @@ def check_beside(database: Path, folder: Path) -> None:
         raise StoreBroken(
             f"{folder}: it belongs to user {found.st_uid}, who owns neither the database nor "
             "this process, and could block every worker here or declare it dead. Nothing was "
-            "written. If no worker runs, remove it; and keep the database in "
+            "written. If no worker is running, remove the folder. Keep the database in "
             "a folder that only you may write."
         )
     if found.st_mode & stat.S_IWOTH and not owned.st_mode & stat.S_IWOTH:

@@ -49,7 +49,7 @@ def run(
         return run_once.run(call, id=id, store=store, on_conflict=on_conflict, **settings)
     if id is not None or store is not None or on_conflict != "raise" or settings:
         raise SettingsError(
-            "a child run has its id and its store from its parent: inside a run, give run() only "
+            "a child run takes its id and its store from its parent. Inside a run, pass run() only "
             "the call."
         )
     # Create the call again where it is awaited: a call reserves its call site on the run loop, and

@@ -304,7 +304,7 @@ class _Setting:
         left = _left_undone(store)
         if left and ended[1] is not None:
             raise Broke(
-                "the run failed, and these have not ended, or were not compensated: "
+                "the run failed and left these unfinished or uncompensated: "
                 f"{', '.join(left)} (seed {self.seed})"
             )
         reopen(store, "crash")

@@ -86,7 +86,7 @@ class Server:
                     self.stop(signal.SIGKILL)
                     said = self.log.read_text(errors="replace")
                     raise AssertionError(
-                        f"{self._command[0]} does not start: {error}\n{said}"
+                        f"{self._command[0]} did not start: {error}\n{said}"
                     ) from error
                 time.sleep(0.02)
             else:

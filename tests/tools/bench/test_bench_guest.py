@@ -145,7 +145,7 @@ def test_dead_workers_are_removed_before_their_lease_ends(store, file, monkeypat
         (
             "_environ",
             lambda *_: clean_environment(OUTLAST_LEASE="long"),
-            "a worker does not start: ",
+            "a worker did not start: ",
         ),
     ],
 )

@@ -129,7 +129,7 @@ class ApiCall:
         if waiting[self.by] >= most:
             raise Problem(
                 429,
-                f"{self.by!r} has {most} requests that wait already, the most that are allowed.",
+                f"{self.by!r} already has {most} waiting requests, which is the limit.",
                 next="Close one, or raise the limit on the server: OUTLAST_API_STREAMS_MAX.",
                 headers={"retry-after": "1"},
             )

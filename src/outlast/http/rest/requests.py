@@ -49,11 +49,11 @@ def _moment(text: Any) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
-        raise ValueError("it is no time: write 2026-11-01T00:00:00Z") from None
+        raise ValueError("it is not a time: write 2026-11-01T00:00:00Z") from None
     if moment.tzinfo is None:
         raise ValueError("it needs an offset, such as Z or +01:00")
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
-        raise ValueError(f"its year is not from {FIRST_YEAR} to {LAST_YEAR}")
+        raise ValueError(f"its year must be from {FIRST_YEAR} to {LAST_YEAR}")
     return moment
 
 

@@ -35,13 +35,15 @@ class Caller:
     def __post_init__(self) -> None:
         if self.role not in tuple(Role):
             roles = ", ".join(Role)
-            raise SettingsError(f"caller {self.name!r}: {self.role!r} is no role. Use {roles}.")
+            raise SettingsError(
+                f"caller {self.name!r}: {self.role!r} is not a role. Use one of {roles}."
+            )
         object.__setattr__(self, "role", Role(self.role))
         check_name(self.name, NAME_LENGTH_MAX, "the name of a caller")
         if ":" in self.name or self.name != self.name.strip():
             raise SettingsError(
-                f"caller {self.name!r}: a name has no ':' and no space at its ends. A colon is "
-                "for users of the command line, like 'os:ann'."
+                f"caller {self.name!r}: a name must not contain ':', or begin or end with a space. "
+                "A colon is reserved for users of the command line, like 'os:ann'."
             )
 
 

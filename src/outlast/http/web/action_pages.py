@@ -91,7 +91,7 @@ def _decision(form: Form) -> dict[str, Any]:
             if form["value"].strip():
                 body["result"] = _value(form["kind"], form["value"])
         case _:
-            raise Problem(422, "The form says no outcome.", next="Choose one of them.")
+            raise Problem(422, "No outcome is selected.", next="Go back and choose one.")
     return body
 
 

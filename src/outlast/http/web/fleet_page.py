@@ -70,7 +70,9 @@ def _limit(name: str, text: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > 10:
-        raise Problem(422, f"{name}: {text[:50]!r} is no number.", next="Go back and correct it.")
+        raise Problem(
+            422, f"{name}: {text[:50]!r} is not a whole number.", next="Go back and correct it."
+        )
     return int(text)
 
 

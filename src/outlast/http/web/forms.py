@@ -57,7 +57,7 @@ async def read_form(request: Request) -> Form:
     check_origin(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise Problem(415, "This is no form.", next=_AGAIN)
+        raise Problem(415, "The request is not a form.", next=_AGAIN)
     body = b""
     try:
         async with asyncio.timeout(SECONDS_MAX):

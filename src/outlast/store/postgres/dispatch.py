@@ -133,7 +133,7 @@ def _word(part: Any) -> bytes:
     if isinstance(part, str):
         word = str.encode(part)
         if b"\0" in word:
-            raise ValueError("libpq would end it there")
+            raise ValueError("a text contains a zero byte, which Postgres cannot store")
         return word
     if type(part) is float and not isfinite(part):
         raise ValueError(part)

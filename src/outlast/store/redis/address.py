@@ -80,7 +80,9 @@ def parse(address: str) -> Address:
         kind: Callable[..., object] = UnixDomainSocketConnection
         where: dict[str, Any] = {"path": path}
         if host or not path.startswith("/"):
-            raise SettingsError(f"{place} names no socket: unix:///run/redis.sock is one.")
+            raise SettingsError(
+                f"{place} has no socket path. Write it like unix:///run/redis.sock."
+            )
         db = _number(options.get("db", "0"), "db", place)
     else:
         kind = SSLConnection if parts.scheme == "rediss" else Connection
@@ -89,7 +91,7 @@ def parse(address: str) -> Address:
     if kind is SSLConnection:
         where |= {name: options[name] for name in _TLS if name in options}
     elif any(name in options for name in _TLS):
-        raise SettingsError(f"{place}: {', '.join(_TLS)} are for rediss://.")
+        raise SettingsError(f"{place}: {', '.join(_TLS)} apply only to rediss:// addresses.")
     fixed: dict[str, Any] = {
         "db": db, "username": unquote(parts.username) if parts.username else None,
         "password": unquote(parts.password) if parts.password else None,

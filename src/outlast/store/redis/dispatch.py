@@ -193,8 +193,8 @@ def _submit(command: commands.Submit) -> dict[str, Any]:
 def _submit_many(command: commands.SubmitMany) -> dict[str, Any]:
     if len(command.runs) > SUBMIT_MANY_MAX:
         raise BadValue(
-            f"{len(command.runs):,} runs are too many for one submit_many on Redis, which "
-            "serves no other client meanwhile. Submit at "
+            f"{len(command.runs):,} runs are too many for one submit_many: Redis "
+            "serves no other client while it stores them. Submit at "
             f"most {SUBMIT_MANY_MAX:,} at once."
         )
     return {"runs": [_submit(run) for run in command.runs]}

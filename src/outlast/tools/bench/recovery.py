@@ -127,7 +127,7 @@ def _until_up(fleet: Fleet) -> None:
     def are_up() -> bool:
         fleet.look()
         if fleet.surprises:
-            raise _NotMeasured(f"a worker does not start: {fleet.surprises[0].splitlines()[-1]}")
+            raise _NotMeasured(f"a worker did not start: {fleet.surprises[0].splitlines()[-1]}")
         return len(fleet.there("alive")) == fleet.size
 
     _until(are_up, UP_SECONDS, "the workers do not start")

@@ -217,7 +217,7 @@ class Experiment:
         while len(fleet.there("alive")) < self._options.workers:
             self._tick(fleet, load, faults)
             if fleet.surprises:
-                raise ChaosFailed(f"a worker does not start: {fleet.surprises[0]}")
+                raise ChaosFailed(f"a worker did not start: {fleet.surprises[0]}")
             if time.monotonic() > until:
                 raise ChaosFailed(f"the workers did not start: {fleet.members[0].tail()}")
 
