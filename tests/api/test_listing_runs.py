@@ -133,7 +133,7 @@ def test_runs_are_listed_newest_first_and_filtered(world):
             await (await app.start(fails(), id="failed")).result()
         await asyncio.sleep(100)
         await app.start(waits(), id="waiting")
-        await app.submit(report("b"), id="queued", queue="slow")
+        await app.submit(report("b"), id="queued", queue="slow", key="ann")
         await asyncio.sleep(10)
 
         async def ids(**query):
@@ -146,6 +146,8 @@ def test_runs_are_listed_newest_first_and_filtered(world):
         assert await ids(workflow="report") == ["queued", "done"]
         assert await ids(queue="slow") == ["queued"]
         assert await ids(prefix="d") == ["done"]
+        assert await ids(key="ann") == ["queued"]
+        assert (await app.bulk("cancel", key="ann", dry_run=True)).examples == ("queued",)
         assert await ids(waiting_for="word") == ["waiting"]
         assert await ids(older_than=50) == ["failed", "done"]
         assert await ids(newer_than=timedelta(seconds=50)) == ["queued", "waiting"]

@@ -39,3 +39,14 @@ def test_filter_without_a_condition_is_refused(outlast):
     assert answer.code != 0
     assert "needs a condition" in answer.err
     assert statuses(outlast) == {"a1": "queued"}
+
+
+def test_runs_of_one_key_are_listed_and_cancelled(outlast):
+    for id, key in (("a1", "ann"), ("b1", "bob"), ("a2", "ann"), ("c1", None)):
+        outlast.submitted(id, key=key)
+    listed = outlast("runs", "--key", "ann", "--json").json["runs"]
+    assert [run["id"] for run in listed] == ["a2", "a1"]
+    assert outlast("runs", "--key", "nobody").err == "outlast: no runs match.\n"
+    outlast("bulk", "cancel", "--key", "ann", "--yes")
+    cancelled = {id for id, status in statuses(outlast).items() if status == "cancelled"}
+    assert cancelled == {"a1", "a2"}

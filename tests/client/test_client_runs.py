@@ -133,6 +133,9 @@ def test_lists_are_those_of_the_store():
         assert await client.runs(status=["done", "failed"], prefix="r/") == await app.runs(
             status=["done", "failed"], prefix="r/"
         )
+        await app.submit(reporting("x"), id="k", queue="elsewhere", key="ann")
+        assert [run.id for run in await client.runs(key="ann")] == ["k"]
+        assert (await client.bulk("cancel", key="ann", dry_run=True)).examples == ("k",)
         assert await client.runs(items=True) == await app.runs(items=True)
         assert await client.queues() == await app.queues()
         assert await client.effects("p.1") == await app.effects("p.1")

@@ -26,3 +26,18 @@ def test_filter_without_a_condition_is_a_problem(served):
         assert "needs a condition" in answer.json()["detail"]
 
     served(scenario)
+
+
+def test_runs_of_one_key_are_found(served):
+    async def scenario(api):
+        for number in range(4):
+            key = {"key": "ann"} if number % 2 else {}
+            body = {"workflow": "waiting", "args": ["?"], "id": f"w{number}", **key}
+            await api.sam.post("/v1/runs", json={**body, "queue": "elsewhere"})
+        page = (await api.olga.get("/v1/runs?key=ann")).json()
+        assert [run["id"] for run in page["runs"]] == ["w3", "w1"]
+        asked = {"action": "cancel", "key": "ann"}
+        answer = (await api.olga.post("/v1/bulk", json=asked)).json()
+        assert (answer["matched"], answer["examples"]) == (2, ["w3", "w1"])
+
+    served(scenario)

@@ -8,7 +8,7 @@ from outlast.store.sqlite import statements as sql
 from outlast.store.sqlite.store import SQLiteStore
 
 NO_FILTERS = (
-    "statuses", "workflow", "queue", "items", "undoing", "parent", "by", "waiting_for",
+    "statuses", "workflow", "queue", "items", "undoing", "parent", "by", "key", "waiting_for",
     "created_before", "created_after", "ended_after",
 )  # fmt: skip
 PLANS = {

@@ -64,6 +64,15 @@ def bulk(
             "--prefix", parser=storable, metavar="TEXT", help="Only runs whose id starts with this."
         ),
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            parser=storable,
+            metavar="TEXT",
+            help="Only runs that were submitted with this key.",
+        ),
+    ] = None,
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
     waiting_for: Annotated[
@@ -109,6 +118,7 @@ def bulk(
             workflow=workflow,
             queue=queue,
             prefix=prefix,
+            key=key,
             waiting_for=waiting_for,
             items=items,
             undoing=True if wants_undoing else None,

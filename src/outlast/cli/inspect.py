@@ -96,6 +96,15 @@ def runs(
             "--prefix", parser=storable, metavar="TEXT", help="Only runs whose id starts with this."
         ),
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            parser=storable,
+            metavar="TEXT",
+            help="Only runs that were submitted with this key.",
+        ),
+    ] = None,
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
     waiting_for: Annotated[
@@ -146,6 +155,7 @@ def runs(
             workflow=workflow,
             queue=queue,
             prefix=prefix,
+            key=key,
             waiting_for=waiting_for,
             created_before=None if older_than is None else now - older_than,
             created_after=None if newer_than is None else now - newer_than,
@@ -156,7 +166,7 @@ def runs(
         rows = opened.runs(query)
         return RunsFound(rows[:limit], len(rows) > limit, now, _dead_workers(opened))
 
-    filters = (status, workflow, queue, prefix, older_than, newer_than, waiting_for)
+    filters = (status, workflow, queue, prefix, key, older_than, newer_than, waiting_for)
     is_filtered = undoing or any(one is not None for one in filters)
     what = "items" if items else "runs"
     nothing = f"no {what} match." if is_filtered else f"no {what}."

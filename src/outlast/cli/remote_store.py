@@ -103,6 +103,7 @@ class RemoteStore:
             queue=query.queue,
             prefix=query.prefix,
             parent=query.parent,
+            key=query.key,
             waiting_for=query.waiting_for,
             items=query.items,
             undoing=query.undoing,

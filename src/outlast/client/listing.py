@@ -29,6 +29,7 @@ def run_filter(
     queue: str | None,
     prefix: str | None,
     parent: str | None,
+    key: str | None,
     waiting_for: str | None,
     items: bool | None,
     undoing: bool | None,
@@ -43,6 +44,7 @@ def run_filter(
         # Every id begins with the empty text.
         "prefix": prefix or None,
         "parent": parent,
+        "key": key,
         "waiting_for": waiting_for,
         "items": ITEMS[items],
         "undoing": undoing,

@@ -107,7 +107,7 @@ def narrowed(action: BulkAction, query: RunQuery) -> RunQuery:
     """
     if query._replace(limit=0, items=None, before_pk=None) == RunQuery(limit=0):
         raise SettingsError(
-            f"a bulk {action} needs a condition, such as workflow=, prefix= or status=."
+            f"a bulk {action} needs a condition, such as workflow=, prefix=, key= or status=."
         )
     if not query.statuses:
         return query._replace(statuses=BY_DEFAULT[action])

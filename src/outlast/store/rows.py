@@ -321,3 +321,5 @@ class RunQuery(NamedTuple):
     """Start after the run with this pk."""
     by: str | None = None
     """Who submitted it."""
+    key: str | None = None
+    """Whose limits it counts against. Runs without a key have none."""

@@ -44,6 +44,7 @@ class BulkRequest(BaseModel):
     queue: Name | None = None
     prefix: Name | None = Field(default=None, description="What the id starts with.")
     parent: Name | None = None
+    key: Name | None = Field(default=None, description="Whose limits they count against.")
     waiting_for: Name | None = None
     items: Literal["no", "only", "all"] = "no"
     undoing: bool | None = None
@@ -85,6 +86,7 @@ async def act_on_runs(
             queue=body.queue,
             prefix=body.prefix,
             parent=body.parent,
+            key=body.key,
             waiting_for=body.waiting_for,
             created_before=None if body.older_than is None else now - body.older_than,
             created_after=None if body.newer_than is None else now - body.newer_than,

@@ -96,6 +96,7 @@ class RunFilter(Parameters):
     queue: Name | None = None
     prefix: Name | None = Field(default=None, description="What the id starts with.")
     parent: Name | None = None
+    key: Name | None = Field(default=None, description="Whose limits they count against.")
     waiting_for: Name | None = Field(default=None, description="A message that the run waits for.")
     items: Literal["no", "only", "all"] = Field(default="no", description="Plain work items.")
     undoing: bool | None = Field(default=None, description="Runs that are being compensated.")

@@ -18,11 +18,12 @@ STATUSES = (
 )
 AGES = {"": "any time", "3600": "the last hour", "86400": "the last day", "604800": "7 days"}
 ITEMS = {"": "runs", "only": "work items", "all": "runs and items"}
-TEXTS = ("workflow", "queue", "prefix", "waiting_for", "parent")
+TEXTS = ("workflow", "queue", "prefix", "key", "waiting_for", "parent")
 LABELS = {
     "workflow": "Workflow",
     "queue": "Queue",
     "prefix": "Id begins with",
+    "key": "Key",
     "waiting_for": "Waits for",
     "parent": "Parent",
 }

@@ -91,6 +91,7 @@ RUNS_WHERE = {
     "undoing": "(undoing IS NOT NULL) = %(undoing)s",
     "parent": "parent = %(parent)s",
     "by": "by = %(by)s",
+    "key": "key = %(key)s",
     "waiting_for": r"ended IS NULL AND strpos(waits, E'\n' || %(waiting_for)s || E'\n') > 0",
     "created_before": "created < %(created_before)s::float8",
     "created_after": "created >= %(created_after)s::float8",

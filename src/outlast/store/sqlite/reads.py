@@ -56,7 +56,8 @@ class Reads(SessionReads):
         delayed = DELAYED in query.statuses
         values = query._asdict() | {"statuses": statuses, "delayed": delayed, "now": self.now()}
         if not query.prefix:
-            return [RunRow(*row) for row in self._read(sql.RUNS, values)]
+            statement = sql.RUNS if query.key is None else sql.RUNS_WITH_KEY
+            return [RunRow(*row) for row in self._read(statement, values)]
         values |= NameRange.of(query.prefix)._asdict()
         return [RunRow(*row) for row in self._read(sql.RUNS_WITH_PREFIX, values)]
 

@@ -23,6 +23,12 @@ class QueryContract(Contract):
             ({"queue": "post"}, ["child", "mail"]),
             ({"parent": "running"}, ["child"]),
             ({"queue": "post", "workflow": "flow"}, ["child"]),
+            ({"key": "ann"}, ["done", "mail"]),
+            ({"key": "ann", "queue": "post"}, ["mail"]),
+            ({"key": "ann", "prefix": "d"}, ["done"]),
+            ({"key": "ann", "limit": 1}, ["done"]),
+            ({"key": "an"}, []),
+            ({"key": ""}, []),
             ({"prefix": "r"}, ["running"]),
             ({"prefix": "running"}, ["running"]),
             ({"prefix": "running-2"}, []),
@@ -39,10 +45,11 @@ class QueryContract(Contract):
     def test_runs_are_found_by_what_is_asked_newest_first(
         self, driver: StoreDriver, query: dict[str, Any], found: list[str]
     ) -> None:
-        driver.submit("mail", queue="post", workflow="send")
+        driver.submit("mail", queue="post", workflow="send", key="ann")
         driver.submit("child", queue="post", parent="running")
         driver.held("running")
-        driver.ended("done")
+        driver.submit("done", key="ann")
+        driver.settle(driver.take("done"))
         driver.ended("parked", status="parked")
         assert [row.id for row in driver.store.runs(RunQuery(**query))] == found
 

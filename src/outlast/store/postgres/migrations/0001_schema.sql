@@ -107,6 +107,7 @@ CREATE INDEX runs_gated ON runs
 -- written so that no plan uses runs_ready
 CREATE INDEX runs_heads ON runs (queue, key) WHERE key IS NOT NULL AND ready + 0 > 0;
 CREATE INDEX runs_key_running ON runs (queue, key) WHERE key IS NOT NULL AND status = 'running';
+CREATE INDEX runs_key ON runs (key, pk) WHERE key IS NOT NULL;
 CREATE INDEX runs_key_started ON runs (queue, key, started)
     WHERE key IS NOT NULL AND started IS NOT NULL;
 

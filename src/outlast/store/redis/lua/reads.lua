@@ -287,7 +287,7 @@ end
 -- The fields that a query can filter by.
 local FILTER_FIELDS = {
     'id', 'status', 'workflow', 'queue', 'parent', 'waits', 'ended', 'created', 'undoing', 'ready',
-    'due', 'by',
+    'due', 'by', 'key',
 }
 
 -- Return whether a run is queued but not due yet.
@@ -308,6 +308,7 @@ local function matches(query, row)
         and (query.queue == nil or row.queue == query.queue)
         and (query.parent == nil or row.parent == query.parent)
         and (query.by == nil or row.by == query.by)
+        and (query.key == nil or row.key == query.key)
         and (query.items == nil or (row.workflow == '') == query.items)
         and (query.undoing == nil or undoing == query.undoing)
         and (query.waiting_for == nil or is_waiting_for(row, query.waiting_for))

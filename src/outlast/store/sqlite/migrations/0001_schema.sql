@@ -85,6 +85,7 @@ CREATE INDEX runs_gated ON runs (queue, key, workflow, ready, priority DESC, int
     WHERE key IS NOT NULL AND ready < 0;
 CREATE INDEX runs_heads ON runs (queue, key) WHERE key IS NOT NULL AND ready > 0;
 CREATE INDEX runs_key_running ON runs (queue, key) WHERE key IS NOT NULL AND status = 'running';
+CREATE INDEX runs_key ON runs (key, pk) WHERE key IS NOT NULL;
 CREATE INDEX runs_key_started ON runs (queue, key, started)
     WHERE key IS NOT NULL AND started IS NOT NULL;
 

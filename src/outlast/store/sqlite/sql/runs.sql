@@ -21,6 +21,7 @@ SELECT {run} FROM runs WHERE id IN (SELECT value FROM json_each(?))
   AND (:undoing IS NULL OR (undoing IS NOT NULL) = :undoing)
   AND (:parent IS NULL OR parent = :parent)
   AND (:by IS NULL OR by = :by)
+  AND (:key IS NULL OR key = :key)
   AND (:waiting_for IS NULL OR (ended IS NULL AND instr(waits,
       char(10) || :waiting_for || char(10)) > 0))
   AND (:created_before IS NULL OR created < :created_before)
@@ -32,6 +33,12 @@ SELECT {run} FROM runs
 WHERE {wanted}
   -- not OR: each page begins where the last one ended, without a look at what is before it
   AND pk < coalesce(:before_pk, 9223372036854775807)
+ORDER BY pk DESC LIMIT :limit
+
+-- name: RUNS_WITH_KEY
+SELECT {run} FROM runs INDEXED BY runs_key
+WHERE key IS NOT NULL AND key = :key
+  AND pk < coalesce(:before_pk, 9223372036854775807) AND {wanted}
 ORDER BY pk DESC LIMIT :limit
 
 -- name: RUNS_WITH_PREFIX
