@@ -56,7 +56,7 @@ FIELDS = (
 )  # fmt: skip
 
 COMMANDS = [
-    "submit", "submit", "many", "own", "own", "claim", "claim", "claim", "claim_suspect", "claim_suspect", "claim_id",
+    "submit", "submit", "replace", "replace", "many", "own", "own", "claim", "claim", "claim", "claim_suspect", "claim_suspect", "claim_id",
     "claim_id", "record", "record", "record", "record_again", "settle", "settle", "settle", "release", "release", "wait",
     "wait", "nack", "ack", "send", "send", "cancel", "cancel_parked", "retry", "retry", "resume", "resume", "register", "renew",
     "leave", "sweep", "sweep", "drain", "drain", "limit", "prune", "undo", "undo", "undo_child", "undo_child", "decide", "decide",
@@ -206,6 +206,14 @@ class StoreMachine(RuleBasedStateMachine):
         match kind:
             case "submit":
                 return self.new(x, y, z)
+            case "replace":
+                # Mostly the same work as that of a run that exists.
+                one = self.model.runs.get(id)
+                alike = {} if one is None or z == 3 else {"queue": one.queue, "key": one.key}
+                new = self.new(x, y, z)
+                same = one is not None and z < 2 and one.workflow != ITEM
+                workflow = one.workflow if same else new.workflow
+                return new._replace(workflow=workflow, replace=True, parent=None, **alike)
             case "many":
                 same = [self.new(x, (y + step) % 7, z) for step in (0, 1, 3, 0)[: 1 + z]]
                 return SubmitMany(tuple(one._replace(delay=0.0) for one in same))

@@ -59,6 +59,12 @@ def _submitted(model: State, command: Submit, outcome: Submitted) -> Submitted:
             model.grant_fence(run, outcome.row.fence)
         elif command.delay <= 0:
             run.make_ready()
+    elif command.replace and _may_replace(run, command):
+        run.args, run.token, run.priority = command.args, command.token, command.priority
+        run.due, run.abandon_after = model.now + command.delay, command.abandon_after
+        run.ready, run.turn, new = 0, None, True
+        if command.delay <= 0:
+            run.make_ready()
     else:
         assert outcome.row is not None
         new = run.token == command.token and (
@@ -74,6 +80,14 @@ def _submitted(model: State, command: Submit, outcome: Submitted) -> Submitted:
             run.status,
         )
     return Submitted(outcome.row, new)
+
+
+def _may_replace(run: Run, command: Submit) -> bool:
+    return (
+        (run.status, run.lives, run.parent) == ("queued", 0, None)
+        and run.token != command.token
+        and (run.workflow, run.queue, run.key) == (command.workflow, command.queue, command.key)
+    )
 
 
 def _full(model: State, command: Submit, count: int) -> Refused | None:

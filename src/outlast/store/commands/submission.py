@@ -27,6 +27,12 @@ class Submit(NamedTuple):
     id exists or not, unless this is a repeat and the worker holds the run. A new run without a
     worker is refused with DEPTH, "depth/limit/needed", if its queue would have more than
     `depth_max` queued runs. The queue's own limit takes precedence if it has one.
+
+    With `replace`, a run that waits for its first claim becomes this submission, if it has the same
+    workflow, queue and key, and no parent: it takes the arguments, token, seed, priority, due time,
+    timeout, `abandon_after` and `by`. The outcome is that of a new run. It keeps its time of
+    creation and its messages, and no queue gets longer, so it is not refused. Any other run that
+    exists is not touched.
     """
 
     id: str
@@ -55,6 +61,8 @@ class Submit(NamedTuple):
     """Whose limits the run counts against: see `SetQueueLimits`. Runs with a key take turns: see
     `Claim`. None for a run with a parent or a worker.
     """
+    replace: bool = False
+    """False for a run with a parent or a worker, and in a SubmitMany."""
 
 
 class Submitted(NamedTuple):

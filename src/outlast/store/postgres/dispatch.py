@@ -174,6 +174,8 @@ def _submit(needs: _Needs, command: commands.Submit) -> None:
     if command.worker is not None:
         needs.add("readers", command.worker)
     else:
+        if command.replace:
+            needs.add("ids", command.id)
         asked, known = command.depth_max, needs.depth_max.get(command.queue)
         needs.depth_max[command.queue] = (
             min(asked, known)

@@ -42,6 +42,7 @@ CANCELS = _sql("CANCELS")
 # submit.sql
 SUBMIT = _sql("SUBMIT")
 ENQUEUE = _sql("ENQUEUE")
+REPLACE = _sql("REPLACE")
 
 # claim.sql
 NEXT_FENCE = _sql("NEXT_FENCE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outlast.store import commands
 from outlast.store.commands import CONFLICT, DEPTH, DRAINING, WORKER, Refused
@@ -75,7 +75,13 @@ def _enqueue(
                 fresh = []
             row = there[command.id] or transaction.row(command.id)
             assert row is not None
-            outcomes.append(commands.Submitted(row, new=_untouched(row, command)))
+            if command.replace and _may_replace(row, command):
+                transaction.db.execute(sql.REPLACE, _replacement(row, command, transaction.now))
+                # A later command of this batch reads what it is now.
+                there[command.id] = None
+                outcomes.append(commands.Submitted(None, new=True))
+            else:
+                outcomes.append(commands.Submitted(row, new=_untouched(row, command)))
             continue
         full = _full(transaction, command, 1)
         if full is None:
@@ -154,9 +160,26 @@ def _insert(transaction: Transaction, fresh: Sequence[commands.Submit]) -> None:
     )
 
 
+def _replacement(row: RunRow, command: commands.Submit, now: float) -> dict[str, Any]:
+    # A trigger puts a run with a key into its lane.
+    values = {"pk": row.pk, "due": now + command.delay, "ready": command.delay <= 0}
+    return command._asdict() | values
+
+
 def _own(row: RunRow, command: commands.Submit) -> bool:
     """Return whether the worker holds the run by this submission."""
     return row.token == command.token and row.worker == command.worker
+
+
+def _may_replace(row: RunRow, command: commands.Submit) -> bool:
+    """Return whether the run becomes this submission. A repeat of the last one changes nothing."""
+    return (
+        row.status == "queued"
+        and row.lives == 0
+        and row.parent is None
+        and row.token != command.token
+        and (row.workflow, row.queue, row.key) == (command.workflow, command.queue, command.key)
+    )
 
 
 def _untouched(row: RunRow, command: commands.Submit) -> bool:

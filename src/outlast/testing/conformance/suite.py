@@ -28,6 +28,7 @@ from outlast.testing.conformance.messages import MailContract
 from outlast.testing.conformance.peeks import LookContract
 from outlast.testing.conformance.prunes import PruneContract
 from outlast.testing.conformance.queries import QueryContract
+from outlast.testing.conformance.replacements import ReplacementContract
 from outlast.testing.conformance.reports import ReportContract
 from outlast.testing.conformance.requests import RequestContract
 from outlast.testing.conformance.saves import SaveContract
@@ -58,6 +59,7 @@ from outlast.testing.conformance.workers import WorkerContract
 
 class StoreConformance(
     SubmissionContract,
+    ReplacementContract,
     ManyContract,
     ClaimContract,
     LimitContract,

@@ -1,5 +1,5 @@
 -- Runs that come in. id, workflow, args, token, seed, queue, priority, delay, timeout, parent,
--- worker, attempts_max, interruptions_max, depth_max, abandon_after, by, key
+-- worker, attempts_max, interruptions_max, depth_max, abandon_after, by, key, replace
 
 -- One that a worker begins at once.
 CREATE FUNCTION submit__v(v jsonb, now double precision) RETURNS text
@@ -71,7 +71,8 @@ END $$;
 
 -- Each for itself: joined if it is there, refused if there is a refusal at its place, else inserted
 -- with the others. Their numbers are drawn in their order, but they are inserted in the order of
--- their ids, in which nobody waits for one who waits for him. One that is joined is not locked.
+-- their ids, in which nobody waits for one who waits for him. One that is joined is not locked, and
+-- one that may be replaced was locked before.
 CREATE FUNCTION enqueue__v(commands jsonb, refusals text[], now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -119,7 +120,7 @@ BEGIN
                 GROUP BY 1, 2) g;
         PERFORM list__v(names, workflows, more);
     END IF;
-    FOR t IN SELECT v->>0 AS id, v->>3 AS token, n
+    FOR t IN SELECT v->>0 AS id, v->>3 AS token, (v->>17)::boolean AS replaces, v, n
         FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n) ORDER BY n LOOP
         IF refusals[t.n] IS NOT NULL THEN
             outcome := refused__v('depth', refusals[t.n]);
@@ -131,6 +132,10 @@ BEGIN
             IF NOT FOUND THEN  -- pruned in between: the batch is tried again as a whole
                 RAISE EXCEPTION 'a run went while it was joined' USING ERRCODE = 'serialization_failure';
             END IF;
+            IF t.replaces AND r.token IS DISTINCT FROM t.token AND replace__v(r, t.v, now) THEN
+                outcomes[t.n] := '[null,true]';
+                CONTINUE;
+            END IF;
             outcome := '[' || CASE WHEN long > ANSWER_MAX__v
                 THEN json_build_array(r.pk, r.fence)::text ELSE row__v(r) END || ','
                 || (r.token IS NOT DISTINCT FROM t.token AND r.status = 'queued'
@@ -140,6 +145,28 @@ BEGIN
         outcomes[t.n] := outcome;
     END LOOP;
     RETURN '[' || array_to_string(outcomes, ',') || ']';
+END $$;
+
+-- Let a run that waits for its first claim become another submission. False: it does not wait for
+-- it any more, or is other work.
+CREATE FUNCTION replace__v(run runs, v jsonb, now double precision) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- the trigger puts a run with a key into its lane
+    UPDATE runs r SET args = v->>2, token = v->>3, seed = v->>4, priority = (v->>6)::bigint,
+        due = now + (v->>7)::double precision, timeout = (v->>8)::double precision,
+        abandon_after = (v->>14)::double precision, by = v->>15, turn = NULL,
+        ready = CASE WHEN (v->>7)::double precision <= 0 THEN 1 ELSE 0 END
+    WHERE r.pk = run.pk AND r.status = 'queued' AND r.lives = 0 AND r.parent IS NULL
+        AND r.workflow = v->>1 AND r.queue = v->>5 AND r.key IS NOT DISTINCT FROM v->>16;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF run.key IS NOT NULL THEN
+        -- it may have given up its turn
+        INSERT INTO key_changes (queue, key, at) VALUES (run.queue, run.key, 0);
+    END IF;
+    RETURN true;
 END $$;
 
 -- Which of them have no room: at their places "depth/limit/needed". NULL: all have.

@@ -22,7 +22,7 @@ local NUMBERS = {
 
 -- The fields that determine in which sorted sets a run is (run_indexes.lua).
 local INDEXED = {
-    status = true, worker = true, token = true, ready = true, due = true, ended = true,
+    status = true, priority = true, worker = true, token = true, ready = true, due = true, ended = true,
     interrupted = true, deaths_in_a_row = true, undoing = true, turn = true, started = true,
 }
 

@@ -14,17 +14,17 @@ end
 -- Return the member for a run. All scores are 0, so members are ordered by their bytes, and the
 -- bytes of doubles that are not negative sort like the numbers. So the order is: highest priority,
 -- earliest interruption, earliest due time, lowest pk.
-local function member(row, interrupted, due)
+local function member(pk, priority, interrupted, due)
     return struct.pack(
-        '>dddd', 2 ^ 52 - row.priority, math.max(interrupted or S.NEVER, 0), math.max(due, 0),
-        tonumber(row.pk)
+        '>dddd', 2 ^ 52 - priority, math.max(interrupted or S.NEVER, 0), math.max(due, 0),
+        tonumber(pk)
     )
 end
 
 -- Return the place of a run in its lane, given its fields as texts: see keys.lua.
 function S.place_in_lane(fields, pk)
-    local row = {priority = tonumber(fields.priority), pk = pk}
-    return member(row, tonumber(fields.interrupted), tonumber(fields.due))
+    local priority = tonumber(fields.priority)
+    return member(pk, priority, tonumber(fields.interrupted), tonumber(fields.due))
 end
 
 -- Return the pk of the run that is a member of a ready set.
@@ -42,7 +42,8 @@ local function index_claimable(act, row, get, status)
         local key = S.ready_set_key(text(ready), new, child, row.queue, row.workflow)
         local listed = text(ready) .. new .. child .. row.workflow
         local place = row.key and get(row, 'turn') or due
-        act(key, '0', member(row, interrupted, place), P .. 'lines:' .. row.queue, listed)
+        local at = member(row.pk, get(row, 'priority'), interrupted, place)
+        act(key, '0', at, P .. 'lines:' .. row.queue, listed)
     elseif ready == 0 and (status == 'queued' or status == 'waiting') and due < S.NEVER then
         act(P .. 'later', due, row.pk)
     end
@@ -56,7 +57,8 @@ local function index_for_key(act, row, get, status)
     local ready, started = get(row, 'ready'), get(row, 'started')
     local of_key = S.pair(row.queue, row.key)
     if ready ~= 0 and not (ready > 0 and get(row, 'undoing')) then
-        local place = member(row, get(row, 'interrupted'), get(row, 'due'))
+        local interrupted, due = get(row, 'interrupted'), get(row, 'due')
+        local place = member(row.pk, get(row, 'priority'), interrupted, due)
         local in_lane = S.lane_of(ready, started, row.workflow) .. place
         if ready < 0 then
             act(P .. 'gated:' .. of_key, '0', in_lane, P .. 'keys:' .. row.queue, row.key)

@@ -62,11 +62,36 @@ local function answer_existing(command, row)
     return {is_repeat and '1' or '0', S.encode_row(row)}
 end
 
+-- Return whether a run becomes this submission. A repeat of the last one changes nothing.
+local function may_replace(command, row)
+    return command.replace and row.status == 'queued' and row.lives == 0 and not row.parent
+        and row.token ~= command.token and row.workflow == command.workflow
+        and row.queue == command.queue and row.key == command.key
+end
+
+local REPLACED = {'args', 'token', 'seed', 'priority', 'timeout', 'abandon_after', 'by'}
+
+local function replace(command, row)
+    for _, field in ipairs(REPLACED) do
+        S.put(row, field, command[field])
+    end
+    S.put(row, 'due', S.now + command.delay)
+    S.put(row, 'turn', nil)
+    S.put(row, 'ready', command.delay > 0 and 0 or row.key and -3 or 1)
+    if row.key then
+        S.note_key(row.queue, row.key, 0)
+    end
+    return '1'
+end
+
 function S.Submit(command)
     if command.worker then
         return submit_owned(command)
     end
     local row = S.row_by_id(command.id)
+    if row and may_replace(command, row) then
+        return replace(command, row)
+    end
     return row and answer_existing(command, row) or refuse_if_full(command, 1) or enqueue(command)
 end
 

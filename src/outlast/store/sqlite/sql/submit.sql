@@ -10,6 +10,11 @@ VALUES (:id, :workflow, :args, :queue, :priority, 'running', :fence, :worker, :t
 ON CONFLICT (id) DO NOTHING
 RETURNING {run}
 
+-- name: REPLACE
+UPDATE runs SET args = :args, token = :token, seed = :seed, priority = :priority, due = :due,
+    timeout = :timeout, abandon_after = :abandon_after, by = :by, ready = :ready, turn = NULL
+WHERE pk = :pk
+
 -- name: ENQUEUE
 INSERT INTO runs (id, workflow, args, queue, priority, status, fence, token, seed, parent,
     attempts_max, interruptions_max, created, due, timeout, abandon_after, by, key, ready)
