@@ -112,7 +112,7 @@ class Current:
         In a workflow's own code the answer differs from life to life, so do not branch on it.
         """
         if self._body is not None:
-            self._body.outer.drain.aware = True
+            self._body.outer.drain.note_aware()
         return self._execution.services.shutdown.begun
 
     @property
@@ -123,7 +123,7 @@ class Current:
         stopped.
         """
         if self._body is not None:
-            self._body.outer.drain.aware = True
+            self._body.outer.drain.note_aware()
         return (
             self._execution.services.shutdown.step_seconds_left
             if self._execution.services.shutdown.draining
@@ -149,8 +149,7 @@ class Current:
             )
         body = self._body.outer
         shutdown = self._execution.services.shutdown
-        body.drain.aware = True
-        body.drain.listeners.append((self._body, fn))
+        body.drain.add_listener(self._body, fn)
         if shutdown.announced.done():
             self._execution.host.call_soon_threadsafe(body.call_listeners, shutdown.reason)
 

@@ -16,7 +16,7 @@ from outlast.engine.limiter_queue import Granted, LimiterQueue, Postponed
 from outlast.errors import NotInRun, SettingsError
 from outlast.execution.progress import body_of
 from outlast.execution.step_execution import StepExecution
-from outlast.execution.step_pauses import may_postpone, postpone, postpone_thread, uses_of
+from outlast.execution.step_pauses import may_postpone, postpone, postpone_thread
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
@@ -156,13 +156,13 @@ class LimiterUse:
         limiters = self._engine(body).limiters
         self._queue = limiters.get(self._limiter.name, self._limiter._rates)
         if body is not None:
-            uses_of(body.outer).open += 1
+            body.outer.uses.enter()
         self._body = body
         return body
 
     def _leave(self) -> None:
         if self._body is not None:
-            uses_of(self._body.outer).open -= 1
+            self._body.outer.uses.leave()
 
     def _settle(self) -> None:
         self._leave()
@@ -205,8 +205,7 @@ class LimiterUse:
         body = self._body
         if body is None or not may_postpone(body):
             return None
-        calls = uses_of(body).calls
-        calls[self._limiter.name] = number = calls.get(self._limiter.name, 0) + 1
+        number = body.uses.number(self._limiter.name)
         return f"{body.execution.id}\n{body.key}\n{number}"
 
 

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,8 @@ from outlast.execution import effect_resolution, recording, release
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, EffectCall, Outcome
 from outlast.execution.effects_from_journal import UNDO, EffectRecord
 from outlast.execution.execution_state import EndReason
-from outlast.execution.step_execution import StepExecution, StepState
-from outlast.execution.step_runner import delay_before
+from outlast.execution.step_attempts import attempt_failed, delay_before
+from outlast.execution.step_execution import StepExecution
 from outlast.execution.unit_scope import UNIT
 from outlast.telemetry.error_text import format_recorded
 
@@ -126,7 +127,7 @@ class EffectExecutor:
         """
         text = encode_error(fault, self.services.settings.error_text_max)
         if self.execution.journal.effect_log.is_open(self.call_site.key) or self.is_compensation:
-            self.body.error_text = text
+            self.body.note_error(text)
             key = self.call_site.key
             redacted = self.services.redact(fault)
             log.error(
@@ -158,9 +159,7 @@ class EffectExecutor:
             self.execution.settled()
             # The wait is cancelled when the run is released.
             await self.execution.host.create_future()
-        self.body.attempt = 1 + (effect_record.raised if effect_record is not None else 0)
-        self.body.state = StepState.EXECUTING
-        self.body.since = self.execution.host.time()
+        self.body.prepare_act(1 + (effect_record.raised if effect_record is not None else 0))
         last_intent = effect_record.intent if effect_record is not None else 0
         try:
             try:
@@ -179,8 +178,7 @@ class EffectExecutor:
                 return None
             return await self._act(key)
         finally:
-            self.state.shielded = False
-            self.body.state = StepState.IDLE
+            self.body.end_act()
 
     def _has_time(self) -> bool:
         """Return whether the effect may act before the process exits.
@@ -241,10 +239,7 @@ class EffectExecutor:
         execution = self.execution
         if self.services.steps.on_start is not None:
             self.services.steps.on_start(execution.id, self.call_site.key)
-        self.state.key = key
-        self.state.shielded = True
-        self.body.since = execution.host.time()
-        self.body.error_text = None
+        self.body.begin_act(key)
         try:
             value = await self._timed(self._call(key))
         except asyncio.CancelledError as leaked:
@@ -367,10 +362,9 @@ class EffectExecutor:
         delay = 0.0
         if error is not None:
             delay = delay_before(self.effect, body.attempt)
-            body.attempt_failed(
-                format_recorded(error, self.services.log_values), delay if did_not else None
-            )
-            body.error_text = error
+            said = format_recorded(error, self.services.log_values)
+            attempt_failed(body, said, delay if did_not else None)
+            body.note_error(error)
         due = execution.clock.now() + delay
         recording.record(
             execution,
@@ -402,15 +396,10 @@ class EffectExecutor:
         state = self.state
         execution = self.execution
         while (left := due - execution.clock.now()) > 0 and not (may_stop and self.unwanted):
-            self.body.due = due
-            execution.settled()
-            try:
+            with self.body.waiting_until(due), suppress(TimeoutError):
+                execution.settled()
                 async with asyncio.timeout(min(left, 3600.0)):
                     await state.nudge.wait() if may_stop else await execution.host.create_future()
-            except TimeoutError:
-                continue
-            finally:
-                self.body.due = None
 
 
 class _TooLate(TimeoutError):

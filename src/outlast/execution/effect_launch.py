@@ -18,8 +18,9 @@ from outlast.execution.effect_call import EffectCall, Outcome, check_known
 from outlast.execution.effect_executor import EffectExecutor
 from outlast.execution.effects_from_journal import UNDO
 from outlast.execution.execution_state import EndReason
-from outlast.execution.step_execution import BODY, EffectState, StepExecution, StepState
-from outlast.execution.step_runner import log_call
+from outlast.execution.step_attachments import EffectState
+from outlast.execution.step_attempts import log_call
+from outlast.execution.step_execution import BODY, StepExecution
 from outlast.execution.unit_scope import join, units_around
 
 if TYPE_CHECKING:
@@ -65,24 +66,22 @@ def launch(execution: RunExecution, call_site: CallSite) -> None:
     assert call_site.effect is not None
     effect_call = call_site.effect.call
     span = execution.trace.span
-    body = StepExecution(execution, call_site.key, effect_call.effect.name, {})
-    state = body.effect = EffectState()
+    state = EffectState()
+    body = StepExecution(execution, call_site.key, effect_call.effect.name, {}, effect=state)
     work = (
         _perform(body, call_site, effect_call)
         if span is None
         else span.around(body, partial(_perform, body, call_site, effect_call))
     )
-    task = body.task = asyncio.Task(work, loop=execution.host, name=call_site.key)
+    body.start(work)
     # The executor checks `call_site.cancelled` where it can stop.
     call_site.stop = state.nudge.set
-    execution.steps.add(task, body)
 
 
 async def _perform(body: StepExecution, call_site: CallSite, effect_call: EffectCall) -> None:
     BODY.set(body)
     execution = body.execution
-    body.started = perf_counter()
-    body.state = StepState.IDLE
+    body.begin()
     outcome: Outcome | None = None
     try:
         outcome = await EffectExecutor(body, call_site, effect_call).execute()
@@ -101,8 +100,7 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
             extra=execution.log_fields(call_site.key),
         )
     finally:
-        execution.steps.discard(body.task)
-        body.task = None
+        body.end()
         if not execution.host.is_closed():
             execution.settled()
     if outcome is None:

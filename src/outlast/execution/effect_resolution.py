@@ -17,7 +17,6 @@ from outlast.errors.sentences import stopped
 from outlast.execution import recording
 from outlast.execution.effect_call import DID_NOT, NOT_DONE, NOT_KNOWN, Happened, Outcome
 from outlast.execution.effects_from_journal import Decision, EffectRecord
-from outlast.execution.step_execution import StepState
 from outlast.telemetry.error_text import format_error
 
 if TYPE_CHECKING:
@@ -179,8 +178,7 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
         # The test's override of the effect has touched nothing.
         return None
     wanted = executor.effect_call.for_verify(effect_record.key)
-    body.state = StepState.EXECUTING
-    body.since = executor.execution.host.time()
+    body.become_active()
     try:
         async with asyncio.timeout(effect.timeout):
             if inspect.iscoroutinefunction(effect.verifier):
@@ -188,7 +186,7 @@ async def _ask(executor: EffectExecutor, effect_record: EffectRecord) -> Happene
             else:
                 answer = await asyncio.shield(executor.in_thread(effect.verifier, **wanted))
     finally:
-        body.state = StepState.IDLE
+        body.become_idle()
     if answer is not None and not isinstance(answer, Happened):
         raise TypeError(
             f"verify of effect {effect.name} must return Happened(result) or None, not {answer!r}"
@@ -212,7 +210,8 @@ async def _record_doubt(
     )
     pause = min(BACKOFF_MAX, BACKOFF * 2.0 ** (asked - 1))
     text = encode_error(error, executor.services.settings.error_text_max)
-    executor.body.error_text = executor.body.error_text or text
+    if executor.body.error_text is None:
+        executor.body.note_error(text)
     await recording.record_and_wait(
         execution,
         "verify",

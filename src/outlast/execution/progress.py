@@ -115,7 +115,7 @@ class Progress(Generic[T]):
         if body.must_stop:
             # A thread can be stopped only here.
             self._loop.call_soon_threadsafe(self.flush)
-            body.drain.aware = True
+            body.drain.note_aware()
             raise Evicted(body.leaving or "")
 
     def _is_over(self) -> bool:

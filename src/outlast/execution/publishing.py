@@ -254,13 +254,12 @@ def publisher_of(body: StepExecution, stream: str) -> Publisher:
     publisher = None if owner.publishers is None else owner.publishers.get(key)
     if publisher is None:
         with _creating:
-            if owner.publishers is OVER:
+            publishers = owner.own_publishers()
+            if publishers is OVER:
                 raise _over()
-            if owner.publishers is None:
-                owner.publishers = {}
-            publisher = owner.publishers.get(key)
+            publisher = publishers.get(key)
             if publisher is None:
-                publisher = owner.publishers[key] = Publisher(body, stream)
+                publisher = publishers[key] = Publisher(body, stream)
     return publisher
 
 
@@ -274,16 +273,14 @@ async def finish(body: StepExecution) -> None:
     for stream in published.streams_of(body.key):
         if (body.key, stream) not in mine:
             publisher_of(body, stream)
-    mine, body.publishers = body.publishers or {}, OVER
-    for publisher in mine.values():
+    for publisher in body.end_publishing().values():
         await publisher.finish()
     published.forget(body.key)
 
 
 def abandon(body: StepExecution) -> None:
     """End what a failed attempt has published."""
-    mine, body.publishers = body.publishers or {}, OVER
-    for (writer, stream), publisher in mine.items():
+    for (writer, stream), publisher in body.end_publishing().items():
         publisher.abandon()
         body.execution.steps.published.add(writer, stream, publisher)
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum, auto
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from outlast.codec.cost import NAMES_MAX, Cost
-from outlast.codec.exceptions import encode_error
-from outlast.execution import recording
 from outlast.execution.effects_from_journal import UNDO
-from outlast.telemetry.error_text import format_error
+from outlast.execution.step_attachments import DrainRequest, EffectState, Postponement, StepUses
 
 if TYPE_CHECKING:
-    from outlast.execution.progress import Progress
     from outlast.execution.publishing import Publisher
     from outlast.execution.run_execution import RunExecution
 
@@ -28,7 +26,6 @@ BODY: ContextVar[StepExecution | None] = ContextVar("outlast_body", default=None
 log = logging.getLogger("outlast.replay")
 _spending = threading.Lock()
 """Guards sums of costs: steps report them from any thread. It is held for one addition."""
-
 
 OVER: dict[tuple[str, str], Publisher] = {}
 """The publishers of an attempt that has ended. What the attempt left behind publishes nothing."""
@@ -44,67 +41,8 @@ class StepState(Enum):
     """It waits for its next attempt, and nothing of it executes."""
 
 
-class DrainRequest:
-    """What a step has registered for a drain, and what the drain has asked of it."""
-
-    __slots__ = ("aware", "cut", "leaving", "listeners", "progress")
-
-    def __init__(self) -> None:
-        self.leaving: str | None = None
-        """Why a drain asked the step to stop. What the step returns after that may be cut short."""
-        self.cut = False
-        """True if the step was cancelled for that reason."""
-        self.aware = False
-        """True if the step has checked whether it must stop."""
-        self.progress: list[Progress[Any]] = []
-        """The open progress blocks of the step and of the steps within it."""
-        self.listeners: list[tuple[StepExecution, Callable[[str], object]]] = []
-        """Callbacks to notify of a drain, each with the step that registered it: the step itself
-        or one within it."""
-
-
-class EffectState:
-    """What a step that executes an effect has in addition."""
-
-    __slots__ = ("key", "nudge", "shielded", "threads")
-
-    def __init__(self) -> None:
-        self.key: str | None = None
-        """The idempotency key of the last act. None before the first intent is durable."""
-        self.shielded = False
-        """True while the effect acts. Only its own time-out interrupts it."""
-        self.threads: tuple[asyncio.Future[Any], ...] = ()
-        """Threads that the effect started with `asyncio.to_thread`. They continue when its
-        time-out interrupts the effect."""
-        self.nudge = asyncio.Event()
-        """Set when the workflow cancels the effect."""
-
-
-class StepUses:
-    """What a step asks of limiters."""
-
-    __slots__ = ("calls", "open", "postponed")
-
-    def __init__(self) -> None:
-        self.calls: dict[str, int] = {}
-        """The number of uses of this attempt so far, by name."""
-        self.open = 0
-        """How many uses wait or are in their blocks."""
-        self.postponed: Postponement | None = None
-        """Why and until when the step ends. It was cancelled for that reason."""
-
-
-class Postponement(NamedTuple):
-    """A step ends and continues later, without using up an attempt."""
-
-    why: str
-    until: float
-    cancelled: bool
-    """Whether its task was cancelled. A thread raises an exception instead."""
-
-
 class StepExecution:
-    """One step in flight, or a step within a step.
+    """One step in flight, or a step within a step. Only this class changes its state.
 
     `calls` numbers the steps that this step calls. `results` holds their results, and those of
     steps nested deeper, as long as the outermost step is in flight.
@@ -115,6 +53,7 @@ class StepExecution:
     __slots__ = (
         "_drain",
         "_outer",
+        "_uses",
         "attempt",
         "calls",
         "cost",
@@ -132,7 +71,6 @@ class StepExecution:
         "state",
         "task",
         "threads",
-        "uses",
     )
 
     def __init__(
@@ -142,6 +80,7 @@ class StepExecution:
         name: str,
         results: dict[str, str],
         outer: StepExecution | None = None,
+        effect: EffectState | None = None,
     ) -> None:
         self.execution = execution
         self.key = key
@@ -154,7 +93,8 @@ class StepExecution:
         self.attempt = 1
         self.since = execution.host.time()
         """When the attempt began, on the loop's clock."""
-        self.started = perf_counter()
+        self.started = 0.0
+        """When the step began, as `perf_counter` tells it."""
         self.threads = 0
         """The number of threads that execute this step or steps within it."""
         self.calls: dict[str, int] = {}
@@ -170,12 +110,11 @@ class StepExecution:
         OVER once it has ended.
         """
         self._drain: DrainRequest | None = None
-        self.effect: EffectState | None = None
+        self.effect = effect
         """None for a plain step."""
         self.due: float | None = None
         """Until when an effect or a postponed step waits. Its run may be released meanwhile."""
-        self.uses: StepUses | None = None
-        """None for a step that uses no limiter."""
+        self._uses: StepUses | None = None
 
     @property
     def outer(self) -> StepExecution:
@@ -213,6 +152,120 @@ class StepExecution:
         """Return whether the step is an effect that acts now."""
         return self.effect is not None and self.effect.shielded
 
+    # -- from the first turn of its task to the end
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Create the task that executes the step on the host loop."""
+        task = self.task = asyncio.Task(work, loop=self.execution.host, name=self.key)
+        self.execution.steps.add(task, self)
+
+    def begin(self) -> None:
+        """Note that the step has its first turn. An effect is idle until it acts."""
+        self.state = StepState.EXECUTING if self.effect is None else StepState.IDLE
+        self.started = perf_counter()
+
+    def become_active(self) -> None:
+        """Note that code of the step executes from now on: an attempt, or an effect's `verify`."""
+        self.state = StepState.EXECUTING
+        self.since = self.execution.host.time()
+
+    def become_idle(self) -> None:
+        """Note that nothing of the step executes until `become_active`."""
+        self.state = StepState.IDLE
+
+    @contextmanager
+    def waiting_until(self, due: float) -> Iterator[None]:
+        """Let the run be released while the step waits for a time of the store's clock."""
+        self.due = due
+        try:
+            yield
+        finally:
+            self.due = None
+
+    def end(self) -> None:
+        """Note that the step has ended. What its threads still do publishes nothing more."""
+        self.execution.steps.discard(self.task)
+        # The task's context holds this object.
+        self.task = None
+        self.publishers = OVER
+
+    def add_thread(self, thread: asyncio.Future[Any]) -> None:
+        """Count a thread that executes this step, or a step within it, until the thread ends."""
+        self.threads += 1
+        thread.add_done_callback(self._thread_ended)
+
+    def _thread_ended(self, _: asyncio.Future[Any]) -> None:
+        self.threads -= 1
+
+    # -- attempts
+
+    def prepare_attempt(self, number: int) -> None:
+        """Number the next attempt. It numbers its own calls, and has published nothing."""
+        self.attempt = number
+        self.error_text = None
+        self.calls.clear()
+        self.publishers = None
+
+    def number_call(self, call: str) -> int:
+        """Return the number of this call among the equal calls of the attempt, from 1."""
+        self.calls[call] = number = self.calls.get(call, 0) + 1
+        return number
+
+    def own_publishers(self) -> dict[tuple[str, str], Publisher]:
+        """Return what this attempt publishes, to add to it. Return OVER once it has ended."""
+        if self.publishers is None:
+            self.publishers = {}
+        return self.publishers
+
+    def end_publishing(self) -> dict[tuple[str, str], Publisher]:
+        """Return what this attempt publishes, and let it publish to nothing else."""
+        publishers, self.publishers = self.publishers or {}, OVER
+        return publishers
+
+    # -- effects
+
+    def prepare_act(self, number: int) -> None:
+        """Number the next attempt of an effect, which begins with the intent to act."""
+        self.attempt = number
+        self.become_active()
+
+    def begin_act(self, key: str) -> None:
+        """Note that the effect acts from now on. Its intent is durable."""
+        assert self.effect is not None
+        self.effect.begin_act(key)
+        self.since = self.execution.host.time()
+        self.error_text = None
+
+    def end_act(self) -> None:
+        """Note that the effect does not act any more, or that it did not begin to."""
+        assert self.effect is not None
+        self.effect.end_act()
+        self.become_idle()
+
+    def note_error(self, error_text: str) -> None:
+        """Keep the recorded error of an act, of `verify`, or of the code around them."""
+        self.error_text = error_text
+
+    # -- limiters
+
+    @property
+    def uses(self) -> StepUses:
+        """Return what the step asks of limiters. It is attached on first use."""
+        if self._uses is None:
+            self._uses = StepUses()
+        return self._uses
+
+    @property
+    def postponed(self) -> Postponement | None:
+        """Return why and until when the step ends, to continue later. None if it does not."""
+        return None if self._uses is None else self._uses.postponed
+
+    def continue_later(self) -> None:
+        """Prepare the attempt that continues a postponed one, under the same number."""
+        self._uses = None
+        self.forget_listeners()
+        self.prepare_attempt(self.attempt)
+
     # -- cost
 
     def spend(self, cost: Cost, *, checked: bool = True) -> None:
@@ -246,7 +299,7 @@ class StepExecution:
 
     @property
     def drain(self) -> DrainRequest:
-        """Return the state that concerns drains. Most steps never use it, so it is made late."""
+        """Return the state that concerns drains. It is attached on first use."""
         if self._drain is None:
             self._drain = DrainRequest()
         return self._drain
@@ -258,19 +311,13 @@ class StepExecution:
 
     @property
     def is_cut(self) -> bool:
-        """Return whether the step's result may be cut short by a drain.
-
-        A thread cannot be cancelled, so its result is complete unless the step checked whether it
-        must stop.
-        """
-        drain = self._drain
-        return drain is not None and drain.leaving is not None and (drain.aware or drain.cut)
+        """Return whether the step's result may be cut short by a drain."""
+        return self._drain is not None and self._drain.is_cut
 
     @property
     def must_stop(self) -> bool:
         """Return whether a drain asked the step to stop and could not cancel it yet."""
-        drain = self._drain
-        return drain is not None and drain.leaving is not None and not drain.cut
+        return self._drain is not None and self._drain.must_stop
 
     @property
     def can_save(self) -> bool:
@@ -282,8 +329,7 @@ class StepExecution:
         """Call every listener once, and log the listeners that fail."""
         if self._drain is None:
             return
-        listeners, self._drain.listeners = self._drain.listeners, []
-        for _, listener in listeners:
+        for listener in self._drain.take_listeners():
             try:
                 listener(why)
             except Exception as error:
@@ -295,21 +341,15 @@ class StepExecution:
                 )
 
     def forget_listeners(self) -> None:
-        """Remove this step's listeners at the end of an attempt.
-
-        The outermost step removes all of them.
-        """
-        outer = self.outer
-        drain = outer._drain
-        if drain is not None and drain.listeners:
-            drain.listeners = [
-                one for one in drain.listeners if one[0] is not self and outer is not self
-            ]
+        """Remove this step's listeners at the end of an attempt. See `DrainRequest`."""
+        drain = self.outer._drain
+        if drain is not None:
+            drain.forget_listeners(self)
 
     def leave(self, why: str) -> None:
         """Ask the step to stop because of a drain. Cancel it as soon as no thread executes it."""
         drain = self.drain
-        drain.leaving = why
+        drain.ask_to_stop(why)
         for progress in list(drain.progress):
             progress.flush()
         self.call_listeners(why)
@@ -318,10 +358,10 @@ class StepExecution:
     def cancel(self) -> None:
         """Cancel the step on behalf of a drain, unless a thread executes it or an effect acts."""
         if self.task is not None and not self.threads and not self.is_shielded:
-            self.drain.cut = True
+            self.drain.note_cut()
             self.task.cancel(self.leaving)
 
-    # -- attempts
+    # -- outcomes
 
     def ended(self, end: str, seconds: float | None = None, error: str | None = None) -> None:
         """Set how the step or one of its attempts ended, and update metrics.
@@ -336,45 +376,6 @@ class StepExecution:
         self.execution.services.metrics.step(
             self.execution.workflow.name, self.name, self.kind, end, seconds
         )
-
-    def attempt_failed(self, error: str, delay: float | None) -> None:
-        """Log a failed attempt.
-
-        `delay` is None if it is not certain that another attempt follows.
-        """
-        self.ended("retried")
-        # The key of a step within a step contains its arguments.
-        key = self.outer.key
-        step = f"{self.kind} {key}" if self.outer is self else f"step {self.name} in {key}"
-        log.info(
-            "attempt %d of %s of run %s failed: %s%s",
-            self.attempt,
-            step,
-            self.execution.id,
-            error,
-            "" if delay is None else f"; the next in {delay:.3g} s",
-            extra=self.execution.log_fields(key, self.attempt),
-        )
-
-    def record_failure(self, error: BaseException, delay: float) -> None:
-        """Log and record a failed attempt that another one follows.
-
-        Attempts of a step within a step are only logged: they are part of the outer attempt.
-        """
-        execution = self.execution
-        self.attempt_failed(format_error(error, execution.services.log_values), delay)
-        if self.task is not None:
-            self.error_text = encode_error(error, execution.services.settings.error_text_max)
-            recording.record(
-                execution,
-                "attempt",
-                self.key,
-                value=str(execution.clock.now() + delay),
-                error=self.error_text,
-                seconds=execution.host.time() - self.since,
-                attempt=self.attempt,
-                cost=self.take_cost(),
-            )
 
 
 class SubExecution(StepExecution):

@@ -9,7 +9,8 @@ from outlast.execution import recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.execution_state import EndReason
 from outlast.execution.journal import POSTPONED
-from outlast.execution.step_execution import Postponement, StepExecution, StepState, StepUses
+from outlast.execution.step_attachments import Postponement
+from outlast.execution.step_execution import StepExecution
 from outlast.execution.unit_scope import UNIT
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ async def pause(body: StepExecution, seconds: float) -> None:
     """
     services = body.execution.services
     until = services.host.time() + seconds
-    body.state = StepState.IDLE
+    body.become_idle()
     if body.outer is body:
         body.execution.settled()
         await asyncio.sleep(seconds)
@@ -38,23 +39,13 @@ async def pause(body: StepExecution, seconds: float) -> None:
         await asyncio.wait([services.shutdown.announced], timeout=seconds)
         services.shutdown.check_nested(UNIT.get())
         await asyncio.sleep(until - services.host.time())
-    body.state = StepState.EXECUTING
+    body.become_active()
 
 
 async def wait_until(body: StepExecution, until: float) -> None:
     """Wait on the store's clock. The run may be released in the meantime."""
-    body.due = until
-    try:
+    with body.waiting_until(until):
         await pause(body, until - body.execution.clock.now())
-    finally:
-        body.due = None
-
-
-def uses_of(body: StepExecution) -> StepUses:
-    """Return what a step asks of limiters. It is attached on first use."""
-    if body.uses is None:
-        body.uses = StepUses()
-    return body.uses
 
 
 def may_postpone(body: StepExecution) -> bool:
@@ -68,14 +59,14 @@ def may_postpone(body: StepExecution) -> bool:
         and body.outer is body
         and body.task is not None
         and not body.is_effect
-        and uses_of(body).open <= 1
+        and body.uses.open <= 1
     )
 
 
 async def postpone(body: StepExecution, why: str, until: float) -> None:
     """End the body of an async step, which continues later. Never return."""
     assert body.task is not None
-    uses_of(body).postponed = Postponement(why, until, cancelled=True)
+    body.uses.postpone(Postponement(why, until, cancelled=True))
     body.task.cancel()
     if asyncio.current_task() is not body.task:
         raise StepPostponed
@@ -84,7 +75,7 @@ async def postpone(body: StepExecution, why: str, until: float) -> None:
 
 def postpone_thread(body: StepExecution, why: str, until: float) -> StepPostponed:
     """Return the exception that ends the body of a sync step, which continues later."""
-    uses_of(body).postponed = Postponement(why, until, cancelled=False)
+    body.uses.postpone(Postponement(why, until, cancelled=False))
     return StepPostponed()
 
 
@@ -95,16 +86,13 @@ async def wait_if_postponed(
 
     Also return False if it has been cancelled meanwhile, or must stop.
     """
-    postponed = None if body.uses is None else body.uses.postponed
+    postponed = body.postponed
     execution = body.execution
     if postponed is None or call_site.asked or execution.end_reason is not None:
         return False
-    body.uses = None
     if postponed.cancelled and (task := asyncio.current_task()) is not None:
         task.uncancel()
-    body.forget_listeners()
-    body.calls.clear()
-    body.publishers = None
+    body.continue_later()
     recording.record(
         execution,
         "attempt",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,10 @@ from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTim
 from outlast.execution import publishing, recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.execution_state import EndReason
-from outlast.execution.step_execution import BODY, OVER, StepExecution, StepState
+from outlast.execution.step_attempts import delay_before, log_call, record_failure
+from outlast.execution.step_execution import BODY, StepExecution, StepState
 from outlast.execution.step_pauses import pause, wait_if_postponed, wait_until
 from outlast.execution.unit_scope import UNIT
-from outlast.telemetry.error_text import cut, format_recorded
 
 if TYPE_CHECKING:
     from outlast.execution.definitions import StepDefinition
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from outlast.execution.run_execution import RunExecution
 
 log = logging.getLogger("outlast.replay")
-_jitter = random.Random()  # noqa: S311 - no secret; leaves the program's seeded one alone
 
 
 def launch(
@@ -41,9 +39,8 @@ def launch(
             body, partial(_perform, body, call_site, step, args, kwargs)
         )
     )
-    task = body.task = asyncio.Task(work, loop=execution.host, name=call_site.key)
+    body.start(work)
     call_site.stop = partial(_stop, body, call_site)
-    execution.steps.add(task, body)
 
 
 def _stop(body: StepExecution, call_site: CallSite) -> None:
@@ -56,8 +53,7 @@ def _stop(body: StepExecution, call_site: CallSite) -> None:
     if task is not None:
         task.cancel()
         if body.state is StepState.SCHEDULED:
-            body.execution.steps.discard(task)
-            body.task = None
+            body.end()
             recording.record(
                 body.execution, "step", call_site.key, call_site.args, error=CANCELLED, asked=True
             )
@@ -69,8 +65,7 @@ async def _perform(
 ) -> None:
     BODY.set(body)
     execution = body.execution
-    body.state = StepState.EXECUTING
-    body.started = perf_counter()
+    body.begin()
     text_max = execution.services.settings.error_text_max
     if execution.services.steps.on_start is not None:
         execution.services.steps.on_start(execution.id, call_site.key)
@@ -117,10 +112,7 @@ async def _perform(
     finally:
         # Nothing is awaited from here on. A done callback would cost each step a turn of the host
         # loop.
-        execution.steps.discard(body.task)
-        # The task's context holds this body.
-        body.task = None
-        body.publishers = OVER
+        body.end()
         execution.settled()
     if body.is_cut and not call_site.asked:
         # Do not record a result that was cut short.
@@ -130,7 +122,7 @@ async def _perform(
 
 async def _await_next(body: StepExecution, earlier: Attempts) -> None:
     """Wait until the next attempt, as an earlier execution has recorded it."""
-    body.attempt = earlier.count + 1
+    body.prepare_attempt(earlier.count + 1)
     if earlier.postponed:
         await wait_until(body, earlier.due)
     else:
@@ -191,7 +183,7 @@ async def attempt(
         else:
             args, kwargs = given
         before = step.signature.fingerprint(args, kwargs) if step.watched else ""
-        body.since = body.execution.host.time()
+        body.become_active()
         try:
             try:
                 if step.is_async and step.timeout is None:
@@ -218,16 +210,13 @@ async def attempt(
                 # The drain caused the error. It does not use up an attempt.
                 raise
             delay = delay_before(step, body.attempt)
-            body.record_failure(error, delay)
+            record_failure(body, error, delay)
             body.forget_listeners()
             if thread:
                 # No attempt starts while the thread of the last one is alive.
                 await asyncio.wait(thread)
             await pause(body, delay)
-            body.attempt += 1
-            body.error_text = None
-            body.calls.clear()
-            body.publishers = None
+            body.prepare_attempt(body.attempt + 1)
         else:
             if step.watched:
                 _warn_if_changed(body, step, before, args, kwargs)
@@ -272,8 +261,7 @@ async def _bounded(
             future = body.execution.services.steps.in_thread(fn, *args, **kwargs)
             thread.append(future)
             body.execution.steps.watch_thread(future, body.execution.settled)
-            body.outer.threads += 1
-            future.add_done_callback(partial(_thread_ended, body))
+            body.outer.add_thread(future)
             try:
                 return await asyncio.shield(future)
             finally:
@@ -288,39 +276,9 @@ async def _bounded(
         raise
 
 
-def _thread_ended(body: StepExecution, _: asyncio.Future[Any]) -> None:
-    body.outer.threads -= 1
-
-
 def _abandoned_thread_ended(outer: StepExecution, _: asyncio.Future[Any]) -> None:
     if outer.leaving is not None:
         outer.cancel()
-
-
-def log_call(body: StepExecution, args: str, text: str | None, error: str | None) -> None:
-    """Log a step's arguments and its outcome, cut to the length that the settings allow."""
-    execution = body.execution
-    characters = body.execution.services.log_values
-    came = (
-        f"raised {format_recorded(error, characters)}"
-        if error is not None
-        else cut(text or "null", characters)
-    )
-    message = "%s %s(%s) of run %s: %s"
-    log.debug(
-        message, body.kind, body.key, cut(args, characters), execution.id, came,
-        extra=execution.log_fields(body.key, body.attempt),
-    )  # fmt: skip
-
-
-def delay_before(step: StepDefinition, attempt: int) -> float:
-    """Return the delay after a failed attempt, in seconds.
-
-    It doubles from `backoff` up to `backoff_max`, with up to 50 % jitter so that retries spread
-    out.
-    """
-    full: float = min(step.backoff_max, step.backoff * 2.0 ** min(attempt - 1, 60))
-    return full * (0.5 + _jitter.random() / 2)
 
 
 async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: Any) -> Any:
@@ -334,8 +292,7 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
     execution.services.shutdown.check_nested(UNIT.get(), stopping=body.outer.leaving is not None)
     fingerprint = step.signature.fingerprint(args, kwargs)
     call = f"{step.name}({fingerprint})"
-    body.calls[call] = body.calls.get(call, 0) + 1
-    key = f"{body.key}/{call}#{body.calls[call]}"
+    key = f"{body.key}/{call}#{body.number_call(call)}"
     recorded = execution.journal.inner.get(key)
     known = body.results.get(key) or (recorded.value if recorded is not None else None)
     if known is not None:
@@ -343,6 +300,7 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
         return step.signature.returns().decode(known)
     args, kwargs = step.signature.copied(args, kwargs)
     within = StepExecution(execution, key, step.name, body.results, body)
+    within.begin()
     token = BODY.set(within)
     execution.steps.enter_nested()
     try:
@@ -373,7 +331,7 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
         execution.steps.leave_nested()
         BODY.reset(token)
         within.forget_listeners()
-        within.publishers = OVER
+        within.end()
         within.move_cost_to(body)
         if body.outer.must_stop:
             body.outer.cancel()

@@ -196,7 +196,7 @@ class Executor(ThreadPoolExecutor):
             thread = asyncio.wrap_future(future, loop=body.execution.host)
             body.execution.steps.watch_thread(thread, body.execution.settled)
             if body.effect is not None:
-                body.effect.threads = (*body.effect.threads, thread)
+                body.effect.add_thread(thread)
                 body.execution.steps.add_orphan(thread)
         return future
 
