@@ -133,3 +133,21 @@ def test_every_identifier_occurs_in_the_source(page):
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
 def test_architecture_page_is_short_enough_to_scan(page):
     assert len(page.read_text().splitlines()) <= LINES_MAX, name(page)
+
+
+def test_backends_have_the_files_that_their_table_names():
+    page = (DOCS / "architecture-backends.md").read_text()
+    table = page.partition("| `store/<backend>/` |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+\.py)` \| (.+) \|$", table, re.MULTILINE)
+    backends = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis"}
+    files = {
+        backend: {path.name for path in (SOURCE / "store" / backend).glob("*.py")}
+        for backend in backends
+    }
+    assert rows
+    for file, text in rows:
+        # A row that names backends is about those alone.
+        only = {backend for backend, word in backends.items() if word in text} or set(backends)
+        assert {backend for backend in backends if file in files[backend]} == only, file
+    shared = set.intersection(*files.values()) - {"__init__.py"}
+    assert shared <= {file for file, _ in rows}

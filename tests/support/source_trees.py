@@ -14,3 +14,10 @@ def statements(tree: ast.AST) -> Iterator[ast.stmt]:
                 waiting.append(node)
                 if isinstance(node, ast.stmt):
                     yield node
+
+
+def assigned(tree: ast.AST) -> Iterator[ast.Attribute]:
+    """Yield every attribute that a tree assigns to: `x.y = 1`, `x.y += 1`, `x.y, z = ...`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node

@@ -29,7 +29,7 @@ _TO_COME: Any = object()
 class MapJob(Generic[T]):
     """One call of `map`. `parent` is the run whose step makes the call, if any."""
 
-    # Over 15 attributes: the function, the items still to come, the calls in flight and their
+    # 18 attributes: the function, the items still to come, the calls in flight and their
     # results.
     # They are one object because each turn of `_work` reads all four.
 

@@ -83,7 +83,7 @@ class Slots:
 class Claimer:
     """Keep the free slots of one worker, or of one consumer of items, filled."""
 
-    # Over 15 attributes: four collaborators, the parts that pace, wait and count, and what the next
+    # 18 attributes: four collaborators, the parts that pace, wait and count, and what the next
     # round of claims needs to know.
 
     def __init__(

@@ -43,7 +43,7 @@ class EffectRecord:
     `happened` is None as long as the outcome is unknown.
     """
 
-    # More than 15 attributes: this is the row that show, decide, retry and compensation print and
+    # 18 attributes: this is the row that show, decide, retry and compensation print and
     # compare. Each attribute is one fact that the entries of a call site record.
 
     place: str

@@ -46,7 +46,7 @@ T = TypeVar("T")
 class SQLiteStore(Reads):
     """Keep runs, entries and queues in a SQLite database, in a file or in memory."""
 
-    # Over 15 attributes: what was given, the locks and connections for writing and reading, and
+    # 18 attributes: what was given, the locks and connections for writing and reading, and
     # what protects the file.
 
     migrates = True
