@@ -174,8 +174,8 @@ def test_migrate_waits_for_a_locked_file_store(outlast, monkeypatch):
     monkeypatch.setenv("OUTLAST_STORE_PATIENCE", "0.2")
     assert outlast("migrate", "--store", address).code == 75
     monkeypatch.setenv("OUTLAST_STORE_PATIENCE", str(WAIT_SECONDS))
-    say = stores.say
-    monkeypatch.setattr(stores, "say", lambda text: (say(text), holder.close()))
+    print_message = stores.print_message
+    monkeypatch.setattr(stores, "print_message", lambda text: (print_message(text), holder.close()))
     answer = outlast("migrate", "--store", address)
     assert answer.code == 0
     assert answer.err.count(f"waiting for the store, up to {WAIT_SECONDS:g} s") == 1

@@ -257,7 +257,7 @@ def test_malformed_requests_are_logged_at_a_limited_rate(serve, caplog, monkeypa
     url = serve()
     for _ in range(30):
         assert status(raw(url, b"nonsense\r\n\r\n")) == 400
-    clock[0] += connection.TELL_SECONDS
+    clock[0] += connection.LOG_SECONDS
     raw(url, b"nonsense\r\n\r\n")
     assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == [
         "Invalid HTTP request received.",

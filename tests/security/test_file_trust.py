@@ -71,7 +71,7 @@ def test_hard_linked_file_of_root_does_not_change_owner(tmp_path, victim, monkey
     owner_of = gifts_of_root(monkeypatch)
     (tmp_path / "gate").hardlink_to(victim)
     FairWriteLock(tmp_path, file_trust.Owners(STRANGER, STRANGER, 0o060)).close()
-    assert owner_of(tmp_path / "room") == (STRANGER, STRANGER)
+    assert owner_of(tmp_path / "turn") == (STRANGER, STRANGER)
     assert owner_of(victim) == (0, 0)
 
 
@@ -183,7 +183,7 @@ def test_hostile_worker_id_in_a_store_does_not_become_a_path(path, id) -> None:
     assert {one.name for one in folder.iterdir()} == {
         "files",
         "gate",
-        "room",
+        "turn",
         "worker-x",
         "worker-w.lock",
     }

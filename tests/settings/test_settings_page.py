@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from outlast.settings import Settings
-from outlast.settings.checks import EXIT_SECONDS, GRACE_MIN, LOOK_SECONDS_MIN, STALL_MIN
+from outlast.settings.checks import EXIT_SECONDS, GRACE_MIN, INTERVAL_SECONDS_MIN, STALL_MIN
 from outlast.settings.third_party_env import GRACE, STORES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
@@ -32,7 +32,7 @@ def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
     refused = PAGE.partition("## Validation")[2].partition("\n## ")[0]
     assert f"| `grace` | below {GRACE_MIN:g} s" in refused
     assert f"{EXIT_SECONDS} s together" in refused
-    assert f"| `heartbeat`, `poll` | below {LOOK_SECONDS_MIN} s |" in refused
+    assert f"| `heartbeat`, `poll` | below {INTERVAL_SECONDS_MIN} s |" in refused
     assert f"| `stall_max`, `stall_warn` | below {STALL_MIN} s; " in refused
 
 

@@ -21,7 +21,7 @@ def state_of(store) -> LimiterState:
 
 
 def line_of(world) -> list:
-    return state_of(world.store).line
+    return state_of(world.store).tickets
 
 
 def used(world) -> dict[str, int]:

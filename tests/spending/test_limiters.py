@@ -240,7 +240,7 @@ def test_cancelled_wait_gives_its_place_to_the_next(memory_world, provider):
 
 
 def test_line_that_is_full_loses_no_use(memory_world, monkeypatch):
-    monkeypatch.setattr("outlast.engine.limiter_queue.LINE_MAX", 3)
+    monkeypatch.setattr("outlast.engine.limiter_queue.TICKETS_MAX", 3)
     provider = Provider(memory_world)
     model = limiter("model", requests="2/1m", hold=1e6)
 
@@ -288,7 +288,7 @@ def test_damaged_limiter_counts_as_used_up(memory_world, provider, caplog):
             provider.call()
 
     async def damage(app):
-        command = UpdateSession("model", "t", {STATE: '{"line":7}'}, space=LIMITERS)
+        command = UpdateSession("model", "t", {STATE: '{"tickets":7}'}, space=LIMITERS)
         await app._open.writer.execute(command)
 
     memory_world.do(damage)

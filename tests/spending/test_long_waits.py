@@ -23,7 +23,7 @@ def worker(world, *workflows, **settings) -> App:
 
 
 def line_of(store) -> list:
-    return LimiterState.read(store.session("model", LIMITERS).fields[STATE]).line
+    return LimiterState.read(store.session("model", LIMITERS).fields[STATE]).tickets
 
 
 def asking(times: list[float], world, *, retries: int = 0, hold: float = 5.0):

@@ -72,7 +72,7 @@ STAND_IN_THE_WAY = """
 from outlast.store.private_files import lock
 store = SQLiteStore(sys.argv[1])
 store.open()
-if sys.argv[2] == "room":
+if sys.argv[2] == "turn":
     store._write_lock.__enter__()
 else:
     assert lock(store._write_lock._gate)
@@ -81,7 +81,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("where", ["gate", "room"])
+@pytest.mark.parametrize("where", ["gate", "turn"])
 def test_process_stopped_inside_the_fair_lock_does_not_block_others(store, where, monkeypatch):
     monkeypatch.setattr(fair_lock, "PATIENCE", 0.1)
     with Child(STAND_IN_THE_WAY, store.path, where) as child:
@@ -93,7 +93,7 @@ def test_process_stopped_inside_the_fair_lock_does_not_block_others(store, where
         os.kill(child.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("where", ["gate", "room"])
+@pytest.mark.parametrize("where", ["gate", "turn"])
 def test_writers_do_not_wait_for_a_process_killed_inside_the_fair_lock(store, where, monkeypatch):
     monkeypatch.setattr(fair_lock, "PATIENCE", 3600.0)  # to wait for it at all would hang the test
     with Child(STAND_IN_THE_WAY, store.path, where) as child:

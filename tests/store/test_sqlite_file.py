@@ -89,7 +89,7 @@ def test_closed_store_leaves_only_the_database_and_the_fair_lock(path):
     assert sorted(p.name for p in path.with_name("outlast.db.d").iterdir()) == [
         "files",
         "gate",
-        "room",
+        "turn",
     ]
 
 
@@ -103,7 +103,7 @@ def test_ids_never_become_paths(store, path):
         "outlast.db.d",
         "files",
         "gate",
-        "room",
+        "turn",
     }
 
 

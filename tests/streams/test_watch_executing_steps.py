@@ -124,7 +124,7 @@ def test_short_steps_write_nothing(address):
         async with Outlast(address, signals=0) as app:
             for number in range(3):
                 await (await app.start(many(), id=f"r-{number}")).result()
-                app._open.executing_steps._look()
+                app._open.executing_steps._tick()
             assert app._open.store.sessions(SessionQuery(EXECUTING)) == []
 
     asyncio.run(main())

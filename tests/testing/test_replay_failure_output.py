@@ -1,6 +1,6 @@
 """What pytest prints when a run does not replay."""
 
-from outlast.testing.replay import SHOWN_MAX
+from outlast.testing.replay import DIFFERENCES_MAX
 from support.pytest_runs import run_pytest
 
 TESTS = """
@@ -49,6 +49,6 @@ def test_failure_output_is_one_short_paragraph_without_traceback(tmp_path):
 
 def test_failure_output_shows_only_the_first_of_many_runs(tmp_path):
     *shown, more, hint = output_of(tmp_path, "test_many_runs")
-    assert len([line for line in shown if line.startswith("run ")]) == SHOWN_MAX
-    assert more == f"and {10 - SHOWN_MAX} more runs"
+    assert len([line for line in shown if line.startswith("run ")]) == DIFFERENCES_MAX
+    assert more == f"and {10 - DIFFERENCES_MAX} more runs"
     assert "in a step" in hint

@@ -66,7 +66,7 @@ class Limiter:
             found[name] = index(amount)
         return found
 
-    def _check_room(self, amounts: Mapping[str, int]) -> None:
+    def _check_amounts(self, amounts: Mapping[str, int]) -> None:
         for name, amount in amounts.items():
             if amount > self._rates[name].limit:
                 raise SettingsError(
@@ -83,7 +83,7 @@ class LimiterUse:
     """One use of a limiter, as a context manager. It can be entered once."""
 
     def __init__(self, limiter: Limiter, amounts: dict[str, int]) -> None:
-        limiter._check_room(amounts)
+        limiter._check_amounts(amounts)
         self._limiter, self._amounts = limiter, amounts
         self._actual: dict[str, int] = {}
         self._grant: Granted | None = None

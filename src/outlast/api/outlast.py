@@ -23,8 +23,8 @@ from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
 from outlast.api.until_drain import until_drain
 from outlast.codec.identifiers import check_queue_name
+from outlast.codec.signature import NOT_GIVEN
 from outlast.engine import actions
-from outlast.engine.decisions import NOT_SAID
 from outlast.errors import NotInStep, OutlastError
 from outlast.execution.refusal import refused
 from outlast.store.rows import Entry, RunQuery
@@ -477,7 +477,7 @@ class Outlast:
         id: str,
         effect: str,
         *,
-        happened: Any = NOT_SAID,
+        happened: Any = NOT_GIVEN,
         did_not: bool = False,
         compensate: bool = False,
         result: Any = None,

@@ -10,7 +10,7 @@ PAUSE_SECONDS = 0.2
 NAME_LENGTH = 40
 CLEAR = "\r\x1b[2K"
 
-_shown: list[ProgressLine] = []
+_lines: list[ProgressLine] = []
 """The line that is shown, if any. A terminal has one, and the first to come keeps it."""
 
 
@@ -19,7 +19,7 @@ class ProgressLine:
         self._name = name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
         self.total = total
         self._began = time.monotonic()
-        self._said = 0.0
+        self._printed_at = 0.0
         self.skipped = self.done = 0
         self._to: TextIO | None = (
             sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
@@ -29,44 +29,44 @@ class ProgressLine:
         """Count items that were done in an earlier life."""
         self.skipped += count
         if self._to is not None and count:
-            self._say()
+            self._print()
 
     def add(self) -> None:
         """Count an item that was done now."""
         self.done += 1
         if self._to is not None:
-            self._say()
+            self._print()
 
     def text(self, seconds: float) -> str:
         past = self.skipped + self.done
-        words = f"{self._name}: {past:,}" + (
+        text = f"{self._name}: {past:,}" + (
             f"/{self.total:,} done" if self.total is not None else " done"
         )
         if not self.done or seconds <= 0:
-            return words
+            return text
         rate = self.done / seconds
-        words += f", {rate:,.1f}/s"
+        text += f", {rate:,.1f}/s"
         if self.total is not None and self.total > past:
-            words += f", {_about((self.total - past) / rate)} left"
-        return words
+            text += f", {_about((self.total - past) / rate)} left"
+        return text
 
-    def _say(self) -> None:
+    def _print(self) -> None:
         now = time.monotonic()
-        if now - self._said < PAUSE_SECONDS:
+        if now - self._printed_at < PAUSE_SECONDS:
             return
-        if not _shown:
-            _shown.append(self)
-        if _shown[0] is self:
+        if not _lines:
+            _lines.append(self)
+        if _lines[0] is self:
             from shutil import get_terminal_size
 
-            self._said = now
+            self._printed_at = now
             columns = get_terminal_size().columns
             self._write(CLEAR + self.text(now - self._began)[: columns - 1])
 
     def close(self) -> None:
         """Remove the line. A repeat is harmless."""
-        if self in _shown:
-            _shown.remove(self)
+        if self in _lines:
+            _lines.remove(self)
             self._write(CLEAR)
         self._to = None
 

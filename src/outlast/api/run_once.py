@@ -72,7 +72,7 @@ def run(
             else:
                 named = "the run was interrupted"
                 call_again = "The same call with its id, which `outlast runs` shows, resumes it"
-            _say(f"{named}. {call_again} from its last recorded step.")
+            _print_note(f"{named}. {call_again} from its last recorded step.")
         raise
     # Conclude here, not in the coroutine: the traceback of a failed or parked run then does not
     # show Outlast's internals.
@@ -87,7 +87,7 @@ async def or_exit(app: Outlast, coro: Coroutine[Any, Any, R]) -> R:
     """
     engine, process = app._open, app._shutdown.process
     task = engine.loop.create_task(coro)
-    engine.shutdown.announced.add_done_callback(lambda _: _say_waiting(engine))
+    engine.shutdown.announced.add_done_callback(lambda _: _report_waiting(engine))
     either: list[asyncio.Future[Any]] = [task, engine.shutdown.finished]
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if task.done() and not (engine.shutdown.begun and isinstance(task.exception(), Draining)):
@@ -97,22 +97,22 @@ async def or_exit(app: Outlast, coro: Coroutine[Any, Any, R]) -> R:
     raise SystemExit(process.exit_code)
 
 
-def _say_waiting(engine: Engine) -> None:
+def _report_waiting(engine: Engine) -> None:
     """Tell a person at the terminal or reading the pod's log what the process waits for."""
     shutdown = engine.shutdown
     if engine.in_flight.executions:
         steps = f"{len(engine.in_flight.executions)} run" + (
             "s" if len(engine.in_flight.executions) > 1 else ""
         )
-        _say(
+        _print_note(
             f"{shutdown.reason}: {steps} in flight; steps have "
             f"{shutdown.step_seconds_left:.0f} s to finish. Press Ctrl-C "
             f"{'again' if shutdown.reason == 'SIGINT' else 'twice'} to exit at once."
         )
 
 
-def _say(words: str) -> None:
+def _print_note(text: str) -> None:
     # stderr may be closed.
     with suppress(OSError, ValueError):
-        sys.stderr.write(f"outlast: {words}\n")
+        sys.stderr.write(f"outlast: {text}\n")
         sys.stderr.flush()

@@ -58,7 +58,7 @@ class Session(SessionReads):
         Version 0 means that the session does not exist yet.
         """
         part = self._part("set", {field: value}, version=version, if_absent=if_absent)
-        return self._write(replace(part, result=_was_made) if if_absent else part)
+        return self._write(replace(part, result=_was_applied) if if_absent else part)
 
     def update(
         self,
@@ -252,7 +252,7 @@ def make_change(change: SessionChange, *, alone: bool = False) -> Awaits[int]:
     return change.session._write(change.part, alone=alone)
 
 
-def _was_made(outcome: Outcome) -> bool:
+def _was_applied(outcome: Outcome) -> bool:
     return not isinstance(outcome, Refused)
 
 

@@ -13,7 +13,7 @@ from outlast.errors import NotInRun, NotInStep
 from outlast.execution import session_calls
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
-from outlast.execution.session_calls import Look
+from outlast.execution.session_calls import Read
 from outlast.execution.session_changes import Write
 from outlast.execution.step_execution import BODY
 from outlast.execution.threads import THREAD
@@ -64,7 +64,7 @@ class SessionHandle:
         """Return the name that a call is recorded under."""
         return f"{self._at.space}.{what}"
 
-    def _look(
+    def _read(
         self,
         name: str,
         args: tuple[Any, ...],
@@ -73,12 +73,12 @@ class SessionHandle:
         *,
         touches: bool = True,
     ) -> Awaits[T]:
-        asked = Look(self._at, self._name(name), args, find, decode, touches)
+        wanted = Read(self._at, self._name(name), args, find, decode, touches)
         execution = self._execution()
         return (
-            session_calls.look(self._services(), asked)
+            session_calls.read(self._services(), wanted)
             if execution is None
-            else session_calls.look_in_run(execution, asked)
+            else session_calls.read_in_run(execution, wanted)
         )
 
     def _write(self, wanted: Write, *, alone: bool = False) -> Awaits[Any]:

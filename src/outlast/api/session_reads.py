@@ -52,7 +52,7 @@ class SessionReads(SessionHandle):
             row, value = read_field(store, at, field)
             return row, ABSENT if value is None else f"{FOUND}{value}}}"
 
-        return self._look(
+        return self._read(
             name,
             (field,),
             find,
@@ -116,7 +116,7 @@ class SessionReads(SessionHandle):
             what = f"an item of list {field!r} of {at}"
             return [decoded(codec, json.dumps(item), what) for item in json.loads(text)]
 
-        return self._look(name, args, find, decode)
+        return self._read(name, args, find, decode)
 
     @overload
     def fields(
@@ -179,7 +179,7 @@ class SessionReads(SessionHandle):
                 for name, value in json.loads(text).items()
             }
 
-        return self._look("fields", args, find, decode)
+        return self._read("fields", args, find, decode)
 
     def _wanted(self, names: Iterable[str]) -> tuple[str, ...]:
         if isinstance(names, str):
@@ -201,7 +201,7 @@ class SessionReads(SessionHandle):
             parts = (f"{json.dumps(name)}:{fields[name]}" for name in sorted(fields))
             return row, f"{{{','.join(parts)}}}"
 
-        return self._look(name, (), find, decode)
+        return self._read(name, (), find, decode)
 
     def info(self) -> Awaits[SessionInfo | None]:
         """Return the session's version, last change, expiry, field names and list lengths.
@@ -218,4 +218,4 @@ class SessionReads(SessionHandle):
             known = json.loads(text)
             return None if known is None else SessionInfo.of(SessionRow(*known))
 
-        return self._look("info", (), find, decode, touches=False)
+        return self._read("info", (), find, decode, touches=False)

@@ -114,7 +114,7 @@ class Watch:
         if self._follower is None:
             self._check_open()
             self._round = self._followers.rounds_begun
-            self._follower = self._followers.follow(self._origin, self._made)
+            self._follower = self._followers.follow(self._origin, self._new_follower)
         follower = self._follower
         self._check(follower)
         while follower.round <= self._round:
@@ -122,7 +122,7 @@ class Watch:
             self._check(follower)
         return follower
 
-    def _made(self) -> AnyFollower:
+    def _new_follower(self) -> AnyFollower:
         poll = self._followers.poll
         if self._stream is None:
             return RunFollower(self._id, self._place, poll=poll)

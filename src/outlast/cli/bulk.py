@@ -17,7 +17,7 @@ from outlast.cli.output import (
     document,
     error_document,
     error_message,
-    say,
+    print_message,
     where_explained,
 )
 from outlast.cli.server import App
@@ -64,7 +64,7 @@ def _do_to_one(id: str, deed: Deed, store: str | None, as_json: bool) -> None:
     if as_json:
         document(deed.document(acted))
     else:
-        say(deed.sentence(acted))
+        print_message(deed.sentence(acted))
 
 
 def _do_to_several(names: list[str], deed: Deed, store: str | None, as_json: bool) -> None:
@@ -81,16 +81,16 @@ def _do_to_several(names: list[str], deed: Deed, store: str | None, as_json: boo
             except OutlastError as error:
                 failures.append(error)
                 documents.append({"id": id, **error_document(error)})
-                say(f"{id}: {error_message(error)}")
+                print_message(f"{id}: {error_message(error)}")
             else:
                 documents.append({"id": id, **deed.document(acted)})
                 if not as_json:
-                    say(deed.sentence(acted))
+                    print_message(deed.sentence(acted))
 
     acting(store, action)
     if as_json:
         document({"runs": documents})
     if failures:
         for name in dict.fromkeys(error.explained_as for error in failures):
-            say(where_explained(name))
+            print_message(where_explained(name))
         raise typer.Exit(code_of(failures[0]))

@@ -17,8 +17,8 @@ from outlast.cli.options import (
     one_of,
     storable,
 )
-from outlast.cli.output import answering, document, say
-from outlast.cli.server import App, who
+from outlast.cli.output import answering, document, print_message
+from outlast.cli.server import App, caller_options
 from outlast.cli.stores import acting
 from outlast.engine.bulk import BulkAction, BulkReport
 from outlast.store.protocol import Store
@@ -128,7 +128,7 @@ def bulk(
             why=why,
             dry_run=not yes,
             token=token,
-            **who(app),
+            **caller_options(app),
         )
 
     with answering(as_json):
@@ -136,7 +136,7 @@ def bulk(
         if as_json:
             document(_document(report))
         else:
-            _tell(action, report)
+            _print_outcome(action, report)
 
 
 def _document(report: BulkReport) -> dict[str, object]:
@@ -146,15 +146,15 @@ def _document(report: BulkReport) -> dict[str, object]:
     return fields
 
 
-def _tell(action: BulkAction, report: BulkReport) -> None:
+def _print_outcome(action: BulkAction, report: BulkReport) -> None:
     runs = "1 run matches" if report.matched == 1 else f"{report.matched:,} runs match"
-    shown = f": {', '.join(report.examples)}" if report.examples else ""
+    examples = f": {', '.join(report.examples)}" if report.examples else ""
     more = ", …" if report.matched > len(report.examples) > 0 else ""
     if report.dry_run:
         then = f" Pass --yes to {action} {'it' if report.matched == 1 else 'them'}."
-        say(f"{runs}{shown}{more}.{then if report.matched else ''}")
+        print_message(f"{runs}{examples}{more}.{then if report.matched else ''}")
         return
     skipped = f", {report.skipped:,} skipped" if report.skipped else ""
-    say(f"{runs}: {report.done:,} {PAST[action]}{skipped}.")
+    print_message(f"{runs}: {report.done:,} {PAST[action]}{skipped}.")
     for id, message in report.problems:
-        say(f"{id}: {message}")
+        print_message(f"{id}: {message}")

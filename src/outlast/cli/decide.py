@@ -8,8 +8,8 @@ import typer
 
 from outlast.cli.hints import becomes, command, taken_up
 from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
-from outlast.cli.output import answering, document, say
-from outlast.cli.server import App, who
+from outlast.cli.output import answering, document, print_message
+from outlast.cli.server import App, caller_options
 from outlast.cli.stores import acting
 from outlast.cli.text import one_line, parse_json
 from outlast.engine.documents import run_document
@@ -71,11 +71,11 @@ def decide(
 
     Give one of --happened, --did-not and --compensate.
     """
-    said = _said(happened, did_not, compensate, result)
+    decision = _decision(happened, did_not, compensate, result)
 
     async def action(app: App, opened: Store) -> tuple[RunRow, Fleet]:
         try:
-            await app.decide(id, effect, intent=intent, **who(app), **said)
+            await app.decide(id, effect, intent=intent, **caller_options(app), **decision)
         except OutlastError as refused:
             # The effect has no compensation, or is being compensated already.
             if compensate and type(refused) is OutlastError:
@@ -96,10 +96,10 @@ def decide(
         if row.undoing is not None:
             end = stopped(becomes(row))
             then = f" Its effects are being compensated, and it will end as {end}"
-        say(f"run {id} is queued again.{then} {taken_up(row, fleet, store)}")
+        print_message(f"run {id} is queued again.{then} {taken_up(row, fleet, store)}")
 
 
-def _said(
+def _decision(
     happened: str | None, did_not: bool, compensate: bool, result: str | None
 ) -> dict[str, Any]:
     """Return the arguments of `app.decide`. Raise a usage error unless exactly one way is given."""

@@ -20,7 +20,7 @@ from outlast.cli.drains import drain_of, outcome
 from outlast.cli.exit_codes import FAILED
 from outlast.cli.hints import command
 from outlast.cli.options import DrainWhyOption, JsonOption, StoreOption, TimeoutOption
-from outlast.cli.output import answering, document, say
+from outlast.cli.output import answering, document, print_message
 from outlast.cli.stores import reading
 from outlast.cli.text import safe, span
 from outlast.errors import OutlastError, StoreUnavailable
@@ -34,7 +34,7 @@ from outlast.store.rows import DrainRow, WorkerRow
 
 LINGER_SECONDS = 3.0
 """How long a drained worker may clean up before it counts as a program that keeps running."""
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.2
 HEAR_SECONDS = 5.0
 """How long a worker with no claims on record may take to begin its drain.
@@ -144,7 +144,7 @@ def drain(
             document({"workers": [_document(one) for one in asked]})
         else:
             for one in asked:
-                say(_sentence(one, choice, timeout))
+                print_message(_sentence(one, choice, timeout))
         if any(one.state == "waiting" for one in asked):
             raise typer.Exit(FAILED)
 
@@ -194,37 +194,39 @@ def _named(store: Store, fleet: Fleet, worker: str) -> Choice:
 
 def _nobody(fleet: Fleet, host: str, address: str | None) -> str:
     """Say that there is no worker to ask, which ones exist instead, and what to do."""
-    said = [f"there is no worker to drain on this host ({host})"]
+    sentences = [f"there is no worker to drain on this host ({host})"]
     dead = [row for row in fleet.workers if row.host == host]
     elsewhere = [row for row in fleet.workers if row.host != host and fleet.state(row) != "dead"]
     if dead:
-        said.append(
+        sentences.append(
             "these workers on this host seem dead, and the next sweep removes them: "
             f"{_listed(dead)}"
         )
     if elsewhere:
         ask = command("drain", "--worker", "ID", store=address)
-        said.append(f"on other hosts: {_listed(elsewhere, hosts=True)}. To drain one, use {ask}")
+        sentences.append(
+            f"on other hosts: {_listed(elsewhere, hosts=True)}. To drain one, use {ask}"
+        )
     elif not dead:
-        said.append(
+        sentences.append(
             "no process has this store open. If a worker runs here, name its store with --store or "
             "OUTLAST_STORE"
         )
     return (
         ". ".join(
-            f"{one[0].upper()}{one[1:]}" if number else one for number, one in enumerate(said)
+            f"{one[0].upper()}{one[1:]}" if number else one for number, one in enumerate(sentences)
         )
         + "."
     )
 
 
 def _listed(rows: Sequence[WorkerRow], *, hosts: bool = False) -> str:
-    shown = [
+    listed = [
         f"{safe(str(row.id))} ({safe(row.host) if hosts else f'pid {row.pid}'})"
         for row in rows[:LISTED_MAX]
     ]
     more = [f"and {len(rows) - LISTED_MAX} more"] if len(rows) > LISTED_MAX else []
-    return ", ".join([*shown, *more])
+    return ", ".join([*listed, *more])
 
 
 # -- asking and waiting
@@ -249,13 +251,13 @@ def _wait(store: Store, asked: Asked, patience: Patience, hear: float) -> Asked:
     Stop at `hear` if the worker has not begun to drain, because it may never notice the request.
     """
 
-    def look() -> tuple[WorkerRow | None, bool]:
+    def find() -> tuple[WorkerRow | None, bool]:
         dead = asked.worker in store.dead_workers()
         return next((row for row in store.workers() if row.id == asked.worker), None), dead
 
     over: float | None = None
     while asked.state != "gone":
-        row, dead = patience.with_store(look)
+        row, dead = patience.with_store(find)
         if row is None or dead:
             return asked._replace(
                 state="gone", drain=drain_of(store, asked.worker), dead=row is not None
@@ -267,7 +269,7 @@ def _wait(store: Store, asked: Asked, patience: Patience, hear: float) -> Asked:
                 return asked._replace(state="drained", drain=drain)
         if patience.left <= 0 or (not row.draining and time.monotonic() >= hear):
             return asked._replace(state="waiting", drain=drain_of(store, asked.worker))
-        time.sleep(max(0.0, min(LOOK_SECONDS, patience.left)))
+        time.sleep(max(0.0, min(POLL_SECONDS, patience.left)))
     return asked
 
 
@@ -285,17 +287,17 @@ def _document(asked: Asked) -> dict[str, Any]:
 
 
 def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
-    who = f"worker {asked.worker}"
+    named = f"worker {asked.worker}"
     if asked.state == "asked":
         unless = (
             ""
             if choice.on_record
             else " It claims no runs, so it notices the request only if it consumes a queue."
         )
-        return f"{who} (pid {asked.pid} on {asked.host}) was asked to drain.{unless}"
+        return f"{named} (pid {asked.pid} on {asked.host}) was asked to drain.{unless}"
     if asked.state == "draining":
         reason = f": {asked.drain.reason}" if asked.drain is not None and asked.drain.reason else ""
-        return stopped(f"{who} is already draining{reason}")
+        return stopped(f"{named} is already draining{reason}")
     if asked.state == "drained" and asked.drain is not None:
         return (
             f"{outcome(asked.drain)} Its process keeps running, because it is a program of "
@@ -304,7 +306,7 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
     if asked.state == "waiting":
         if asked.drain is None and not choice.on_record:
             return (
-                f"{who} was asked to drain and has not begun. Does it consume a queue? A "
+                f"{named} was asked to drain and has not begun. Does it consume a queue? A "
                 "program that only submits does not notice the request."
             )
         stands = (
@@ -313,10 +315,12 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
             else "is still draining."
         )
         return (
-            f"{who} has not exited after {span(timeout or 0.0)}: it {stands} The request remains; "
-            "`outlast drain --wait` waits again."
+            f"{named} has not exited after {span(timeout or 0.0)}: it {stands} The request "
+            "remains; `outlast drain --wait` waits again."
         )
-    said = (
-        f"{who} is gone and left no drain report." if asked.drain is None else outcome(asked.drain)
+    message = (
+        f"{named} is gone and left no drain report."
+        if asked.drain is None
+        else outcome(asked.drain)
     )
-    return f"{said} The next sweep releases what it still held." if asked.dead else said
+    return f"{message} The next sweep releases what it still held." if asked.dead else message

@@ -10,7 +10,7 @@ import typer
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering
 from outlast.cli.text import safe, span
-from outlast.cli.watch import View, shown
+from outlast.cli.watch import View, print_view
 from outlast.errors import OutlastError
 from outlast.shutdown.report import DrainReport, drain_document
 from outlast.store.commands import DRAINS_MAX
@@ -67,15 +67,15 @@ def drains(
     with answering(as_json):
         if worker is None:
             view = View(
-                lambda opened: _look(opened, limit),
+                lambda opened: _read_drains(opened, limit),
                 partial(_lines, wide=wide),
                 _document,
                 "no worker has drained here yet.",
             )
         else:
             name = worker
-            view = View(lambda opened: _look_at(opened, name), _full_lines, _full_document, "")
-        shown(store, view, watch=watch, as_json=as_json)
+            view = View(lambda opened: _read_worker(opened, name), _full_lines, _full_document, "")
+        print_view(store, view, watch=watch, as_json=as_json)
 
 
 def drain_of(store: Store, worker: str) -> DrainRow | None:
@@ -101,13 +101,13 @@ def outcome(row: DrainRow) -> str:
     return f"worker {row.worker} drained{took}: {parts or 'nothing was in flight'}."
 
 
-def _look(store: Store, limit: int) -> Drains:
+def _read_drains(store: Store, limit: int) -> Drains:
     dead = frozenset(store.dead_workers())
     return Drains(store.drains(limit), frozenset(row.id for row in store.workers()) - dead)
 
 
-def _look_at(store: Store, worker: str) -> Drains:
-    every = _look(store, DRAINS_MAX)
+def _read_worker(store: Store, worker: str) -> Drains:
+    every = _read_drains(store, DRAINS_MAX)
     found = [row for row in every.rows if row.worker == worker] or [
         row for row in every.rows if worker and str(row.worker).startswith(worker)
     ]

@@ -10,7 +10,7 @@ from outlast.cli.grid import Cell, Column, table
 from outlast.cli.hints import becomes, command, waits_for_a_person
 from outlast.cli.text import moment, recorded, recorded_error, safe, short, span
 from outlast.codec.exceptions import CANCELLED
-from outlast.engine.effect_words import is_default_name
+from outlast.engine.effect_text import is_default_name
 from outlast.engine.journal_view import History
 from outlast.errors.sentences import stopped
 from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
@@ -154,37 +154,37 @@ def _undo(
     return (by or "can be undone") if name and (one.happened or one.open) else "-"
 
 
-def to_decide(history: History, store: str | None, room: int | None) -> Iterator[str]:
+def to_decide(history: History, store: str | None, value_width: int | None) -> Iterator[str]:
     """Yield the commands with which a person decides each effect whose outcome is unknown."""
     row = history.row
     for one in history.undecided:
         number = ("--intent", str(one.intent)) if one.acts > 1 or one.tried_again else ()
 
-        def say(*words: str, place: str = one.place, number: tuple[str, ...] = number) -> str:
-            line = command("decide", row.id, place, *words, *number, store=store)
+        def decide(*options: str, place: str = one.place, number: tuple[str, ...] = number) -> str:
+            line = command("decide", row.id, place, *options, *number, store=store)
             return f"    {line.strip('`')}"
 
         since = f", open since {moment(one.at)}" if one.at else ""
         yield f"To decide {safe(one.place)} (intent {one.intent}{since}):"
         yield f"  Its key is {safe(one.key)}."
-        yield f"  Its arguments are {recorded(one.arguments, room)}."
+        yield f"  Its arguments are {recorded(one.arguments, value_width)}."
         if one.place.startswith(UNDO):
             yield "  If it was done, by hand or by the run:"
-            yield say("--happened", "null")
+            yield decide("--happened", "null")
             yield "  If it was not done, and should be tried again:"
-            yield say("--did-not")
+            yield decide("--did-not")
             continue
         yield "  If it happened, with its result as JSON:"
-        yield say("--happened", "RESULT")
+        yield decide("--happened", "RESULT")
         yield (
             "  If it did not happen, and needs no compensation:"
             if row.undoing is not None
             else "  If it did not happen, and should be tried again:"
         )
-        yield say("--did-not")
+        yield decide("--did-not")
         if one.compensation is not None and row.undoing is None:
             yield "  To compensate it, and the rest of the run:"
-            yield say("--compensate")
+            yield decide("--compensate")
 
 
 def still_open(history: History, now: float) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlast.cli.options import JsonOption
-from outlast.cli.output import answering, document, say, write_whole
+from outlast.cli.output import answering, document, print_message, write_whole
 from outlast.cli.text import safe
 from outlast.errors import OutlastError
 
@@ -163,4 +163,4 @@ def _write(folder: Path, name: str | None, as_json: bool) -> None:
     if as_json:
         document({"written": [str(folder / file) for file in texts]})
     else:
-        say(f"{folder}: {', '.join(texts)}.")
+        print_message(f"{folder}: {', '.join(texts)}.")

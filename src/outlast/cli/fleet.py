@@ -9,10 +9,10 @@ import typer
 
 from outlast.cli.hints import command
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
-from outlast.cli.output import answering, document, say
+from outlast.cli.output import answering, document, print_message
 from outlast.cli.server import App
 from outlast.cli.stores import acting
-from outlast.cli.watch import View, shown
+from outlast.cli.watch import View, print_view
 from outlast.codec.identifiers import check_queue_name
 from outlast.engine.documents import (
     limits_document,
@@ -41,7 +41,7 @@ def workers(
 ) -> None:
     """List the processes that use the store, and what they hold."""
     with answering(as_json):
-        shown(
+        print_view(
             store,
             View(
                 Fleet.with_stalls,
@@ -63,7 +63,7 @@ def queues(
 ) -> None:
     """List the queues: depth, age, throughput, unclaimed runs."""
     with answering(as_json):
-        shown(
+        print_view(
             store,
             View(
                 FleetQueues.of,
@@ -171,15 +171,15 @@ def limit(
         if as_json:
             document({"queue": queue, **limits_document(row)})
         elif row is None:
-            say(f"queue {queue} has no limits and has never been used.")
+            print_message(f"queue {queue} has no limits and has never been used.")
         else:
-            say(f"queue {queue}: {_limits(row)}.")
+            print_message(f"queue {queue}: {_limits(row)}.")
             if row.paused:
                 resume = command("limit", queue, "--resume", store=store)
-                say(f"Nothing more is claimed from it. To resume: {resume}.")
+                print_message(f"Nothing more is claimed from it. To resume: {resume}.")
             elif row.concurrency_max == 0:
                 resume = command("limit", queue, "--no-concurrency", store=store)
-                say(f"Nothing more is claimed from it. To resume: {resume}.")
+                print_message(f"Nothing more is claimed from it. To resume: {resume}.")
 
 
 def _limits(row: QueueRow) -> str:

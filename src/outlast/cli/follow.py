@@ -9,7 +9,7 @@ import typer
 
 from outlast.cli.exit_codes import OF_STATUS
 from outlast.cli.options import IdArgument, StoreOption
-from outlast.cli.output import answering, document, say
+from outlast.cli.output import answering, document, print_message
 from outlast.cli.server import App
 from outlast.cli.stores import acting
 from outlast.codec.text import safe
@@ -71,11 +71,11 @@ class _Screen:
             self._write(self._line_of(event.value))
         elif isinstance(event, ResetEvent):
             self._end_line()
-            say("what was printed so far no longer holds. It begins again here.")
+            print_message("what was printed so far no longer holds. It begins again here.")
         else:
             self._end_line()
             reason = (event.error or {}).get("message") or event.reason
-            say(f"the run is {event.status}" + (f": {reason}" if reason else "."))
+            print_message(f"the run is {event.status}" + (f": {reason}" if reason else "."))
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)
@@ -106,17 +106,17 @@ def _happening(value: dict[str, Any]) -> str:
     """Return a line on what happened to a run."""
     kind, entry = value["type"], value.get("entry")
     if entry is not None:
-        words = [entry["at"], kind, entry["key"]]
+        parts = [entry["at"], kind, entry["key"]]
         if entry["seconds"] is not None:
-            words.append(f"{entry['seconds']:.3g} s")
+            parts.append(f"{entry['seconds']:.3g} s")
         if entry["error"] is not None:
-            words.append(f"{entry['error']['type']}: {entry['error']['message']}")
+            parts.append(f"{entry['error']['type']}: {entry['error']['message']}")
     elif kind == "status":
         run = value["run"]
-        words = [run["ended"] or run["started"] or run["created"], run["status"], run["reason"]]
+        parts = [run["ended"] or run["started"] or run["created"], run["status"], run["reason"]]
     elif kind == "executing":
         return "".join(map(_executing, value["steps"]))
     else:
-        words = [value.get("ended") or value.get("began"), kind.replace("_", " ")]
-        words += [f"by {value['worker']}" if value.get("worker") else "", value.get("key", "")]
-    return " ".join(safe(str(word)) for word in words if word) + "\n"
+        parts = [value.get("ended") or value.get("began"), kind.replace("_", " ")]
+        parts += [f"by {value['worker']}" if value.get("worker") else "", value.get("key", "")]
+    return " ".join(safe(str(part)) for part in parts if part) + "\n"

@@ -52,19 +52,19 @@ def table(
     """
     if wide or not rows:
         return grid(columns, rows)
-    shown = [number for number, column in enumerate(columns) if not column.wide]
-    few = [columns[number] for number in shown]
-    cells = [[row[number] for number in shown] for row in rows]
+    narrow = [number for number, column in enumerate(columns) if not column.wide]
+    few = [columns[number] for number in narrow]
+    cells = [[row[number] for number in narrow] for row in rows]
     out = console()
-    room = (out.width if out.is_terminal else WIDTH) - indent - len(GAP) * (len(few) - 1)
-    for number, width in enumerate(_cut(few, _widths(few, cells), room)):
+    width_max = (out.width if out.is_terminal else WIDTH) - indent - len(GAP) * (len(few) - 1)
+    for number, width in enumerate(_cut(few, _widths(few, cells), width_max)):
         if few[number].least is not None:
             for row in cells:
                 row[number] = Cell(short(row[number].text, width), row[number].style)
     return grid(few, cells)
 
 
-def _cut(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+def _cut(columns: Sequence[Column], widths: list[int], width_max: int) -> list[int]:
     """Return widths that fit into `room`, if the columns can be cut that far.
 
     The widest column is cut first, the last one of several.
@@ -74,8 +74,8 @@ def _cut(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
         for column, width in zip(columns, widths, strict=True)
     ]
     # One value may be longer than any screen.
-    fit = [max(low, min(width, room)) for low, width in zip(least, widths, strict=True)]
-    while sum(fit) > room:
+    fit = [max(low, min(width, width_max)) for low, width in zip(least, widths, strict=True)]
+    while sum(fit) > width_max:
         cuttable = [number for number, width in enumerate(fit) if width > least[number]]
         if not cuttable:
             break

@@ -7,7 +7,7 @@ import shlex
 from outlast.cli.server import is_url
 from outlast.cli.text import one_line, safe
 from outlast.codec.documents import value_of
-from outlast.engine.effect_words import verdict
+from outlast.engine.effect_text import verdict
 from outlast.errors.reasons import DIVERGED, STUCK, UNKNOWN
 from outlast.settings.redaction import masked
 from outlast.store.commands import EACH, ITEM
@@ -20,11 +20,11 @@ def noun(row: RunRow) -> str:
     return "item" if row.workflow == ITEM else "run"
 
 
-def command(name: str, *words: str, store: str | None) -> str:
+def command(name: str, *arguments: str, store: str | None) -> str:
     """Return an `outlast` command on the same store, with ids quoted and passwords masked."""
     option = "--server" if is_url(store) else "--store"
     place = (option, masked(store)) if store is not None else ()
-    return "`" + safe(shlex.join(["outlast", name, *words, *place])) + "`"
+    return "`" + safe(shlex.join(["outlast", name, *arguments, *place])) + "`"
 
 
 def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "continue") -> str:
@@ -69,5 +69,5 @@ def short_reason(row: RunRow) -> str:
 
 def becomes(row: RunRow) -> str:
     """Return how a run that is being compensated will end."""
-    said = value_of(row.undoing)
-    return verdict(said if isinstance(said, dict) else {}, None)
+    facts = value_of(row.undoing)
+    return verdict(facts if isinstance(facts, dict) else {}, None)

@@ -23,7 +23,7 @@ from outlast.cli.options import (
 )
 from outlast.cli.output import answering, where_explained
 from outlast.cli.text import counted, safe
-from outlast.cli.watch import View, shown
+from outlast.cli.watch import View, print_view
 from outlast.engine.documents import history_document, run_document
 from outlast.engine.inspection import explained
 from outlast.errors import UnknownRun
@@ -148,7 +148,7 @@ def runs(
         status = None
         undoing = True
 
-    def look(opened: Store) -> RunsFound:
+    def find(opened: Store) -> RunsFound:
         now = opened.now()
         query = RunQuery(
             statuses=tuple(one.value for one in status or ()),
@@ -173,8 +173,8 @@ def runs(
     lines = _id_lines if ids else partial(_run_lines, wide=wide)
     with answering(as_json):
         notes = _limit_notes if ids else _run_notes
-        view = View(look, lines, _runs_document, nothing, notes)
-        shown(store, view, watch=watch, as_json=as_json)
+        view = View(find, lines, _runs_document, nothing, notes)
+        print_view(store, view, watch=watch, as_json=as_json)
 
 
 def _id_lines(found: RunsFound) -> list[Text]:
@@ -197,8 +197,8 @@ def _runs_document(found: RunsFound) -> dict[str, Any]:
 
 
 def _limit_notes(found: RunsFound) -> list[str]:
-    shown = counted(len(found.rows), "run")
-    return [f"Showing {shown}; use --limit for more."] if found.more else []
+    print_view = counted(len(found.rows), "run")
+    return [f"Showing {print_view}; use --limit for more."] if found.more else []
 
 
 def _run_notes(found: RunsFound) -> list[str]:
@@ -241,7 +241,7 @@ def show(
     """Show the history, effects, waits and cost of a run or an item."""
     name = f"run {id!r}"
 
-    def look(opened: Store) -> RunFound:
+    def find(opened: Store) -> RunFound:
         from outlast.engine.journal_view import History
 
         with legible(name):
@@ -266,7 +266,7 @@ def show(
         return found.history.row.status in ENDED
 
     with answering(as_json):
-        view = View(look, lines, as_document, "", is_final=is_final, first_lines=1)
-        found = shown(store, view, watch=watch, as_json=as_json)
+        view = View(find, lines, as_document, "", is_final=is_final, first_lines=1)
+        found = print_view(store, view, watch=watch, as_json=as_json)
         if watch:
             raise typer.Exit(OF_STATUS[found.history.row.status])

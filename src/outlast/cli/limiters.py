@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from outlast.cli.options import JsonOption, StoreOnlyOption, WatchOption
 from outlast.cli.output import answering
 from outlast.cli.text import safe, span
-from outlast.cli.watch import View, shown
+from outlast.cli.watch import View, print_view
 from outlast.codec.rates import Rate
 from outlast.engine.documents import limiter_document
 from outlast.engine.limiters import LimiterInfo, read_limiters
@@ -31,7 +31,7 @@ def limiters(
 ) -> None:
     """List the limiters: what each allows, what is used, what waits."""
     with answering(as_json):
-        shown(
+        print_view(
             store,
             View(
                 _read,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlast.cli.options import JsonOption, StoreOnlyOption
-from outlast.cli.output import answering, document, say
+from outlast.cli.output import answering, document, print_message
 from outlast.cli.stores import patiently, shared
 from outlast.errors import SettingsError
 
@@ -47,11 +47,11 @@ def migrate(
         if as_json:
             document({"store": place, "before": before, "version": after})
         elif before == 0:
-            say(f"{place}: created, with schema version {after}.")
+            print_message(f"{place}: created, with schema version {after}.")
         elif before == after:
-            say(f"{place}: its schema is already version {after}.")
+            print_message(f"{place}: its schema is already version {after}.")
         else:
-            say(f"{place}: its schema was migrated from version {before} to {after}.")
+            print_message(f"{place}: its schema was migrated from version {before} to {after}.")
 
 
 def _script(store: Store) -> str:

@@ -19,8 +19,8 @@ from outlast.cli.options import (
     WhyOption,
     checked_id,
 )
-from outlast.cli.output import answering, document, say
-from outlast.cli.server import App, who
+from outlast.cli.output import answering, document, print_message
+from outlast.cli.server import App, caller_options
 from outlast.cli.stores import acting, patiently, reading
 from outlast.cli.text import one_line, parse_json, recorded
 from outlast.engine.documents import run_document
@@ -51,16 +51,16 @@ def cancel(
 
     async def act(app: App, opened: Store, id: str) -> RunRow:
         try:
-            await app.cancel(id, why, **who(app))
+            await app.cancel(id, why, **caller_options(app))
         except WrongStatus:
             _refuse_undoing(_row(opened, id), store)
             raise
         return _row(opened, id)
 
-    def told(acted: Acted) -> dict[str, Any]:
+    def outcome(acted: Acted) -> dict[str, Any]:
         return {"run": run_document(acted.row), "held": _is_held(acted)}
 
-    do_to(ids, Deed(act, told, lambda acted: _cancelled(acted, store)), store, as_json)
+    do_to(ids, Deed(act, outcome, lambda acted: _cancelled(acted, store)), store, as_json)
 
 
 def retry(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -74,7 +74,7 @@ def retry(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = Fal
 
     async def act(app: App, opened: Store, id: str) -> RunRow:
         try:
-            await app.retry(id, **who(app))
+            await app.retry(id, **caller_options(app))
         except WrongStatus:
             _refuse_parked(_row(opened, id), store)
             raise
@@ -87,7 +87,7 @@ def resume(ids: IdsArgument, store: StoreOption = None, as_json: JsonOption = Fa
     """Queue parked runs again, after their cause has been fixed."""
 
     async def act(app: App, opened: Store, id: str) -> RunRow:
-        await app.resume(id, **who(app))
+        await app.resume(id, **caller_options(app))
         return _row(opened, id)
 
     _queue_again(ids, act, store, as_json)
@@ -124,7 +124,7 @@ def send(
     async def action(app: App, opened: Store) -> Message | None:
         earlier = _already_sent(opened, id, name, message) if message_id else None
         if earlier is None:
-            await app.send(id, name, parsed, message_id=message, **who(app))
+            await app.send(id, name, parsed, message_id=message, **caller_options(app))
         return earlier
 
     with answering(as_json):
@@ -134,12 +134,12 @@ def send(
             answer = {"id": id, "name": name, "message_id": message}
             document({**answer, "already_sent": earlier is not None})
         elif earlier is not None:
-            say(
+            print_message(
                 f"message {message} ({name}) was already sent to run {id}, with "
                 f"{recorded(earlier.value, VALUE_LENGTH)}. Nothing was sent again."
             )
         else:
-            say(f"sent {name} to run {id} (message {message}).")
+            print_message(f"sent {name} to run {id} (message {message}).")
 
 
 def _already_sent(store: Store, id: str, name: str, message: str) -> Message | None:
@@ -177,9 +177,9 @@ def prune(
         if as_json:
             document({"deleted": deleted, "dead_kept": kept})
         else:
-            say(f"deleted {deleted} run{'' if deleted == 1 else 's'}.")
+            print_message(f"deleted {deleted} run{'' if deleted == 1 else 's'}.")
             if kept:
-                say(_kept(kept, store, forgetting=dead))
+                print_message(_kept(kept, store, forgetting=dead))
 
 
 def _cancelled(acted: Acted, store: str | None) -> str:

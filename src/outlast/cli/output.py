@@ -43,7 +43,7 @@ def document(value: Any, indent: int | None = 2) -> None:
     sys.stdout.flush()
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Print one line to stderr. Escapes control characters, so the caller need not."""
     print(f"outlast: {one_line(message)}", file=sys.stderr, flush=True)
 
@@ -69,27 +69,27 @@ def answering(as_json: bool) -> Iterator[None]:
     except OutlastError as error:
         if as_json:
             document(error_document(error))
-        tell(error)
+        print_error(error)
         raise typer.Exit(code_of(error)) from None
     except KeyboardInterrupt:
-        say("interrupted.")
+        print_message("interrupted.")
         raise typer.Exit(INTERRUPTED) from None
 
 
-def tell(error: OutlastError) -> None:
-    say(error_message(error))
-    say(where_explained(error.explained_as))
+def print_error(error: OutlastError) -> None:
+    print_message(error_message(error))
+    print_message(where_explained(error.explained_as))
 
 
 def error_document(error: OutlastError) -> dict[str, Any]:
     """Return an error as a JSON document."""
     facts = {name: getattr(error, name) for name in FACTS.get(type(error), ())}
-    said = {
+    described = {
         "type": type(error).__name__,
         "message": error_message(error),
         "exit_code": code_of(error),
     }
-    return {"error": {**said, "explain": error.explained_as, **facts}}
+    return {"error": {**described, "explain": error.explained_as, **facts}}
 
 
 def where_explained(name: str) -> str:

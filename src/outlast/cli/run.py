@@ -24,7 +24,7 @@ from outlast.cli.options import (
     StoreOnlyOption,
     TargetArgument,
 )
-from outlast.cli.output import answering, document, say, where_explained
+from outlast.cli.output import answering, document, print_message, where_explained
 from outlast.cli.stores import is_missing, store_of
 from outlast.cli.target import call_of, load, recorded_call
 from outlast.cli.text import moment, recorded_error, short, span
@@ -88,7 +88,7 @@ def run(
                 # A wrong command line must not create a store.
                 call_of(workflow, order.args, kwargs)
             if id is None:
-                say(f"run {chosen}. If it is interrupted: {order.again()}")
+                print_message(f"run {chosen}. If it is interrupted: {order.again()}")
             row = _execute(workflow, order, opened)
         if isinstance(row, int):
             _interrupted(row, order, as_json)
@@ -97,7 +97,7 @@ def run(
 
 def _interrupted(code: int, order: Order, as_json: bool) -> NoReturn:
     how = "interrupted" if code == INTERRUPTED else "terminated"
-    say(f"{how}. To continue: {order.to_continue()}")
+    print_message(f"{how}. To continue: {order.to_continue()}")
     if as_json:
         document(
             {
@@ -142,9 +142,9 @@ async def _until_ended(
         and before.worker is not None
         and before.worker not in store.dead_workers()
     ):
-        say(f"run {order.id} is executing in another process. Waiting for it to end.")
+        print_message(f"run {order.id} is executing in another process. Waiting for it to end.")
     elif before is not None and (why := _not_due(before, store.now())) is not None:
-        say(
+        print_message(
             f"run {order.id} {why}. Waiting for it. Press Ctrl-C to stop waiting; "
             f"{command('show', order.id, store=order.store)} shows its state."
         )
@@ -188,7 +188,7 @@ def _call(workflow: Workflow[..., Any], order: Order, before: RunRow | None) -> 
     try:
         return recorded_call(workflow, before.args)
     except (OutlastError, TypeError) as error:
-        say(f"the recorded arguments no longer fit {workflow.name}: {error}")
+        print_message(f"the recorded arguments no longer fit {workflow.name}: {error}")
         return call_of(workflow, order.args, order.kwargs)
 
 
@@ -199,9 +199,9 @@ def _report(row: RunRow, order: Order, as_json: bool) -> None:
     elif code == OK:
         document(value_of(row.value), indent=None)
     if code != OK:
-        say(_how_it_ended(row, order.store))
+        print_message(_how_it_ended(row, order.store))
         if (name := explained(row)) is not None:
-            say(where_explained(name))
+            print_message(where_explained(name))
         raise typer.Exit(code)
 
 

@@ -12,11 +12,11 @@ import typer
 from outlast.cli.help import EPILOG, Command, Group
 from outlast.cli.hints import command
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
-from outlast.cli.output import answering, document, say
-from outlast.cli.server import App, who
+from outlast.cli.output import answering, document, print_message
+from outlast.cli.server import App, caller_options
 from outlast.cli.stores import acting, schedules_in
 from outlast.cli.text import one_line, safe, span
-from outlast.cli.watch import View, shown
+from outlast.cli.watch import View, print_view
 from outlast.engine.documents import schedule_document
 from outlast.engine.schedule_rows import ScheduleRow
 from outlast.engine.schedule_timing import zone_of
@@ -47,7 +47,7 @@ def schedules(
 ) -> None:
     """List the schedules: when each fires next, and its last run."""
     with answering(as_json):
-        shown(
+        print_view(
             store,
             View(
                 _read,
@@ -73,24 +73,24 @@ schedule = typer.Typer(
 @schedule.command(cls=Command, epilog=EPILOG)
 def pause(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Pause a schedule. Times that pass until it is resumed do not fire later."""
-    _change(name, lambda app: app.pause_schedule(name, **who(app)), store, as_json)
+    _change(name, lambda app: app.pause_schedule(name, **caller_options(app)), store, as_json)
 
 
 @schedule.command(cls=Command, epilog=EPILOG)
 def resume(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Resume a paused schedule from now on."""
-    _change(name, lambda app: app.resume_schedule(name, **who(app)), store, as_json)
+    _change(name, lambda app: app.resume_schedule(name, **caller_options(app)), store, as_json)
 
 
 @schedule.command(cls=Command, epilog=EPILOG)
 def trigger(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Submit a run now, whatever the schedule's times."""
     with answering(as_json):
-        id = _do(store, lambda app: app.trigger_schedule(name, **who(app)))
+        id = _do(store, lambda app: app.trigger_schedule(name, **caller_options(app)))
         if as_json:
             document({"run": id})
         else:
-            say(f"submitted run {safe(id)}. To follow it: {_show(id, store)}.")
+            print_message(f"submitted run {safe(id)}. To follow it: {_show(id, store)}.")
 
 
 @schedule.command(cls=Command, epilog=EPILOG)
@@ -110,14 +110,18 @@ def backfill(
     """Submit the runs of all times in a range. Existing runs stay as they are."""
     with answering(as_json):
         first, last = _time(start, tz), _time(end, tz)
-        ids = _do(store, lambda app: app.backfill_schedule(name, first, last, **who(app)))
+        ids = _do(
+            store, lambda app: app.backfill_schedule(name, first, last, **caller_options(app))
+        )
         if as_json:
             document({"runs": ids})
         elif not ids:
-            say(f"schedule {safe(name)} has no times from {safe(start)} until {safe(end)}.")
+            print_message(
+                f"schedule {safe(name)} has no times from {safe(start)} until {safe(end)}."
+            )
         else:
             runs = "1 run" if len(ids) == 1 else f"{len(ids):,} runs"
-            say(f"{runs} submitted or already there, {safe(ids[0])} to {safe(ids[-1])}.")
+            print_message(f"{runs} submitted or already there, {safe(ids[0])} to {safe(ids[-1])}.")
 
 
 @schedule.command(cls=Command, epilog=EPILOG)
@@ -131,7 +135,7 @@ def delete(name: NameArgument, store: StoreOption = None, as_json: JsonOption = 
         if as_json:
             document({"deleted": name})
         else:
-            say(f"deleted schedule {safe(name)}.")
+            print_message(f"deleted schedule {safe(name)}.")
 
 
 def _change(
@@ -150,7 +154,7 @@ def _change(
         if as_json:
             document({"schedule": None if row is None else schedule_document(row)})
         elif row is not None:
-            say(_state(row, store))
+            print_message(_state(row, store))
 
 
 def _do(store: str | None, action: Callable[[App], Awaitable[T]]) -> T:

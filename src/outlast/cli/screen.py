@@ -9,10 +9,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from outlast.cli.output import console
-from outlast.engine.entry_words import WORDS_MAX
+from outlast.engine.entry_text import TEXT_MAX
 
 SHORT_MIN = 40
-WORDS_MIN = 24
+WRAPPED_MIN = 24
 """The narrowest column that words are wrapped in. They begin on a line of their own otherwise."""
 INDENT = 6
 WORD = re.compile(r"`[^`]*`\S*|\S+")
@@ -20,7 +20,7 @@ WORD = re.compile(r"`[^`]*`\S*|\S+")
 
 
 class Screen(NamedTuple):
-    room: int | None
+    value_width: int | None
     """To how many characters recorded values are cut. None: they are shown whole."""
     width: int | None
     """Where lines are wrapped. None: nowhere, so that a pipe gets one line per entry."""
@@ -31,19 +31,19 @@ class Screen(NamedTuple):
         if full:
             return cls(None, None)
         if not out.is_terminal:
-            return cls(WORDS_MAX, None)
+            return cls(TEXT_MAX, None)
         return cls(max(SHORT_MIN, out.width - 20), out.width)
 
-    def hung(self, head: Text, words: Text) -> list[Text]:
+    def hung(self, head: Text, text: Text) -> list[Text]:
         """Return the words after `head`, wrapped in the column where they begin."""
-        if self.width is None or head.cell_len + words.cell_len <= self.width:
-            return [head + words]
+        if self.width is None or head.cell_len + text.cell_len <= self.width:
+            return [head + text]
         indent = head.cell_len
         lines = []
-        if self.width - indent < WORDS_MIN:
+        if self.width - indent < WRAPPED_MIN:
             indent = INDENT
             lines = [head]
-        wrapped = words.wrap(console(), max(1, self.width - indent))
+        wrapped = text.wrap(console(), max(1, self.width - indent))
         for line in wrapped:
             lines.append((Text(" " * indent) if lines else head) + line)
         return lines

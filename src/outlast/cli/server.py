@@ -27,6 +27,6 @@ def server_of(address: str | None) -> str | None:
     return load({}).server() or None
 
 
-def who(app: App) -> dict[str, Any]:
+def caller_options(app: App) -> dict[str, Any]:
     """Return `by` for an action on a store. A server knows its caller by the token."""
     return {"by": os_user()} if isinstance(app, Outlast) else {}

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from outlast.cli.options import ID_LENGTH_MAX, JsonOption, StoreOption
-from outlast.cli.output import answering, console, document, say
+from outlast.cli.output import answering, console, document, print_message
 from outlast.cli.server import App
 from outlast.cli.stores import acting, reading
 from outlast.cli.text import counted, moment, recorded, safe, short, span
@@ -123,9 +123,9 @@ def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
     for line in grid(columns, lines):
         out.print(line)
     if not rows:
-        say(f"no {query.space}s" + (" match." if query.prefix else "."))
+        print_message(f"no {query.space}s" + (" match." if query.prefix else "."))
     if more:
-        say(f"Showing {counted(query.limit, query.space)}; use --limit for more.")
+        print_message(f"Showing {counted(query.limit, query.space)}; use --limit for more.")
 
 
 def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> None:
@@ -160,8 +160,8 @@ def _show(id: str, space: str, count: int, store: str | None, as_json: bool) -> 
         out.print(f"  {safe(name)} = {recorded(text, SHORT)}")
     for name, texts in items.items():
         total = row.lists[name]
-        shown = "" if len(texts) >= total else f", the last {len(texts)}"
-        out.print(f"  {safe(name)}: {counted(total, 'item')}{shown}")
+        note = "" if len(texts) >= total else f", the last {len(texts)}"
+        out.print(f"  {safe(name)}: {counted(total, 'item')}{note}")
         for text in texts:
             out.print(f"    {recorded(text, SHORT)}")
 
@@ -178,7 +178,7 @@ def _delete(id: str, space: str, store: str | None, as_json: bool) -> None:
     if as_json:
         document({"deleted": session_document(row)})
     else:
-        say(f"deleted {space} {id} (it was at version {row.version}).")
+        print_message(f"deleted {space} {id} (it was at version {row.version}).")
 
 
 def _names(row: SessionRow) -> list[str]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from outlast.api.outlast import Outlast
-from outlast.cli.output import say
+from outlast.cli.output import print_message
 from outlast.cli.server import App, server_of
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.settings.load import load
@@ -71,7 +71,7 @@ class _Saying(logging.Handler):
     """Print a store's warnings the way the command line prints everything else."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
+        print_message(record.getMessage())
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def patiently(store: Store, action: Callable[[], T]) -> T:
     """
     patience = load({}).settings.store_patience
     deadline = time.monotonic() + patience
-    told = False
+    has_reported = False
     unknown = False
     while True:
         try:
@@ -149,9 +149,9 @@ def patiently(store: Store, action: Callable[[], T]) -> T:
                 if unknown:
                     raise StoreUnavailable(f"{error} Whether it was written is unknown.") from None
                 raise
-            if not told:
-                told = True
-                say(f"waiting for the store, up to {patience:g} s: {error}")
+            if not has_reported:
+                has_reported = True
+                print_message(f"waiting for the store, up to {patience:g} s: {error}")
         time.sleep(AGAIN_SECONDS)
 
 
@@ -191,7 +191,7 @@ def doing(
 
     async def main() -> T:
         app = Outlast(store, **given | {"http": ""})
-        app._lifecycle.report_waiting = say
+        app._lifecycle.report_waiting = print_message
         async with app:
             return await action(app, store)
 

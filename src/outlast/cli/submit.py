@@ -25,7 +25,7 @@ from outlast.cli.options import (
     WaitOption,
 )
 from outlast.cli.output import answering, document
-from outlast.cli.server import App, server_of, who
+from outlast.cli.server import App, caller_options, server_of
 from outlast.cli.stores import acting_over_http, doing, shared
 from outlast.cli.target import call_of, load
 from outlast.cli.text import safe
@@ -96,7 +96,7 @@ def submit(
                 wait=wait,
                 on_conflict="join" if join else "raise",
                 key=key,
-                **who(app),
+                **caller_options(app),
             )
             return opened.run(chosen)
 

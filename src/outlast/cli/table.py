@@ -31,7 +31,7 @@ COLUMNS = (
     Column("AGE"),
     Column("DETAIL", least=10),
 )
-ITEM_SHOWN = "(item)"
+ITEM_TEXT = "(item)"
 
 
 def run_lines(
@@ -42,11 +42,11 @@ def run_lines(
 
 
 def _cells(row: RunRow, now: float, dead: Collection[str]) -> list[Cell]:
-    status = status_shown(row, now)
+    status = status_text(row, now)
     return [
         Cell(safe(row.id)),
         Cell(safe(status), STYLES.get(status, "")),
-        Cell(safe(row.workflow) or ITEM_SHOWN),
+        Cell(safe(row.workflow) or ITEM_TEXT),
         Cell(safe(row.queue)),
         Cell(span(max(0.0, now - row.created))),
         Cell(detail(row, now, dead)),
@@ -57,7 +57,7 @@ def _unreadable(row: RunRow, why: str) -> list[Cell]:
     return [Cell(safe(str(row.id))), *(Cell("?") for _ in COLUMNS[2:]), Cell(why)]
 
 
-def status_shown(row: RunRow, now: float) -> str:
+def status_text(row: RunRow, now: float) -> str:
     """Return the status to show: "undoing", "delayed" or the row's own.
 
     "undoing" applies while compensation proceeds by itself, "delayed" while a queued run is not
@@ -76,7 +76,7 @@ def detail(row: RunRow, now: float, dead: Collection[str]) -> str:
         return f"{short_reason(row)}; {why}" if row.status == "parked" else why
     if row.status == "running" and row.worker in dead:
         return "its process died"
-    if status_shown(row, now) == "undoing":
+    if status_text(row, now) == "undoing":
         return f"will end as {becomes(row)}"
     waits = waits_of(row)
     if waits and row.status == "waiting" and row.due <= now:

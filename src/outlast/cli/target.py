@@ -16,7 +16,7 @@ from outlast.api import targets
 from outlast.api.targets import TargetImportFailed, TargetNotFound, load_module, load_workflow
 from outlast.api.workflow import Call, Workflow
 from outlast.cli.exit_codes import FAILED
-from outlast.cli.output import say, where_explained
+from outlast.cli.output import print_message, where_explained
 from outlast.cli.text import one_line, parse_json, safe
 from outlast.codec.codecs import describe_invalid
 from outlast.errors import OutlastError
@@ -115,14 +115,14 @@ def _report_failed_import(place: str, error: BaseException) -> None:
         for line in "".join(frames.format()).splitlines():
             print(safe(line), file=sys.stderr)
     if isinstance(error, SystemExit):
-        say(
+        print_message(
             f"{place} exited while it was imported. "
             'Put the code that starts a run under `if __name__ == "__main__":`.'
         )
     else:
-        say(f"{place} could not be imported: {type(error).__name__}: {error}")
+        print_message(f"{place} could not be imported: {type(error).__name__}: {error}")
         if isinstance(error, OutlastError):
-            say(where_explained(error.explained_as))
+            print_message(where_explained(error.explained_as))
 
 
 def _is_ours(filename: str) -> bool:

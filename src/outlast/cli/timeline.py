@@ -19,12 +19,12 @@ from outlast.cli.hints import (
 )
 from outlast.cli.output import where_explained
 from outlast.cli.screen import Screen
-from outlast.cli.table import STYLES, status_shown
+from outlast.cli.table import STYLES, status_text
 from outlast.cli.text import counted, moment, one_line, recorded, recorded_error, safe, span
 from outlast.codec.documents import value_of
 from outlast.engine.documents import waits_of
-from outlast.engine.effect_words import Tone
-from outlast.engine.entry_words import entry_words
+from outlast.engine.effect_text import Tone
+from outlast.engine.entry_text import describe_entry
 from outlast.engine.inspection import explained
 from outlast.engine.journal_view import History
 from outlast.errors.reasons import STUCK
@@ -50,9 +50,9 @@ def timeline_lines(
     row = history.row
     title = Text(safe(row.id), "bold")
     title.append("  ")
-    title.append(safe(status_shown(row, fleet.now)), STYLES.get(status_shown(row, fleet.now), ""))
+    title.append(safe(status_text(row, fleet.now)), STYLES.get(status_text(row, fleet.now), ""))
     yield title
-    for name, value in _header(history, fleet, screen.room):
+    for name, value in _header(history, fleet, screen.value_width):
         yield Text(f"  {name:<10} {value}")
     if history.entries:
         yield Text()
@@ -63,7 +63,7 @@ def timeline_lines(
             yield Text()
         yield Text("  ").append_text(line)
     yield Text()
-    for text in (*_standing(history, fleet, store, screen.room), *_costs(history.account)):
+    for text in (*_standing(history, fleet, store, screen.value_width), *_costs(history.account)):
         yield from screen.wrapped(text)
     if full and row.error is not None:
         error = value_of(row.error)
@@ -74,7 +74,7 @@ def timeline_lines(
             yield Text(f"  {safe(text)}".rstrip())
 
 
-def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[str, str]]:
+def _header(history: History, fleet: Fleet, value_width: int | None) -> Iterator[tuple[str, str]]:
     row = history.row
     now = fleet.now
     if history.done is not None:
@@ -86,10 +86,10 @@ def _header(history: History, fleet: Fleet, room: int | None) -> Iterator[tuple[
         )
     elif row.workflow == ITEM:
         yield "item", "a plain work item (no workflow)"
-        yield "payload", recorded(row.args, room)
+        yield "payload", recorded(row.args, value_width)
     else:
         yield "workflow", safe(row.workflow)
-        yield "args", recorded(row.args, room)
+        yield "args", recorded(row.args, value_width)
     if row.parent is not None:
         yield "parent", safe(row.parent)
     yield "queue", safe(row.queue) + (f", priority {row.priority}" if row.priority else "")
@@ -152,29 +152,31 @@ def _lines(history: History, screen: Screen) -> Iterator[Text]:
     kind_width = max(cell_len(safe(entry.kind)) for entry in history.entries)
     key_width = min(KEY_WIDTH_MAX, max(map(cell_len, keys)))
     for entry, time, key in zip(history.entries, times, keys, strict=True):
-        what, tone = entry_words(entry, history, screen.room, began)
+        what, tone = describe_entry(entry, history, screen.value_width, began)
         kind = safe(entry.kind)
         head = Text(f"  {time:>{time_width}}  {entry.seq:>{seq_width}}  {kind}")
         head.append(" " * (kind_width - cell_len(kind)) + GAP)
         head.append(key + " " * max(0, key_width - cell_len(key)) + GAP)
-        words = Text(what, TONES[tone])
+        description = Text(what, TONES[tone])
         void = entry.seq in history.void
         if void:
-            words.append("  (void since the retry)", "default")
-        for line in screen.hung(head, words):
+            description.append("  (void since the retry)", "default")
+        for line in screen.hung(head, description):
             if void:
                 line.stylize("dim")
             line.rstrip()
             yield line
 
 
-def _standing(history: History, fleet: Fleet, store: str | None, room: int | None) -> Iterator[str]:
+def _standing(
+    history: History, fleet: Fleet, store: str | None, value_width: int | None
+) -> Iterator[str]:
     """Yield where the run stopped or what it waits for now, and what to do."""
     row = history.row
-    yield from _status(row, fleet, store, room)
+    yield from _status(row, fleet, store, value_width)
     yield from standing(history)
     yield from still_open(history, fleet.now)
-    yield from to_decide(history, store, room)
+    yield from to_decide(history, store, value_width)
     if row.ended is None:
         yield from _waits(history, store)
     if row.status in ("queued", "waiting"):
@@ -205,7 +207,7 @@ def _waits(history: History, store: str | None) -> Iterator[str]:
         yield f"{counted(len(history.unread), 'message')} not received yet: {', '.join(names)}."
 
 
-def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> Iterator[str]:
+def _status(row: RunRow, fleet: Fleet, store: str | None, value_width: int | None) -> Iterator[str]:
     reason = one_line(row.reason) if row.reason else ""
     at = f" (entry {row.failed_at})" if row.failed_at is not None else ""
     child = row.parent is not None and row.undoing is None and row.workflow != EACH
@@ -215,9 +217,9 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, room: int | None) -> I
         f"{command('retry', retried, store=store)}{' (its parent)' if child else ''}."
     )
     if row.status == "done":
-        yield f"Done: {recorded(row.value, room)}"
+        yield f"Done: {recorded(row.value, value_width)}"
     elif row.status == "failed":
-        length = None if room is None else 4 * room
+        length = None if value_width is None else 4 * value_width
         yield f"Failed{at}: {recorded_error(row.error, length) if row.error else reason}"
         yield retry
     elif row.status == "dead":

@@ -67,12 +67,12 @@ def ui(
         tokens = None if token is None else [f"{LOCAL}:operator:{token}"]
         server = ApiServer(app, address, tokens=tokens, has_ui=True)
 
-        def say() -> None:
+        def print_message() -> None:
             path = "/" if token is None else f"/login?token={token}"
             typer.echo(f"Open {server.url}{path}")
 
         try:
-            code = asyncio.run(serve_until_drained(app, server, say))
+            code = asyncio.run(serve_until_drained(app, server, print_message))
         except OutlastError:
             raise
         except Exception:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from outlast.cli.output import console, document, say
+from outlast.cli.output import console, document, print_message
 from outlast.cli.stores import reading
 from outlast.store.protocol import Store
 from outlast.store.tolerant_rows import legible
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class View(NamedTuple, Generic[T]):
     """Define what a command reads from a store and how it shows it."""
 
-    look: Callable[[Store], T]
+    read: Callable[[Store], T]
     lines: Callable[[T], list[Text]]
     document: Callable[[T], Any]
     nothing: str
@@ -41,19 +41,19 @@ class View(NamedTuple, Generic[T]):
     """
 
 
-def shown(address: str | None, view: View[T], *, watch: bool, as_json: bool) -> T:
+def print_view(address: str | None, view: View[T], *, watch: bool, as_json: bool) -> T:
     """Read an existing store and show the view as text or as a JSON document.
 
     While watching, each document is one line. Return what was found last.
     """
     with reading(address) as store:
         if not watch:
-            found = _look(view, store)
+            found = _read(view, store)
             _once(view, found, as_json=as_json)
             return found
         on_screen = sys.stdout.isatty()
         while True:
-            found = _look(view, store)
+            found = _read(view, store)
             if as_json:
                 document(view.document(found), indent=None)
             elif on_screen:
@@ -65,9 +65,9 @@ def shown(address: str | None, view: View[T], *, watch: bool, as_json: bool) -> 
             time.sleep(WATCH_SECONDS)
 
 
-def _look(view: View[T], store: Store) -> T:
+def _read(view: View[T], store: Store) -> T:
     with legible("the store"):
-        return view.look(store)
+        return view.read(store)
 
 
 def _frame(view: View[T], found: T) -> list[Text]:
@@ -82,9 +82,9 @@ def _once(view: View[T], found: T, *, as_json: bool) -> None:
     lines = view.lines(found)
     _print(lines)
     if not lines:
-        say(view.nothing)
+        print_message(view.nothing)
     for note in view.notes(found):
-        say(note)
+        print_message(note)
 
 
 def _print(lines: list[Text]) -> None:

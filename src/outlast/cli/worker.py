@@ -12,7 +12,7 @@ import typer
 from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import FAILED, OK, code_of
 from outlast.cli.options import StoreOnlyOption
-from outlast.cli.output import answering, tell
+from outlast.cli.output import answering, print_error
 from outlast.cli.self_kill import schedule_self_kill
 from outlast.cli.stores import shared
 from outlast.cli.worker_target import WorkerTarget, worker_target
@@ -129,18 +129,18 @@ async def _work(app: Outlast, place: WorkerTarget) -> int:
     """Work until the app has drained, and return the exit code."""
     app._lifecycle.set_process(ProcessRole.WORKER)
     try:
-        await _until_told(app, place)
+        await _until_drained(app, place)
     except StoreBroken as error:
         # The event loop would wait for tasks that refuse to end.
         if error.gone and app._lifecycle.is_hung:
-            tell(error)
+            print_error(error)
             end_now(code_of(error))
         raise
     log.info("worker has stopped", extra={"event": "stopped"})
     return app._lifecycle.exit_code
 
 
-async def _until_told(app: Outlast, place: WorkerTarget) -> None:
+async def _until_drained(app: Outlast, place: WorkerTarget) -> None:
     async with app:
         names = sorted(workflow.name for workflow in place.workflows)
         log.info(

@@ -16,8 +16,8 @@ from outlast.client.run import Run, run_path
 from outlast.client.transport import Transport
 from outlast.codec import plain_json
 from outlast.codec.identifiers import new_ids
+from outlast.codec.signature import NOT_GIVEN
 from outlast.engine.bulk import EXAMPLES_MAX, BulkReport
-from outlast.engine.decisions import NOT_SAID
 from outlast.errors import SettingsError
 
 R = TypeVar("R")
@@ -91,7 +91,7 @@ async def decide(
     intent: int | None,
 ) -> None:
     """Record a decision on an effect."""
-    if (happened is not NOT_SAID) + bool(did_not) + bool(compensate) != 1:
+    if (happened is not NOT_GIVEN) + bool(did_not) + bool(compensate) != 1:
         raise SettingsError("pass one of: happened=RESULT, did_not=True, compensate=True.")
     body: dict[str, Any] = {"effect": effect, "intent": intent}
     if compensate:

@@ -21,8 +21,8 @@ from outlast.client.transport import Transport
 from outlast.client.watch import Watch
 from outlast.codec import plain_json
 from outlast.codec.identifiers import check_queue_name
+from outlast.codec.signature import NOT_GIVEN
 from outlast.engine.bulk import BulkReport
-from outlast.engine.decisions import NOT_SAID
 from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.submission import OnConflict
 from outlast.errors import OutlastError, SettingsError
@@ -82,7 +82,7 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._http is not None:
             raise OutlastError("this Client is already open. Create another one.")
-        self._http = self._made_http()
+        self._http = self._new_http_client()
         await self._http.__aenter__()
         self._transport = Transport(self._http, self._access.policy)
         return self
@@ -92,7 +92,7 @@ class Client:
         if http is not None:
             await http.aclose()
 
-    def _made_http(self) -> httpx.AsyncClient:
+    def _new_http_client(self) -> httpx.AsyncClient:
         try:
             import httpx
         except ImportError as error:
@@ -356,7 +356,7 @@ class Client:
         id: str,
         effect: str,
         *,
-        happened: Any = NOT_SAID,
+        happened: Any = NOT_GIVEN,
         did_not: bool = False,
         compensate: bool = False,
         result: Any = None,

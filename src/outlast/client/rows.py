@@ -189,8 +189,8 @@ def drain_report(document: Document) -> DrainReport:
         name: value for name, value in document.items() if name in DrainReport.__dataclass_fields__
     }
     known["began"] = moment_of(document["began"])
-    known["left"] = [_made(Remaining, one) for one in document["left"]]
-    known["cleanup"] = [_made(CleanupResult, one) for one in document["cleanup"]]
+    known["left"] = [_instance_of(Remaining, one) for one in document["left"]]
+    known["cleanup"] = [_instance_of(CleanupResult, one) for one in document["cleanup"]]
     return DrainReport(**known)
 
 
@@ -224,7 +224,7 @@ def _undoing(document: Document | None) -> str | None:
     )
 
 
-def _made(kind: Any, document: Document) -> Any:
+def _instance_of(kind: Any, document: Document) -> Any:
     names = kind.__dataclass_fields__
     return kind(**{name: value for name, value in document.items() if name in names})
 

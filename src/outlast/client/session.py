@@ -48,7 +48,7 @@ class Session(core.Session):
         super().__init__(id, ttl, _unlimited(), None, space, fields_max)
         self._transport = transport
 
-    def _look(
+    def _read(
         self,
         name: str,
         args: tuple[Any, ...],
@@ -57,12 +57,12 @@ class Session(core.Session):
         *,
         touches: bool = True,  # noqa: ARG002
     ) -> Awaits[T]:
-        async def look() -> T:
-            return decode(await self._read(name, args))
+        async def read() -> T:
+            return decode(await self._fetch(name, args))
 
-        return look()
+        return read()
 
-    async def _read(self, name: str, args: tuple[Any, ...]) -> str:
+    async def _fetch(self, name: str, args: tuple[Any, ...]) -> str:
         """Return what a read finds, as text."""
         if name == "info":
             return await self._info()

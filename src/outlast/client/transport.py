@@ -224,8 +224,8 @@ def _unreached(request: httpx.Request, error: httpx.HTTPError) -> Exception:
     import httpx
 
     host = request.url.copy_with(path="/", query=None)
-    said = one_line(str(error)) or type(error).__name__
-    unavailable = ServerUnavailable(f"{host} did not answer: {said}.")
+    reason = one_line(str(error)) or type(error).__name__
+    unavailable = ServerUnavailable(f"{host} did not answer: {reason}.")
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)) or _is_untrusted(
         error
     ):

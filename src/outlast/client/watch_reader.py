@@ -45,7 +45,7 @@ class WatchReader:
         self._id = id
         self._path = path
         self._cursor = cursor
-        self._is_heard = False
+        self._has_received = False
         """Whether the server has sent something since the last failure."""
         self._retry = 0.0
         """The seconds after which the server asks to be called again."""
@@ -72,8 +72,8 @@ class WatchReader:
                 pause = self._retry
             except Unanswered as unanswered:
                 error, pause = unanswered.error, policy.pause(1, unanswered.headers)
-            if self._is_heard:
-                self._is_heard = False
+            if self._has_received:
+                self._has_received = False
                 attempts, until = 0, loop.time() + policy.patience
             attempts += 1
             pause = max(pause, policy.pause(attempts))
@@ -96,24 +96,24 @@ class WatchReader:
             try:
                 return await self._read_events(response)
             except httpx.HTTPError as error:
-                said = one_line(str(error)) or type(error).__name__
+                reason = one_line(str(error)) or type(error).__name__
                 raise Unanswered(
-                    ServerUnavailable(f"the stream of run {self._id!r} was cut: {said}."),
+                    ServerUnavailable(f"the stream of run {self._id!r} was cut: {reason}."),
                     may_be_done=False,
                 ) from error
 
     async def _read_events(self, response: httpx.Response) -> bool:
         async for event in server_events(response.aiter_lines()):
-            self._is_heard = True
+            self._has_received = True
             if event.retry is not None:
                 self._retry = event.retry
             if event.kind == "problem":
                 _raise_problem(event)
             elif event.kind:
-                made = _made(event)
-                await self.found.put(made)
-                self._cursor = made.cursor
-                if isinstance(made, EndEvent):
+                found = _event_from(event)
+                await self.found.put(found)
+                self._cursor = found.cursor
+                if isinstance(found, EndEvent):
                     return True
         return False
 
@@ -125,7 +125,7 @@ class WatchReader:
         )
 
 
-def _made(event: ServerEvent) -> WatchEvent:
+def _event_from(event: ServerEvent) -> WatchEvent:
     document: Any = json.loads(event.data)
     cursor = document["cursor"]
     if document["kind"] == "data":

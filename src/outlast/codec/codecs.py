@@ -60,7 +60,7 @@ class FittedCodec:
         if type(value) is not self.annotation and not fits(value, self.annotation):
             # This gives a better message for values that JSON cannot carry at all.
             plain_json.check(value)
-            raise Unrecordable(f"{_shown(value)} is not {_name(self.annotation)}.")
+            raise Unrecordable(f"{_excerpt(value)} is not {_name(self.annotation)}.")
 
 
 def describe_invalid(error: BaseException) -> str:
@@ -145,7 +145,7 @@ class TypedCodec:
         if not self._same(value, fresh, text):
             raise Unrecordable(
                 f"a value of type {type(value).__qualname__} would come back from "
-                f"{_name(self.annotation)} as {_shown(fresh)}. Give it an annotation that says "
+                f"{_name(self.annotation)} as {_excerpt(fresh)}. Give it an annotation that says "
                 "exactly what it is."
             )
         return text, fresh
@@ -244,7 +244,7 @@ def fits(value: Any, annotation: Any) -> bool:
     return any(fits(value, arg) for arg in args)
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     text = repr(value)
     return text if len(text) < 80 else f"{text[:80]}…"
 

@@ -37,7 +37,7 @@ SEQ = "__outlast_seq__"
 
 UNREADABLE = "unreadable"
 """The type of an error whose record cannot be read."""
-SHOWN = 100
+EXCERPT_MAX = 100
 """Characters of an unreadable record that a message shows."""
 
 _TEXT, _NUMBER = (str,), (int,)
@@ -126,7 +126,7 @@ def decode_error(text: str, codec: ErrorCodec | None = None) -> BaseException:
     """
     recorded = _read(text)
     if recorded is None:
-        raise ValueError(f"a recorded error cannot be read: {text[:SHOWN]}")
+        raise ValueError(f"a recorded error cannot be read: {text[:EXCERPT_MAX]}")
     error = rebuild_own(recorded, codec) or _rebuild(recorded)
     trace = recorded.get("traceback", "")
     if error is None or not _can_speak(error, recorded["message"]):
@@ -219,7 +219,7 @@ def _rebuilding(
     Text arguments are cut like the message. The error can still be caught by its type.
     """
     cut = [_cut(one, text_max) if type(one) is str else one for one in args]
-    if sum(len(one) for one in cut if type(one) is str) > 2 * text_max + SHOWN:
+    if sum(len(one) for one in cut if type(one) is str) > 2 * text_max + EXCERPT_MAX:
         return None
     rest = [one for one in cut if type(one) is not str]
     try:
@@ -372,17 +372,17 @@ def _trace(error: BaseException) -> str:
         tb = tb.tb_next
     if tb is None:
         return ""
-    shown = traceback.TracebackException(type(error), error, tb, compact=True)
-    _tidy(shown)
-    return _RECORDED.sub("", "".join(shown.format()))
+    summary = traceback.TracebackException(type(error), error, tb, compact=True)
+    _tidy(summary)
+    return _RECORDED.sub("", "".join(summary.format()))
 
 
-def _tidy(shown: traceback.TracebackException) -> None:
+def _tidy(summary: traceback.TracebackException) -> None:
     """Remove notes that name an explanation, which depend on the release, and Outlast's own frames.
 
     The frames are those that raise a recorded exception again, below the call in the workflow.
     """
-    waiting = [shown]
+    waiting = [summary]
     while waiting:
         one = waiting.pop()
         notes = one.__notes__

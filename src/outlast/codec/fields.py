@@ -32,7 +32,7 @@ def has_fields(value: Any) -> bool:
     return hasattr(kind, "model_fields") or dataclasses.is_dataclass(kind)
 
 
-def shown_fields(value: Any) -> Any:
+def fields_for_repr(value: Any) -> Any:
     """Return the fields that differ from their defaults, or what its own serializer returns."""
     kind: Any = type(value)
     if _writes_itself(kind):

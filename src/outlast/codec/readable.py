@@ -35,16 +35,16 @@ def recorded(text: str | None, length: int | None) -> str:
     if length is not None and len(text) > max(DECODED_MAX, 12 * length):
         return short(safe(text[: length + 1]), length)
     try:
-        shown = readable(json.loads(text))
+        readable_text = readable(json.loads(text))
     except (ValueError, RecursionError):
-        shown = safe(text)
-    return shown if length is None else short(shown, length)
+        readable_text = safe(text)
+    return readable_text if length is None else short(readable_text, length)
 
 
 def recorded_error(text: str, length: int | None) -> str:
     """Return a recorded exception as `type: message`. A type of Outlast has no module."""
-    shown = one_line(describe_error(text)).removeprefix("outlast.errors.")
-    return shown if length is None else short(shown, length)
+    readable_text = one_line(describe_error(text)).removeprefix("outlast.errors.")
+    return readable_text if length is None else short(readable_text, length)
 
 
 def span(seconds: float) -> str:

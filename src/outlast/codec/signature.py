@@ -15,7 +15,7 @@ from typing import Any
 
 from outlast.codec import plain_json
 from outlast.codec.codecs import PLAIN, Codec, FittedCodec, codec_for
-from outlast.codec.fields import has_fields, shown_fields
+from outlast.codec.fields import fields_for_repr, has_fields
 from outlast.codec.plain_json import SCALAR_TYPES, SCALARS, copied
 from outlast.errors import Unrecordable
 
@@ -333,7 +333,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return {"set": sorted(canonical(item) for item in value)}
     if has_fields(value):
-        return shown_fields(value)
+        return fields_for_repr(value)
     from pydantic_core import to_jsonable_python
 
     try:

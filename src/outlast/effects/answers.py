@@ -103,8 +103,8 @@ class HTTPFailure(OutlastError):
         super().__init__(method, url, status, self.detail)
 
     def __str__(self) -> str:
-        said = f"{self.status} {self.detail}".strip() if self.status else self.detail
-        return f"{self.method} {self.url}: {self._means}{f' ({said})' if said else ''}."
+        answer = f"{self.status} {self.detail}".strip() if self.status else self.detail
+        return f"{self.method} {self.url}: {self._means}{f' ({answer})' if answer else ''}."
 
     _means = "it failed"
 

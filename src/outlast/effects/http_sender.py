@@ -120,7 +120,7 @@ class RequestSender:
             raise HTTPNotSent(method, url, 0, "one of its headers cannot be sent") from None
         except Exception as error:
             failure = HTTPNotSent if sent.ended_before(error) else HTTPUnclear
-            raise failure(method, url, 0, _said(error)) from None
+            raise failure(method, url, 0, _description(error)) from None
 
     async def _own_headers(self, key: str | None) -> dict[str, str]:
         own: dict[str, str] = {}
@@ -182,10 +182,10 @@ class _Transmission:
     """
 
     def __init__(self) -> None:
-        self.begun = self.told = self.sending = False
+        self.begun = self.reported = self.sending = False
 
     async def see(self, event: str, _: Any) -> None:
-        self.told = True
+        self.reported = True
         self.sending = self.sending or event.endswith("send_request_headers.started")
 
     def ended_before(self, error: Exception) -> bool:
@@ -199,7 +199,7 @@ class _Transmission:
             httpx.ProxyError,
             httpx.UnsupportedProtocol,
         )
-        return not self.begun or isinstance(error, before) or (self.told and not self.sending)
+        return not self.begun or isinstance(error, before) or (self.reported and not self.sending)
 
 
 def _redirect(answer: httpx.Response) -> str:
@@ -235,9 +235,9 @@ def _kind(error: Exception) -> str:
     """
     import httpx
 
-    told = isinstance(error, (httpx.InvalidURL, OutlastError, KeyError))
-    return f"{type(error).__name__}: {error}" if told else type(error).__name__
+    is_safe = isinstance(error, (httpx.InvalidURL, OutlastError, KeyError))
+    return f"{type(error).__name__}: {error}" if is_safe else type(error).__name__
 
 
-def _said(error: Exception) -> str:
+def _description(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -92,11 +92,15 @@ async def submit(
     with engine.services.spans.starting(
         "submit", commands[0].workflow if commands else "nothing"
     ) as link:
-        of = {command.token: call for command, call in zip(commands, calls, strict=True)}
+        calls_by_token = {
+            command.token: call for command, call in zip(commands, calls, strict=True)
+        }
         outcomes = await engine.submissions.enqueue(
             commands,
             wait,
-            lambda workflow, args, command: joins(workflow, args, of[command.token], on_conflict),
+            lambda workflow, args, command: joins(
+                workflow, args, calls_by_token[command.token], on_conflict
+            ),
         )
         link(_seeds(commands, outcomes))
     for call, outcome in zip(calls, outcomes, strict=True):
@@ -169,12 +173,12 @@ async def send(
 async def _was_sent(engine: Engine, id: str, name: str, message: str) -> bool:
     """Return whether a run was sent this message before."""
 
-    def look(store: Store) -> bool:
+    def find(store: Store) -> bool:
         row = store.run(id)
         sent = [] if row is None else store.messages(row.pk)
         return any((one.name, one.id) == (name, message) for one in sent)
 
-    return await engine.client.read(look, engine.store)
+    return await engine.client.read(find, engine.store)
 
 
 async def cancel(engine: Engine, id: str, why: str, *, by: str | None = None) -> str:
@@ -211,13 +215,13 @@ async def decide(
     token: str | None = None,
     *,
     by: str | None = None,
-    **said: Any,
+    **options: Any,
 ) -> None:
-    """Record a decision on an effect. `said` are the options of `engine.decisions.decide`."""
+    """Record a decision on an effect. `options` are those of `engine.decisions.decide`."""
     token, by = checked_token(engine, token), checked_by(engine, by)
     row = await row_of(engine, id)
     client, settings = engine.client, engine.settings
-    await decisions.decide(client, settings, row, effect, **said, token=token, by=by)
+    await decisions.decide(client, settings, row, effect, **options, token=token, by=by)
 
 
 def checked_id(engine: Engine, id: str) -> str:
@@ -246,8 +250,8 @@ def with_caller(engine: Engine, why: str, by: str | None) -> str:
     )
     if by is None:
         return text[:length_max]
-    who = f" (by {by})"
-    return text.rstrip(". ")[: max(0, length_max - len(who))] + who
+    suffix = f" (by {by})"
+    return text.rstrip(". ")[: max(0, length_max - len(suffix))] + suffix
 
 
 async def prune_until(

@@ -136,14 +136,14 @@ class BatchRun:
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        def heard(_: Any, outcome: Any) -> None:
+        def on_answer(_: Any, outcome: Any) -> None:
             if isinstance(outcome, StoreError) and not answer.done():
                 answer.set_exception(outcome)
             elif not answer.done():
                 answer.set_result(outcome)
 
         alone = alone and not self._in_flight.executions
-        self._client.writer.enqueue(entry, heard, alone=alone)
+        self._client.writer.enqueue(entry, on_answer, alone=alone)
         self._check(await answer)
         if entry.kind == "done":
             # A suspect run that has done an item is no longer a suspect.

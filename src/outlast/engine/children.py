@@ -173,16 +173,16 @@ class Children:
 
     # -- compensating
 
-    def compensate(self, execution: RunExecution, site: CallSite, of: str | None) -> None:
+    def compensate(self, execution: RunExecution, site: CallSite, place: str | None) -> None:
         """Compensate a child that is done, or all children. Called on the run loop.
 
-        Without `of`, end the children that have not ended, and compensate those whose end is not
+        Without `place`, end the children that have not ended, and compensate those whose end is not
         recorded.
         """
-        if of is None:
+        if place is None:
             work = partial(self._end_all, execution, site)
         else:
-            work = partial(self._undo, execution, site, self._id(execution, of))
+            work = partial(self._undo, execution, site, self._id(execution, place))
         self._spawn(execution, self._record_undone(execution, site, work))
 
     async def _record_undone(

@@ -20,7 +20,7 @@ class EndOfExecution(NamedTuple):
     next_worker: str | None
     """The worker that claimed the run next, or None if none has."""
 
-    def words(self) -> str:
+    def text(self) -> str:
         """Return which worker took over."""
         if self.next_worker is None:
             return "not resumed yet"

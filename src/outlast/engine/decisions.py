@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from outlast.codec.codecs import encode_message
+from outlast.codec.signature import NOT_GIVEN
 from outlast.errors import OutlastError, SettingsError, UnknownEffect, Unrecordable, WrongStatus
 from outlast.execution.effect_call import find
 from outlast.execution.effects_from_journal import UNDO, EffectLog, EffectRecord
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from outlast.engine.store_client import StoreClient
     from outlast.settings import Settings
     from outlast.store.rows import RunRow
-
-NOT_SAID: Any = object()
 
 
 def effect_log_of(store: Store, row: RunRow) -> tuple[EffectLog, int]:
@@ -54,7 +53,7 @@ async def decide(
     WrongStatus if the run is not parked or has changed meanwhile, and UnknownEffect if there is no
     such effect.
     """
-    if (happened is not NOT_SAID) + bool(did_not) + bool(compensate) != 1:
+    if (happened is not NOT_GIVEN) + bool(did_not) + bool(compensate) != 1:
         raise SettingsError("pass one of: happened=RESULT, did_not=True, compensate=True.")
     if row.status != "parked":
         if await client.read(_was_decided, client.store, row, token):

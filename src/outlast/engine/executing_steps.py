@@ -31,9 +31,9 @@ from outlast.store.rows import RunRow
 
 EXECUTING = "executing"
 """The session space in which workers record the steps that they execute."""
-SECONDS = 1.0
+INTERVAL_SECONDS = 1.0
 """The time between two looks. A step that takes less is not recorded before it has ended."""
-ENDS = ("step", "attempt")
+ENDING_KINDS = ("step", "attempt")
 """The kinds of entries that end an attempt of a step."""
 STEPS_MAX = 100
 """How many steps of a run are recorded, the oldest first."""
@@ -79,13 +79,13 @@ class ExecutingSteps:
 
     def start(self) -> None:
         """Look once a second from now on."""
-        self._timer = self._loop.call_later(SECONDS, self._look)
+        self._timer = self._loop.call_later(INTERVAL_SECONDS, self._tick)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         self.start()
         if not self._writing and (self._in_flight.executions or self._recorded):
             self._record(self._loop.time())
@@ -129,7 +129,7 @@ class ExecutingSteps:
         long = (
             step
             for step in steps
-            if step is not None and not step.idle and now - step.since >= SECONDS
+            if step is not None and not step.idle and now - step.since >= INTERVAL_SECONDS
         )
         return list(islice(long, STEPS_MAX))
 

@@ -55,7 +55,7 @@ class Lease:
         """Why the last renewal failed. None if it did not."""
         self.loop_seen = time.monotonic()
         """When the event loop last ticked, on the monotonic clock."""
-        self._told = False
+        self._stall_logged = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="outlast-lease", daemon=True)
 
@@ -72,10 +72,10 @@ class Lease:
         """
         stalled = time.monotonic() - self.loop_seen
         if stalled <= self._stall_max:
-            self._told = False
+            self._stall_logged = False
             return False
-        if not self._told:
-            self._told = True
+        if not self._stall_logged:
+            self._stall_logged = True
             log.error(
                 "the event loop has been blocked for %.0f s: worker %s does not renew its "
                 "lease until it runs again",

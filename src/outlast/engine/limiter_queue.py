@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from outlast.codec.rates import Rate
 from outlast.engine.background import Background
-from outlast.engine.limiter_state import LINE_MAX, Amounts, LimiterState, Ticket, margin_of
+from outlast.engine.limiter_state import TICKETS_MAX, Amounts, LimiterState, Ticket, margin_of
 from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreUnavailable
 from outlast.execution.shutdown_state import ShutdownState
@@ -24,7 +24,7 @@ LIMITERS = "limiters"
 """The session space of limiters."""
 STATE = "state"
 TTL = 86_400.0
-LOOK_SECONDS_MIN = 0.25
+RECHECK_SECONDS_MIN = 0.25
 """A use that waits less than twice this looks again only when it is due."""
 
 log = logging.getLogger("outlast")
@@ -58,7 +58,7 @@ Answer = Granted | Postponed | Waiting
 class Reservation:
     """One use that asks for room, and waits for it."""
 
-    __slots__ = ("amounts", "answer", "hold", "look_at", "owner", "waiting")
+    __slots__ = ("amounts", "answer", "hold", "owner", "recheck_at", "waiting")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, amounts: Amounts, owner: str | None, hold: float
@@ -70,7 +70,7 @@ class Reservation:
         """How many seconds it waits before its step is postponed."""
         self.waiting: Waiting | None = None
         """Its place in the line, once that is written."""
-        self.look_at = 0.0
+        self.recheck_at = 0.0
         """When to look again whether it is due."""
         self.answer: asyncio.Future[Granted | Postponed] = loop.create_future()
 
@@ -85,7 +85,7 @@ class Reservation:
             return
         self.waiting = answer
         seconds = answer.at - now
-        self.look_at = answer.at if seconds < 2 * LOOK_SECONDS_MIN else now + seconds / 2
+        self.recheck_at = answer.at if seconds < 2 * RECHECK_SECONDS_MIN else now + seconds / 2
 
 
 class _Settlement(NamedTuple):
@@ -180,7 +180,7 @@ class LimiterQueue:
                     self._must_write = False
                     await self._write()
                 else:
-                    await self._look()
+                    await self._recheck()
                 if not self._must_write and self._waiting:
                     await self._pause()
         except asyncio.CancelledError:
@@ -199,21 +199,21 @@ class LimiterQueue:
 
     async def _pause(self) -> None:
         """Wait until a use must look again, or until there is something to write."""
-        look_at = min(one.look_at for one in self._waiting)
+        recheck_at = min(one.recheck_at for one in self._waiting)
         try:
-            async with asyncio.timeout(max(0.0, look_at - self._client.store.now())):
+            async with asyncio.timeout(max(0.0, recheck_at - self._client.store.now())):
                 await self._changed.wait()
         except TimeoutError:
             return
 
-    async def _look(self) -> None:
+    async def _recheck(self) -> None:
         """Answer the uses that are due. Write if one of them comes too late or has no ticket."""
         version, state = await self._read()
         now = self._client.store.now()
         for one in list(self._waiting):
             ticket = None if one.number is None else state.find(one.number)
             if one.number is None:
-                self._must_write |= one.look_at <= now
+                self._must_write |= one.recheck_at <= now
             elif ticket is None or ticket.at + self._margin < now:
                 self._must_write = True
             elif ticket.at <= now:
@@ -297,7 +297,7 @@ def _place(
     state.schedule(now)
     answers: list[tuple[Reservation, Answer]] = []
     for one, ticket in tickets:
-        at = state.line[-1].at if ticket is None else ticket.at
+        at = state.tickets[-1].at if ticket is None else ticket.at
         if ticket is not None and at <= now:
             state.count(ticket)
             answers.append((one, Granted(None, at)))
@@ -315,8 +315,8 @@ def _ticket_of(state: LimiterState, one: Reservation, now: float) -> Ticket | No
     if one.number is not None:
         # A ticket whose use came too late is no longer in the line.
         return state.find(one.number) or state.insert(one.amounts, one.number)
-    if one.owner is not None and (ticket := state.of_owner(one.owner)) is not None:
+    if one.owner is not None and (ticket := state.find_owned(one.owner)) is not None:
         ticket.owner = None
         ticket.is_moving = ticket.at <= now
         return ticket
-    return state.insert(one.amounts) if len(state.line) < LINE_MAX else None
+    return state.insert(one.amounts) if len(state.tickets) < TICKETS_MAX else None

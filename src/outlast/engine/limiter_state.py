@@ -19,7 +19,7 @@ from outlast.codec.rates import Rate
 SLICES = 60
 """Into how many slices a period is divided. Amounts of one slice are counted together."""
 MARGIN_SECONDS = 0.25
-LINE_MAX = 1000
+TICKETS_MAX = 1000
 """How many uses may wait in the order of their arrival."""
 
 Amounts = Mapping[str, int]
@@ -83,7 +83,7 @@ class LimiterState:
         self.rates = dict(rates)
         self._used: dict[str, dict[float, int]] = {}
         """For each name, the amount by the time from which it counts for one period."""
-        self.line: list[Ticket] = []
+        self.tickets: list[Ticket] = []
         """The uses that wait, and those that were due a moment ago, by number."""
         self._next_number = 1
 
@@ -102,7 +102,7 @@ class LimiterState:
             if name not in state.rates:
                 raise KeyError(name)
             state._used[name] = {float(at): int(amount) for at, amount in parts}
-        state.line = [Ticket(*one) for one in found.get("line", ())]
+        state.tickets = [Ticket(*one) for one in found.get("tickets", ())]
         state._next_number = int(found.get("next", 1))
         if rates is not None:
             unused = [
@@ -118,7 +118,7 @@ class LimiterState:
             {
                 "rates": self.rates,
                 "used": {name: sorted(parts.items()) for name, parts in self._used.items()},
-                "line": [[one.number, one.owner, one.at, one.amounts] for one in self.line],
+                "tickets": [[one.number, one.owner, one.at, one.amounts] for one in self.tickets],
                 "next": self._next_number,
             },
             separators=(",", ":"),
@@ -155,12 +155,12 @@ class LimiterState:
                 del parts[at]
         longest = max(rate.period for rate in self.rates.values())
         margin = self.margin
-        for ticket in list(self.line):
+        for ticket in list(self.tickets):
             if ticket.owner is None and ticket.at + margin < now:
                 self.count(ticket)
             elif ticket.at + longest + margin < now:
                 # Nobody has come back for it, and its amounts have left their windows.
-                self.line.remove(ticket)
+                self.tickets.remove(ticket)
 
     def settle(self, number: int | None, at: float, changes: Amounts) -> None:
         """Correct the amounts of a use that was due at `at`, if they still count."""
@@ -176,7 +176,7 @@ class LimiterState:
 
     def count(self, ticket: Ticket) -> None:
         """Take a ticket out of the line and count its amounts."""
-        self.line.remove(ticket)
+        self.tickets.remove(ticket)
         for name, amount in ticket.amounts.items():
             if name in self.rates:
                 self._count(name, ticket.at, amount)
@@ -204,25 +204,25 @@ class LimiterState:
         number = self._next_number if number is None else number
         ticket = Ticket(number, None, 0.0, dict(amounts))
         ticket.is_moving = True
-        insort(self.line, ticket, key=attrgetter("number"))
+        insort(self.tickets, ticket, key=attrgetter("number"))
         self._next_number = max(self._next_number, number + 1)
         return ticket
 
     def find(self, number: int) -> Ticket | None:
-        return next((one for one in self.line if one.number == number), None)
+        return next((one for one in self.tickets if one.number == number), None)
 
-    def of_owner(self, owner: str) -> Ticket | None:
-        return next((one for one in self.line if one.owner == owner), None)
+    def find_owned(self, owner: str) -> Ticket | None:
+        return next((one for one in self.tickets if one.owner == owner), None)
 
     def remove(self, number: int) -> None:
         """Take a ticket out of the line whose use will not begin."""
-        self.line = [one for one in self.line if one.number != number]
+        self.tickets = [one for one in self.tickets if one.number != number]
 
     def schedule(self, now: float) -> None:
         """Set when each waiting ticket is due: as early as there is room, in order."""
         windows = self._windows(now)
         at = now
-        for ticket in self.line:
+        for ticket in self.tickets:
             if ticket.at <= now and not ticket.is_moving:
                 continue
             wanted = {name: amount for name, amount in ticket.amounts.items() if name in windows}
@@ -237,7 +237,7 @@ class LimiterState:
         """Return what counts, without the tickets that are not due yet."""
         windows = {}
         for name, rate in self.rates.items():
-            due = [one for one in self.line if one.at <= now and not one.is_moving]
+            due = [one for one in self.tickets if one.at <= now and not one.is_moving]
             windows[name] = _window(
                 rate,
                 [

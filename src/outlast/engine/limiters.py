@@ -92,7 +92,7 @@ def read_limiters(store: Store) -> tuple[list[LimiterInfo], list[str]]:
 def _info(name: str, state: LimiterState, now: float) -> LimiterInfo:
     state.expire(now)
     used = state.used(now)
-    waiting = [one for one in state.line if one.at > now]
+    waiting = [one for one in state.tickets if one.at > now]
     limits = {
         unit: LimitInfo(
             rate.limit, rate.period, used[unit], sum(one.amounts.get(unit, 0) for one in waiting)

@@ -16,14 +16,14 @@ class LogBackoff:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._pause, self._said_at = 0.0, 0.0
+        self._pause, self._logged_at = 0.0, 0.0
 
     def should_log(self) -> bool:
         """Return whether to log now. A caller that gets True must log."""
         now = self._clock()
-        if self._pause and now < self._said_at + self._pause:
+        if self._pause and now < self._logged_at + self._pause:
             return False
-        self._pause, self._said_at = min(max(1.0, self._pause * 2), PAUSE_SECONDS_MAX), now
+        self._pause, self._logged_at = min(max(1.0, self._pause * 2), PAUSE_SECONDS_MAX), now
         return True
 
     def reset(self) -> None:

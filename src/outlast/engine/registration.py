@@ -90,7 +90,7 @@ class WorkerRegistration:
                 partial(self._acquire_liveness, worker),
                 self._settings.store_patience,
                 until=lambda: not self._has_threads,
-                say=partial(log.warning, "%s"),
+                report=partial(log.warning, "%s"),
             )
             try:
                 await self._writer.execute(self._registration(worker))

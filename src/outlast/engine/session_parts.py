@@ -34,9 +34,9 @@ def address(
     fields_max: int | None = None,
 ) -> At:
     """Return the address of a session. Without a `ttl` (`...`), an access keeps it for a day."""
-    unsaid = isinstance(ttl, EllipsisType)
+    is_default = isinstance(ttl, EllipsisType)
     kept = TTL if isinstance(ttl, EllipsisType) else checked_ttl(ttl)
-    at = At(space, check_id(id, settings.id_length_max, f"{space} id"), kept, unsaid)
+    at = At(space, check_id(id, settings.id_length_max, f"{space} id"), kept, is_default)
     return at if fields_max is None else replace(at, fields_max=checked_fields_max(fields_max))
 
 
@@ -185,7 +185,7 @@ def encoded(at: At, field: str, value: Any) -> str:
         ) from error
 
 
-def check_size(settings: Settings, of: str, *changes: Change) -> None:
+def check_size(settings: Settings, target: str, *changes: Change) -> None:
     """Raise LimitExceeded if changes that are written together are too large."""
     size = sum(
         sum(len(text) for text in change.fields.values() if text is not None)
@@ -194,7 +194,7 @@ def check_size(settings: Settings, of: str, *changes: Change) -> None:
         for change in changes
     )
     if size > settings.value_size_max:
-        what = f"what is written to {of} at once"
+        what = f"what is written to {target} at once"
         raise LimitExceeded("value_size_max", settings.value_size_max, size, what)
 
 
@@ -203,11 +203,11 @@ def checked_ttl(ttl: float | None) -> float | None:
     if ttl is None:
         return None
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 0 < ttl <= TTL_MAX:
-        shown = (
+        given = (
             f"{ttl!r:.40}" if not isinstance(ttl, int) or abs(ttl) < 1e18 else "a very large number"
         )
         raise SettingsError(
-            f"ttl={shown} must be a number of seconds greater than 0, up to a hundred years, or "
+            f"ttl={given} must be a number of seconds greater than 0, up to a hundred years, or "
             "None to never expire."
         )
     return float(ttl)

@@ -23,7 +23,7 @@ from outlast.engine.registration import WorkerRegistration
 from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreError
 from outlast.execution.run_loop import RunLoop
-from outlast.execution.source_lines import Line, is_users, shown
+from outlast.execution.source_lines import Line, is_users, location
 from outlast.execution.step_execution import BODY
 from outlast.store.commands import UpdateSession
 from outlast.store.fleet import STALLS, STALLS_KEPT_SECONDS
@@ -141,7 +141,7 @@ class Stalls:
             seconds = now - self._seen - self._tick_seconds
             if seconds <= self._warn or paused or self._culprit is not None:
                 continue
-            culprit = self._look()
+            culprit = self._find_culprit()
             if culprit is not None and now - self._seen - self._tick_seconds > self._warn:
                 self._culprit = culprit
                 log.warning(
@@ -171,7 +171,7 @@ class Stalls:
                 extra=culprit.facts,
             )
 
-    def _look(self) -> Culprit | None:
+    def _find_culprit(self) -> Culprit | None:
         """Return what the loop's thread executes now, or None if the loop executes no task."""
         stack = _frames(sys._current_frames().get(self._thread_id))
         for frame in stack:
@@ -224,4 +224,4 @@ def _line(stack: list[FrameType]) -> str:
     if users is None:
         return "an unknown line"
     line: Line = (users.f_code, users.f_lineno)
-    return shown(line)
+    return location(line)

@@ -76,7 +76,7 @@ class Startup:
                 partial(self._background.in_thread, call_until, deadline, action),
                 patience,
                 until=lambda: not self._waits or self._shutdown.closing,
-                say=report_waiting,
+                report=report_waiting,
             )
 
     def _abort(self) -> None:

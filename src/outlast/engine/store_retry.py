@@ -15,12 +15,12 @@ async def patiently(
     seconds: float,
     *,
     until: Callable[[], bool] = lambda: False,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Await the action, and repeat it while it raises StoreUnavailable.
 
     Stop after `seconds`, or when `until` returns True, and raise the last error. Report the first
-    one with `say`.
+    one with `report`.
     """
     loop = asyncio.get_running_loop()
     deadline, pause, is_first = loop.time() + seconds, PAUSE_SECONDS, True
@@ -32,6 +32,6 @@ async def patiently(
                 raise
             if is_first:
                 is_first = False
-                say(f"waiting for the store, up to {seconds:g} s: {error}")
+                report(f"waiting for the store, up to {seconds:g} s: {error}")
         await asyncio.sleep(pause)
         pause = min(pause * 2, PAUSE_SECONDS_MAX)

@@ -30,7 +30,7 @@ Joins = Callable[[str, str, Submit], bool]
 """Whether a submission joins a run of this workflow and these encoded arguments."""
 
 PRIORITY_MAX = 1_000_000
-LOOK_SECONDS = 0.25
+RECHECK_SECONDS = 0.25
 """Seconds between two attempts while a queue is full.
 
 A claim makes room but sends no notification.
@@ -160,7 +160,7 @@ class Submissions:
             seconds = until - now()
             if seconds <= 0 or needed > limit:
                 raise Backpressure(runs[0].queue, depth, limit)
-            await self._notifier.wait(min(seconds, LOOK_SECONDS), seen)
+            await self._notifier.wait(min(seconds, RECHECK_SECONDS), seen)
         return [joined[run.id] for run in runs]
 
     def _check(self, runs: list[Submit], wait: float) -> None:

@@ -8,8 +8,13 @@ from typing import Any
 from outlast.codec.documents import value_of
 from outlast.codec.text import iso
 from outlast.engine.documents import entry_document, history_document, waits_of, worker_document
-from outlast.engine.entry_words import WORDS_MAX, entry_words
-from outlast.engine.executing_steps import ENDS, ExecutingStep, executing_document, not_ended
+from outlast.engine.entry_text import TEXT_MAX, describe_entry
+from outlast.engine.executing_steps import (
+    ENDING_KINDS,
+    ExecutingStep,
+    executing_document,
+    not_ended,
+)
 from outlast.engine.journal_view import History
 from outlast.execution.call_site import child_id
 from outlast.store.fleet import Fleet
@@ -63,7 +68,7 @@ def timeline_document(
 
 
 def _executing(history: History, steps: Sequence[ExecutingStep]) -> tuple[ExecutingStep, ...]:
-    ended = {entry.key: entry.at for entry in history.entries if entry.kind in ENDS}
+    ended = {entry.key: entry.at for entry in history.entries if entry.kind in ENDING_KINDS}
     return not_ended(steps, ended)
 
 
@@ -90,13 +95,13 @@ def _page(
 def _row(
     entry: Entry, history: History, began: float, workers: Mapping[int, str]
 ) -> dict[str, Any]:
-    words, _ = entry_words(entry, history, WORDS_MAX, began)
+    text, _ = describe_entry(entry, history, TEXT_MAX, began)
     return {
         **entry_document(entry, entry.seq in history.void),
         "started": None if entry.seconds is None else iso(entry.at - entry.seconds),
         "worker": workers.get(entry.fence),
         "by": _by(entry),
-        "words": words,
+        "words": text,
     }
 
 

@@ -91,10 +91,10 @@ async def undo(execution: RunExecution) -> None:
 
 
 def compensate_children(
-    execution: RunExecution, call_site: CallSite, of: str | None = None
+    execution: RunExecution, call_site: CallSite, place: str | None = None
 ) -> None:
-    """Compensate the child called at `of`, or all children that have not ended."""
-    execution.services.children.compensate(execution, call_site, of)
+    """Compensate the child called at `place`, or all children that have not ended."""
+    execution.services.children.compensate(execution, call_site, place)
 
 
 async def _end_children(execution: RunExecution) -> None:
@@ -148,7 +148,7 @@ async def _resolve(execution: RunExecution, effect_record: EffectRecord) -> None
 async def _compensate(execution: RunExecution, effect_record: EffectRecord) -> None:
     if effect_record.kind == "child":
         call_site = execution.calls.reserve_at("child", UNDO + effect_record.place, None)
-        launch = partial(compensate_children, of=effect_record.place)
+        launch = partial(compensate_children, place=effect_record.place)
         await _outcome(execution, wait_for_outcome(execution, call_site, launch))
         return
     begun = execution.journal.effect_log.get(UNDO + effect_record.place)

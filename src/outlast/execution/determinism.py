@@ -233,8 +233,8 @@ class _File:
                 instead = None if name is None else _instead(name, call)
                 if name is None or instead is None or IGNORE in self._line(call.lineno):
                     continue
-                shown = f"{name.replace('()', '(…)')}()"
-                suspect = Suspect(function.name, self.path, call.lineno, shown, instead)
+                call_text = f"{name.replace('()', '(…)')}()"
+                suspect = Suspect(function.name, self.path, call.lineno, call_text, instead)
                 found.setdefault((call.lineno, name), suspect)
         return [found[key] for key in sorted(found)]
 

@@ -119,8 +119,8 @@ async def decided(executor: EffectExecutor, decision: Decision) -> Outcome:
     try:
         return Outcome(text, executor.effect.signature.returns().decode(text))
     except Unrecordable as unfit:
-        said = text != "null" or not executor.effect_call.resolve_only
-        if said and not executor.is_compensation:
+        has_result = text != "null" or not executor.effect_call.resolve_only
+        if has_result and not executor.is_compensation:
             return await executor.unknown(
                 f"it was decided that it happened, but {text[:80]} is not a result of it: "
                 f"{stopped(str(unfit))}"
@@ -200,12 +200,12 @@ async def _record_doubt(
     execution = executor.execution
     key = executor.call_site.key
     asked = effect_record.asked + 1
-    said = format_error(error, executor.services.log_values)
+    message = format_error(error, executor.services.log_values)
     log.warning(
         "verify of effect %s of run %s could not tell: %s",
         key,
         execution.id,
-        said,
+        message,
         extra=execution.log_fields(key, asked),
     )
     pause = min(BACKOFF_MAX, BACKOFF * 2.0 ** (asked - 1))

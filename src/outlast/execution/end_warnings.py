@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from outlast.codec.identifiers import unescape_name
-from outlast.execution.source_lines import is_of_program, shown
+from outlast.execution.source_lines import is_of_program, location
 
 if TYPE_CHECKING:
     from outlast.execution.call_site import CallSite
@@ -25,7 +25,7 @@ def warn_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
     if settlement is None or (settlement.status != "done" and call_site.effect is None):
         return
     kind = "effect" if call_site.effect is not None else call_site.kind
-    line = "" if call_site.line is None else f" at {shown(call_site.line)}"
+    line = "" if call_site.line is None else f" at {location(call_site.line)}"
     level = logging.ERROR if call_site.effect is not None else logging.WARNING
     message = (
         "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
@@ -67,6 +67,6 @@ def warn_of_running_tasks(execution: RunExecution) -> None:
             "run %s ended while task %s, created at %s,%s was still running: its remaining work "
             "is lost. "
             "Await the task before the workflow returns, or cancel it.",
-            execution.id, task.scope.path.rstrip("/"), shown(line), more,
+            execution.id, task.scope.path.rstrip("/"), location(line), more,
             extra=execution.log_fields(),
         )  # fmt: skip

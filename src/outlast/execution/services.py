@@ -57,7 +57,7 @@ class ChildRuns(Protocol):
     def start(self, execution: RunExecution, site: CallSite, call: WorkflowCall) -> None:
         """Start a child, or find the one that exists, and record its end at the call site."""
 
-    def compensate(self, execution: RunExecution, site: CallSite, of: str | None) -> None:
+    def compensate(self, execution: RunExecution, site: CallSite, place: str | None) -> None:
         """Compensate the child that was called at `of`.
 
         None: end all children that have not ended, and compensate those whose end is not recorded.

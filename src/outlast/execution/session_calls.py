@@ -2,7 +2,7 @@
 
 Each call reserves a call site like a step. Its entry records what a read found, or what a change
 returned. A change and its entry are written together under the run's fence, so the change happens
-once, even if others write to the session in between. `Look` and `Write` are used outside a run too,
+once, even if others write to the session in between. `Read` and `Write` are used outside a run too,
 where nothing is recorded.
 """
 
@@ -41,7 +41,7 @@ extending is a write."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Generic[T]):
+class Read(Generic[T]):
     """A read. It finds the recorded text, which `decode` turns into the value."""
 
     at: At
@@ -56,11 +56,11 @@ class Look(Generic[T]):
 # -- outside a run, and in a step's body
 
 
-async def look(services: ExecutionServices, asked: Look[T]) -> T:
-    row, text = await services.store.read(asked.find, services.store.backend)
-    if asked.touches:
-        touch(services, asked.at, row)
-    return asked.decode(text)
+async def read(services: ExecutionServices, wanted: Read[T]) -> T:
+    row, text = await services.store.read(wanted.find, services.store.backend)
+    if wanted.touches:
+        touch(services, wanted.at, row)
+    return wanted.decode(text)
 
 
 async def change(services: ExecutionServices, wanted: Write, *, alone: bool = False) -> Any:
@@ -90,13 +90,15 @@ def _touched(command: Any, outcome: Any) -> None:
 # -- in a workflow's own code
 
 
-def look_in_run(execution: RunExecution, asked: Look[T]) -> Coroutine[Any, Any, T]:
+def read_in_run(execution: RunExecution, wanted: Read[T]) -> Coroutine[Any, Any, T]:
     """Reserve the call site of a read now, and return a coroutine that reads when awaited."""
     call_site = execution.calls.reserve(
-        "session", asked.name, fingerprint(asked.at.id, *asked.args)
+        "session", wanted.name, fingerprint(wanted.at.id, *wanted.args)
     )
-    call_site.codec = partial(_Reads, asked.decode)
-    return make_awaitable(execution, call_site, partial(_launch, work=partial(_look, asked=asked)))
+    call_site.codec = partial(_Reads, wanted.decode)
+    return make_awaitable(
+        execution, call_site, partial(_launch, work=partial(_read, wanted=wanted))
+    )
 
 
 def change_in_run(execution: RunExecution, wanted: Write) -> Coroutine[Any, Any, Any]:
@@ -148,11 +150,11 @@ async def _follow(
         recording.record(execution, "session", call_site.key, call_site.args, error=text)
 
 
-async def _look(execution: RunExecution, call_site: CallSite, asked: Look[Any]) -> None:
+async def _read(execution: RunExecution, call_site: CallSite, wanted: Read[Any]) -> None:
     services = execution.services
-    row, text = await services.store.read(asked.find, services.store.backend)
-    services.check_size(text, f"what was read of {asked.at}")
-    asked.decode(text)
-    if asked.touches:
-        touch(services, asked.at, row)
+    row, text = await services.store.read(wanted.find, services.store.backend)
+    services.check_size(text, f"what was read of {wanted.at}")
+    wanted.decode(text)
+    if wanted.touches:
+        touch(services, wanted.at, row)
     recording.record(execution, "session", call_site.key, call_site.args, value=text)

@@ -163,12 +163,12 @@ class Change:
             return IndexError(f"list {name!r} of {at} has {count} items, and none at {index}.")
         if refused.why == LIMIT:
             what, limit, needed, name = refused.detail.split("/", 3)
-            of = f"list {name!r} of {at}" if name else f"the {_OF[what]} {at}"
-            return LimitExceeded(_LIMITS[what], int(limit), int(needed), of)
+            subject = f"list {name!r} of {at}" if name else f"the {_SUBJECTS[what]} {at}"
+            return LimitExceeded(_LIMITS[what], int(limit), int(needed), subject)
         return None
 
 
-_OF = {"fields": "fields of", "popped": "items popped from"}
+_SUBJECTS = {"fields": "fields of", "popped": "items popped from"}
 
 
 @dataclass(frozen=True, slots=True)

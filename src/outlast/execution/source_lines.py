@@ -62,7 +62,7 @@ def _is_installed(file: str) -> bool:
     return any(part in file for part in _INSTALLED)
 
 
-def shown(line: Line) -> str:
+def location(line: Line) -> str:
     """Format a line as tracebacks do: file and number."""
     code, number = line
     return f"{code.co_filename}:{number}"
@@ -78,11 +78,11 @@ def users_line(module: str, waiting: Iterable[asyncio.Task[Any]]) -> str | None:
     package = module.partition(".")[0]
     for frame in _stack():
         if is_users(frame, package):
-            return shown((frame.f_code, frame.f_lineno))
+            return location((frame.f_code, frame.f_lineno))
     for task in waiting:
         for frame in reversed(list(_awaiting(task.get_coro()))):
             if is_users(frame, package):
-                return shown((frame.f_code, frame.f_lineno))
+                return location((frame.f_code, frame.f_lineno))
     return None
 
 

@@ -228,7 +228,7 @@ class Pool:
         """
         future: asyncio.Future[T] = loop.create_future()
 
-        def tell(value: Any, error: BaseException | None) -> None:
+        def deliver(value: Any, error: BaseException | None) -> None:
             self.busy -= 1
             if not future.done():
                 if error is None:
@@ -246,7 +246,7 @@ class Pool:
             except BaseException as raised:
                 value, error = None, raised
             try:
-                loop.call_soon_threadsafe(tell, value, error)
+                loop.call_soon_threadsafe(deliver, value, error)
             except RuntimeError:
                 # The loop is closed, so nothing waits for the outcome.
                 return

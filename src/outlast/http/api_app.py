@@ -70,8 +70,8 @@ def api_at(
     settings: Any = app.settings
     if tokens is None and authenticate is None and not insecure_loopback:
         tokens = settings.api_tokens
-    roles = _words(settings.api_masked_roles if masked_roles is None else masked_roles)
-    origins = _words(settings.api_cors_origins if cors_origins is None else cors_origins)
+    roles = _split(settings.api_masked_roles if masked_roles is None else masked_roles)
+    origins = _split(settings.api_cors_origins if cors_origins is None else cors_origins)
     unknown = sorted(set(roles) - set(Role))
     if unknown:
         raise SettingsError(
@@ -90,9 +90,9 @@ def api_at(
     )
 
 
-def _words(said: str | Iterable[str]) -> list[str]:
-    words = said.split(",") if isinstance(said, str) else said
-    return [word.strip() for word in words if word.strip()]
+def _split(given: str | Iterable[str]) -> list[str]:
+    parts = given.split(",") if isinstance(given, str) else given
+    return [part.strip() for part in parts if part.strip()]
 
 
 @contextmanager

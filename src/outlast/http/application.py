@@ -32,18 +32,18 @@ REFUSED = (
     "send the secret (Authorization: Bearer ...); where none is set, ask from this machine, "
     "with localhost or the address of this server as the host"
 )
-TELL_SECONDS = 10.0
+LOG_SECONDS = 10.0
 """Refusals within this time share one log line: a client that guesses could fill the disk."""
 
 
 def application(
-    look: Callable[[], StatusProvider],
+    find_provider: Callable[[], StatusProvider],
     *,
     secret: str = "",
     health_stall: float = 0.0,
     host: str = "",
 ) -> Starlette:
-    answers = _Answers(look, ShutdownAuthorizer(secret, host), health_stall)
+    answers = _Answers(find_provider, ShutdownAuthorizer(secret, host), health_stall)
     app = Starlette(
         routes=[
             Route("/health", answers.health, methods=["GET"]),
@@ -89,18 +89,21 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
 
 class _Answers:
     def __init__(
-        self, look: Callable[[], StatusProvider], gate: ShutdownAuthorizer, health_stall: float
+        self,
+        find_provider: Callable[[], StatusProvider],
+        gate: ShutdownAuthorizer,
+        health_stall: float,
     ) -> None:
-        self._look = look
+        self._find_provider = find_provider
         self._gate = gate
         self._health_stall = health_stall
-        self._registry = registry_of(lambda: look().samples())
+        self._registry = registry_of(lambda: find_provider().samples())
         self._refused = 0
-        self._tell_at = -math.inf
+        self._log_at = -math.inf
 
     @_guarded
     async def health(self, _request: Request) -> Response:
-        stalled = self._look().stalled() if self._health_stall > 0 else 0.0
+        stalled = self._find_provider().stalled() if self._health_stall > 0 else 0.0
         if stalled > self._health_stall:
             reason = (
                 f"the event loop has been blocked for {stalled:.1f} s, longer than "
@@ -111,7 +114,7 @@ class _Answers:
 
     @_guarded
     async def ready(self, _request: Request) -> Response:
-        reason = self._look().ready()
+        reason = self._find_provider().ready()
         if reason is not None:
             return _answer(503, {"status": "not ready", "reason": reason})
         return _answer(200, {"status": "ready"})
@@ -120,7 +123,7 @@ class _Answers:
     async def drain(self, request: Request) -> Response:
         if not self._gate.shows(request.scope):
             return self._refuse(request)
-        return _answer(200, self._look().drain_view())
+        return _answer(200, self._find_provider().drain_view())
 
     @_guarded
     async def metrics(self, request: Request) -> Response:
@@ -130,7 +133,7 @@ class _Answers:
         return Response(text, headers={"content-type": content_type, **_NO_STORE})
 
     def _numbers(self, encode: Callable[[CollectorRegistry], bytes]) -> bytes:
-        self._look().refresh()
+        self._find_provider().refresh()
         return encode(self._registry)
 
     @_guarded
@@ -141,7 +144,7 @@ class _Answers:
             text = await reason_in(request)
         except Unreadable as error:
             return _answer(error.status, {"error": str(error)})
-        provider = self._look()
+        provider = self._find_provider()
         if provider is NOT_OPEN:
             return _answer(503, {"status": "not ready", "reason": provider.ready()})
         provider.begin_drain(
@@ -152,11 +155,11 @@ class _Answers:
     def _refuse(self, request: Request) -> Response:
         """Answer 403, and log it at most once per `TELL_SECONDS`."""
         now = time.monotonic()
-        if now < self._tell_at:
+        if now < self._log_at:
             self._refused += 1
         else:
             before = f", and {self._refused} more since the last such line" if self._refused else ""
-            self._refused, self._tell_at = 0, now + TELL_SECONDS
+            self._refused, self._log_at = 0, now + LOG_SECONDS
             path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
             log.warning(
                 "%s %s from %s was refused%s", request.method, path, peer_of(request.scope), before

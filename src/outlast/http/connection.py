@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 REQUEST_SECONDS_MAX = 5.0
 CONNECTIONS_MAX = 64
 HEADERS_BYTES_MAX = 8192
-TELL_SECONDS = 10.0
+LOG_SECONDS = 10.0
 """How long a message about a client's fault is not logged again."""
 
 log = logging.getLogger("outlast.http")
@@ -64,7 +64,7 @@ class ClientFaults:
         if now < self._until.get(message, 0.0):
             self._untold[message] = self._untold.get(message, 0) + 1
             return
-        self._until[message] = now + TELL_SECONDS
+        self._until[message] = now + LOG_SECONDS
         untold = self._untold.pop(message, 0)
         before = f" {untold} more since the last such line." if untold else ""
         log.warning("%s%s", message % args if args else message, before)

@@ -46,10 +46,10 @@ def routes_at(
         secret = getattr(settings, "http_secret", "")
     if health_stall is None:
         health_stall = getattr(settings, "health_stall", 0.0)
-    look = status_provider_of(app)
+    find_provider = status_provider_of(app)
     with extra():
         from outlast.http.application import application
-    return application(look, secret=secret, health_stall=health_stall, host=host)
+    return application(find_provider, secret=secret, health_stall=health_stall, host=host)
 
 
 _EXTRA = {"anyio", "click", "h11", "prometheus_client", "starlette", "uvicorn"}

@@ -180,10 +180,10 @@ def status_provider_of(app: StatusProvider | HasStatusProvider) -> Callable[[], 
     if inspect.getattr_static(app, "status_provider", app) is app:
         raise TypeError(f"the HTTP routes take an Outlast, not {app!r}.")
 
-    def look() -> StatusProvider:
+    def find() -> StatusProvider:
         try:
             return app.status_provider or NOT_OPEN  # type: ignore[union-attr]
         except OutlastError:
             return NOT_OPEN
 
-    return look
+    return find

@@ -215,10 +215,10 @@ class StoreStatsPoller:
         returned: dict[str, float] = {}
         runs: Counter[tuple[str, str]] = Counter()
         for queue, depth in own.items():
-            depths[self._shown(queue)] += depth
+            depths[self._label(queue)] += depth
         if whole is not None:
             for row in whole.rows:
-                name = self._shown(row.name)
+                name = self._label(row.name)
                 depths[name] += 0 if row.name in own else row.ready
                 _oldest(oldest, name, whole.now, row.oldest)
                 _oldest(returned, name, whole.now, row.returned_since)
@@ -234,13 +234,13 @@ class StoreStatsPoller:
             for status in STATUSES:
                 yield gauge(names.QUEUE_RUNS, runs[name, status], name, status)
 
-    def _shown(self, queue: str) -> str:
+    def _label(self, queue: str) -> str:
         # Any client that can write to the store chooses queue names.
         queue = safe(queue)
         if queue not in self._queues:
-            (shown,) = self._depths.folded((queue,), len(self._queues))
-            if shown != queue:
-                return shown
+            (label,) = self._depths.folded((queue,), len(self._queues))
+            if label != queue:
+                return label
             self._queues[queue] = None
         return queue
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from outlast.codec.identifiers import check_queue_name
 from outlast.errors import BadName, LimitExceeded, SettingsError
-from outlast.settings.redaction import SECRET, shown
+from outlast.settings.redaction import SECRET, for_display
 
 if TYPE_CHECKING:
     from outlast.settings.settings import Settings
@@ -18,7 +18,7 @@ GRACE_MIN = 1.0
 """In less time, no step could end, receive a stop request and be recorded: the drain would be a
 kill with a report.
 """
-LOOK_SECONDS_MIN = 0.01
+INTERVAL_SECONDS_MIN = 0.01
 """A process that polls the store more often than this does nothing else."""
 CHAOS_MODES = ("drain", "kill", "both")
 STALL_MIN = 0.1
@@ -121,9 +121,9 @@ def check(settings: Settings) -> None:
 
 
 def _check_one(name: str, kind: str, value: Any) -> None:
-    said = f"{name}={shown(name, value)}"
+    setting = f"{name}={for_display(name, value)}"
     if isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
-        raise InvalidSettings(f"{said} must be {_KINDS[kind]}.", name)
+        raise InvalidSettings(f"{setting} must be {_KINDS[kind]}.", name)
     if kind == "str":
         if not value.strip() and name not in _MAY_BE_EMPTY:
             raise InvalidSettings(
@@ -131,16 +131,16 @@ def _check_one(name: str, kind: str, value: Any) -> None:
             )
         text = value.replace("\n", " ").replace("\r", " ") if name in _MAY_HAVE_LINES else value
         if any(char < " " or char == "\x7f" for char in text.strip()):
-            what = name if name in SECRET else said
+            what = name if name in SECRET else setting
             raise InvalidSettings(
                 f"{what} has a control character, which no address, name or HTTP header can carry.",
                 name,
             )
         return
     if not 0 <= value < math.inf:
-        raise InvalidSettings(f"{said} must be a finite number, and not negative.", name)
+        raise InvalidSettings(f"{setting} must be a finite number, and not negative.", name)
     if value == 0 and name not in _MAY_BE_ZERO:
-        raise InvalidSettings(f"{said} must be greater than 0.", name)
+        raise InvalidSettings(f"{setting} must be greater than 0.", name)
 
 
 def _check_texts(settings: Settings) -> None:
@@ -173,24 +173,24 @@ def _check_server(url: str) -> None:
         is_url = False
     if not is_url:
         raise InvalidSettings(
-            f"server={shown('server', url)} is not the URL of an HTTP API. Write it like "
+            f"server={for_display('server', url)} is not the URL of an HTTP API. Write it like "
             "https://agents.example.com or http://127.0.0.1:8000.",
             "server",
         )
     if parts.username is not None or parts.password is not None:
         raise InvalidSettings(
-            f"server={shown('server', url)} has a user or a password. Pass the token as `token` "
-            "or OUTLAST_TOKEN.",
+            f"server={for_display('server', url)} has a user or a password. Pass the token as "
+            "`token` or OUTLAST_TOKEN.",
             "server",
         )
 
 
 def _check_signs_of_life(settings: Settings) -> None:
     for name in ("heartbeat", "poll"):
-        if getattr(settings, name) < LOOK_SECONDS_MIN:
+        if getattr(settings, name) < INTERVAL_SECONDS_MIN:
             raise InvalidSettings(
-                f"{name}={getattr(settings, name)} must be at least {LOOK_SECONDS_MIN} seconds, or "
-                "this process would do nothing but poll its store.",
+                f"{name}={getattr(settings, name)} must be at least {INTERVAL_SECONDS_MIN} "
+                "seconds, or this process would do nothing but poll its store.",
                 name,
             )
     if settings.heartbeat * 4 > settings.lease:

@@ -52,15 +52,15 @@ def of_files(
 
 
 def _folder(variables: Mapping[str, RawValue]) -> Path | None:
-    said = variables.get(SECRETS_DIR)
-    if said is None:
+    raw = variables.get(SECRETS_DIR)
+    if raw is None:
         try:
             return DEFAULT_FOLDER if DEFAULT_FOLDER.is_dir() else None
         except OSError:
             return None
-    if not said.text:
+    if not raw.text:
         return None
-    folder = Path(said.text)
+    folder = Path(raw.text)
     try:
         if folder.is_dir():
             return folder
@@ -68,7 +68,7 @@ def _folder(variables: Mapping[str, RawValue]) -> Path | None:
     except OSError as error:
         why = error.strerror or str(error)
     raise SettingsError(
-        f"{said.origin} names {folder}: {why}. Name the folder of the secrets' files, or set it to "
+        f"{raw.origin} names {folder}: {why}. Name the folder of the secrets' files, or set it to "
         "nothing."
     )
 

@@ -22,7 +22,7 @@ from outlast.settings import third_party_env
 from outlast.settings.checks import InvalidSettings
 from outlast.settings.files import of_files
 from outlast.settings.origin import Kind, Origin, RawValue
-from outlast.settings.redaction import masked, shown
+from outlast.settings.redaction import for_display, masked
 from outlast.settings.settings import Settings
 from outlast.settings.variables import (
     PREFIX,
@@ -112,15 +112,15 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> 
             origins[name] = KEYWORD
             continue
         variable = f"{PREFIX}{name.upper()}"
-        said = _first(set_here.get(variable), in_file.get(variable), in_files.get(name))
-        if said is None and name in _FOREIGN:
+        raw = _first(set_here.get(variable), in_file.get(variable), in_files.get(name))
+        if raw is None and name in _FOREIGN:
             try:
-                said = _FOREIGN[name](environ)
+                raw = _FOREIGN[name](environ)
             except SettingsError as error:
                 store_error = error
-        if said is not None:
-            values[name] = _parse(field, said)
-            origins[name] = said.origin
+        if raw is not None:
+            values[name] = _parse(field, raw)
+            origins[name] = raw.origin
     if isinstance(values.get("store"), str):
         values["store"] = third_party_env.plain_address(values["store"])
         if origins["store"].kind is Kind.ENV_FILE and not names_env_file(set_here):
@@ -173,16 +173,16 @@ def _without_empty(
 
     Compose files pass unset variables on as empty.
     """
-    return {name: said for name, said in first.items() if said.text or name not in second}
+    return {name: raw for name, raw in first.items() if raw.text or name not in second}
 
 
 def _first(*sources: RawValue | None) -> RawValue | None:
-    return next((said for said in sources if said is not None and said.text.strip()), None)
+    return next((raw for raw in sources if raw is not None and raw.text.strip()), None)
 
 
-def _parse(field: Field[Any], said: RawValue) -> Any:
+def _parse(field: Field[Any], raw: RawValue) -> Any:
     kind = str(field.type)
-    text = said.text.strip()
+    text = raw.text.strip()
     if kind == "str":
         return text
     if field.name in SWITCHES and text.lower() in (*_YES, *_NO):
@@ -191,19 +191,19 @@ def _parse(field: Field[Any], said: RawValue) -> Any:
         return int(text) if kind == "int" else float(text)
     except ValueError:
         # The message shows nothing of a file of secrets, whatever the setting.
-        where = str(said.origin)
-        told = where if said.origin.kind is Kind.SECRET_FILE else _pair(said, field.name)
+        where = str(raw.origin)
+        source = where if raw.origin.kind is Kind.SECRET_FILE else _pair(raw, field.name)
         raise SettingsError(
-            f"{told} is not a {'whole ' if kind == 'int' else ''}number. {_EXAMPLES[kind]}"
+            f"{source} is not a {'whole ' if kind == 'int' else ''}number. {_EXAMPLES[kind]}"
         ) from None
 
 
 _EXAMPLES = {"int": "Write it like 20.", "float": "Write it like 30 or 0.5, without a unit."}
 
 
-def _pair(said: RawValue, name: str) -> str:
-    place = f" (in {said.origin.place})" if said.origin.place else ""
-    return f"{said.origin.name}={shown(name, said.text)}{place}"
+def _pair(raw: RawValue, name: str) -> str:
+    place = f" (in {raw.origin.place})" if raw.origin.place else ""
+    return f"{raw.origin.name}={for_display(name, raw.text)}{place}"
 
 
 def _settings(values: dict[str, Any], origins: Mapping[str, Origin]) -> Settings:
@@ -214,10 +214,10 @@ def _settings(values: dict[str, Any], origins: Mapping[str, Origin]) -> Settings
     try:
         return Settings(**values)
     except InvalidSettings as error:
-        said = [
+        chosen = [
             (name, origins[name])
             for name in error.names
             if origins[name].kind not in (Kind.KEYWORD, Kind.DEFAULT)
         ]
-        from_where = "; ".join(f"{name} is from {origin}" for name, origin in said)
-        raise SettingsError(f"{error} Here {from_where}." if said else str(error)) from None
+        from_where = "; ".join(f"{name} is from {origin}" for name, origin in chosen)
+        raise SettingsError(f"{error} Here {from_where}." if chosen else str(error)) from None

@@ -44,7 +44,7 @@ def masked(address: str) -> str:
     # Every part of the pattern may be empty.
     assert found is not None
     scheme, slashes, rest = found.groups()
-    who, at, where = rest.rpartition("@")
+    user_info, at, where = rest.rpartition("@")
     if scheme.lower() in _PATHS:
         if not _LOGIN.search(unquote(rest)):
             return f"{scheme}{slashes}{rest}"
@@ -55,13 +55,15 @@ def masked(address: str) -> str:
         end = min(place for mark in "/?#" if (place := f"{where}{mark}".find(mark)) >= 0)
         where = ",".join(map(_without_port, where[:end].split(","))) + where[end:]
     if at and (
-        slashes != "//" or not _is_plain(who) or scheme.lower().startswith(("redis", "unix"))
+        slashes != "//" or not _is_plain(user_info) or scheme.lower().startswith(("redis", "unix"))
     ):
         # A user name with special characters could be anything, and Redis has passwords without a
         # name.
-        user, colon, _ = who.partition(":")
-        who = f"{user if colon and _is_plain(user) and (slashes or not scheme) else ''}:{MASK}"
-    return f"{scheme}{slashes}{who}{at}{where}"
+        user, colon, _ = user_info.partition(":")
+        user_info = (
+            f"{user if colon and _is_plain(user) and (slashes or not scheme) else ''}:{MASK}"
+        )
+    return f"{scheme}{slashes}{user_info}{at}{where}"
 
 
 def secrets_of(settings: Any) -> Iterator[str]:
@@ -84,7 +86,7 @@ def _without_port(host: str) -> str:
     return host if _HOST.fullmatch(host) else f"{host.partition(':')[0]}:{MASK}"
 
 
-def shown(name: str, value: Any) -> str:
+def for_display(name: str, value: Any) -> str:
     """Return a setting's value for a message, with its secrets masked."""
     if name in SECRET:
         return MASK if value else "''"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from outlast.settings.checks import check
-from outlast.settings.redaction import shown
+from outlast.settings.redaction import for_display
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -169,7 +169,8 @@ class Settings:
     def __repr__(self) -> str:
         """Return the values with secrets masked, because this may end up in a log."""
         values = (
-            f"{field.name}={shown(field.name, getattr(self, field.name))}" for field in fields(self)
+            f"{field.name}={for_display(field.name, getattr(self, field.name))}"
+            for field in fields(self)
         )
         return f"Settings({', '.join(values)})"
 

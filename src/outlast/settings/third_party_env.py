@@ -121,10 +121,10 @@ def _redis_host(environ: Mapping[str, str]) -> str | None:
         )
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     password = environ.get("REDIS_PASSWORD", "")
-    who = f":{quote(password, safe='')}@" if password else ""
+    user_info = f":{quote(password, safe='')}@" if password else ""
     port = _number(environ, "REDIS_PORT", "6379", 65_535)
     database = _number(environ, "REDIS_DB", "0", 1_000_000)
-    return _strict(f"redis://{who}{host}:{port}/{database}", {})
+    return _strict(f"redis://{user_info}{host}:{port}/{database}", {})
 
 
 def _strict(address: str, options: dict[str, str]) -> str:

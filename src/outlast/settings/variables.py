@@ -54,8 +54,8 @@ def of_env_file(
     names, which must exist. An unnamed file may have come with the folder, so its variables may not
     point at other files. Raise SettingsError if they do.
     """
-    said = set_here.get(ENV_FILE)
-    chosen = None if said is None else said.text
+    raw = set_here.get(ENV_FILE)
+    chosen = None if raw is None else raw.text
     if chosen == "":
         return None, {}
     path = Path(chosen or DEFAULT_ENV_FILE)
@@ -107,8 +107,8 @@ def trust_advice(path: Path | str) -> str:
 
 def names_env_file(set_here: Mapping[str, RawValue]) -> bool:
     """Return whether the environment names the .env file, which makes it trusted."""
-    said = set_here.get(ENV_FILE)
-    return said is not None and bool(said.text)
+    raw = set_here.get(ENV_FILE)
+    return raw is not None and bool(raw.text)
 
 
 def is_below_working_folder(address: str) -> bool:
@@ -170,12 +170,12 @@ def check_names(found: Mapping[str, RawValue], known: Collection[str]) -> None:
     """
     names = {f"{PREFIX}{name.upper()}" for name in known} | {ENV_FILE, SECRETS_DIR}
     unknown = {
-        name: said
-        for name, said in found.items()
+        name: raw
+        for name, raw in found.items()
         if name not in names and name.removesuffix("_FILE") not in names
     }
     if unknown:
-        named = ", ".join(str(said.origin) for _, said in sorted(unknown.items()))
+        named = ", ".join(str(raw.origin) for _, raw in sorted(unknown.items()))
         raise SettingsError(f"{named}: no such setting. {nearest(unknown, names)}")
 
 

@@ -43,7 +43,7 @@ RECORD_BYTES = 9
 MARGIN = 0.1
 """Seconds between the kill and the end of grace."""
 
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 """How often a watchdog without a pidfd checks that the worker is still its parent."""
 
 _ARM_MILLISECONDS_MAX = (1 << 28) - 1
@@ -170,14 +170,14 @@ class WatchdogProcess:
         mask = signal.pthread_sigmask(
             signal.SIG_BLOCK, [getattr(signal, name) for name in _IGNORED]
         )
-        words = (str(other), str(relay_other), str(pid), repr(self.grace))
+        arguments = (str(other), str(relay_other), str(pid), repr(self.grace))
         try:
             for fd in (other, wake, relay, relay_other):
                 os.set_blocking(fd, False)
             # A Ctrl-C, or a signal to our process group, is not for the watchdog, so it gets a new
             # session. `os.path` instead of pathlib keeps the imports of this file light.
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
-                [sys.executable, "-I", "-S", os.path.abspath(__file__), *words],  # noqa: PTH100
+                [sys.executable, "-I", "-S", os.path.abspath(__file__), *arguments],  # noqa: PTH100
                 pass_fds=(other, relay_other),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -317,7 +317,7 @@ def _watchdog(wake: int, relay: int, worker: int, grace: float) -> None:
         poll.register(pidfd, select.POLLIN)
     count = _Count(grace)
     while not count.stopped:
-        left = None if pidfd is not None else LOOK_SECONDS
+        left = None if pidfd is not None else POLL_SECONDS
         if count.kill_at is not None:
             due = max(0.0, count.kill_at - time.monotonic())
             left = due if left is None else min(due, left)

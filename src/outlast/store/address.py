@@ -110,11 +110,11 @@ def server_parts(address: str) -> SplitResult:
             "redis": "redis://host:6379/0",
             "rediss": "rediss://host:6379/0",
         }
-        shown = example.get(
+        url = example.get(
             parts.scheme, f"{parts.scheme}:///database or {parts.scheme}://user@host/database"
         )
         raise SettingsError(
-            f"after {parts.scheme}: an address of a server has two slashes, as in {shown}."
+            f"after {parts.scheme}: an address of a server has two slashes, as in {url}."
         )
     return parts
 
@@ -134,16 +134,16 @@ def _no_store(address: str) -> SettingsError:
 
 
 def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
-    shown, parts = masked(address), parts_of(address)
+    url, parts = masked(address), parts_of(address)
     if parts.netloc:
         raise SettingsError(
-            f"{shown!r} names a host. A path has three slashes if relative (sqlite:///outlast.db), "
+            f"{url!r} names a host. A path has three slashes if relative (sqlite:///outlast.db), "
             "four if absolute (sqlite:////data/outlast.db)."
         )
     if not address.startswith("sqlite:///"):
         path = parts.path.lstrip("/") or "outlast.db"
         raise SettingsError(
-            f"{shown!r} could be relative or absolute. Write sqlite:///{path} for a file below "
+            f"{url!r} could be relative or absolute. Write sqlite:///{path} for a file below "
             f"this folder, or sqlite:////{path} for an "
             "absolute path."
         )
@@ -152,12 +152,12 @@ def _sqlite_parts(address: str) -> tuple[str, dict[str, str]]:
     unknown = set(options) - {"synchronous"}
     if unknown:
         raise SettingsError(
-            f"unknown option {', '.join(sorted(unknown))} in {shown!r}. Known: synchronous."
+            f"unknown option {', '.join(sorted(unknown))} in {url!r}. Known: synchronous."
         )
     if options.get("synchronous", "full").lower() not in ("full", "normal"):
-        raise SettingsError(f"synchronous in {shown!r} must be full or normal.")
+        raise SettingsError(f"synchronous in {url!r} must be full or normal.")
     if not path or "\0" in path:
         raise SettingsError(
-            f"{shown!r} has no usable path: sqlite:///outlast.db is a file in this folder."
+            f"{url!r} has no usable path: sqlite:///outlast.db is a file in this folder."
         )
     return path, {name: value.lower() for name, value in options.items()}

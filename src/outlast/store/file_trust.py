@@ -115,7 +115,7 @@ def give_folder(owners: Owners | None, folder: Path) -> None:
         os.close(fd)
 
 
-def give(owners: Owners | None, made: int) -> None:
+def give(owners: Owners | None, fd: int) -> None:
     """Let the owners use what this process has created, whatever the umask.
 
     This takes a descriptor, because anyone who shares the database may write to its folder and
@@ -124,7 +124,7 @@ def give(owners: Owners | None, made: int) -> None:
     out. A file with a second name may be a trap and stays root's. A file whose group differs from
     the database's is not opened to that group, which does not share the database.
     """
-    found = os.fstat(made)
+    found = os.fstat(fd)
     if owners is None or found.st_uid != os.geteuid():
         return
     # The file system may have no owners or modes, or root may not give files away.
@@ -132,11 +132,11 @@ def give(owners: Owners | None, made: int) -> None:
         if found.st_uid == 0 != owners.user and (
             stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
         ):
-            os.fchown(made, owners.user, owners.group)
-            found = os.fstat(made)
+            os.fchown(fd, owners.user, owners.group)
+            found = os.fstat(fd)
         mode = owners.mode | (stat.S_IXGRP if stat.S_ISDIR(found.st_mode) and owners.mode else 0)
         if found.st_gid == owners.group and found.st_mode & mode != mode:
-            os.fchmod(made, stat.S_IMODE(found.st_mode) | mode)
+            os.fchmod(fd, stat.S_IMODE(found.st_mode) | mode)
 
 
 def warn_if_open_to_others(path: Path) -> None:

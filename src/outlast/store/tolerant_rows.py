@@ -14,7 +14,7 @@ from outlast.codec.text import one_line
 from outlast.errors import OutlastError, StoreBroken
 
 Row = TypeVar("Row")
-Shown = TypeVar("Shown")
+Output = TypeVar("Output")
 
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What displaying a row that no Outlast has written can raise."""
@@ -22,10 +22,10 @@ WHY_LENGTH = 80
 
 
 def each_shown(
-    rows: Iterable[Row], show: Callable[[Row], Shown], instead: Callable[[Row, str], Shown]
-) -> list[Shown]:
+    rows: Iterable[Row], show: Callable[[Row], Output], instead: Callable[[Row, str], Output]
+) -> list[Output]:
     """Return `show` of each row, or `instead` with the reason for one that cannot be read."""
-    return [_shown(row, show, instead) for row in rows]
+    return [_converted(row, show, instead) for row in rows]
 
 
 def each_document(
@@ -51,7 +51,9 @@ def legible(what: str) -> Iterator[None]:
         ) from error
 
 
-def _shown(row: Row, show: Callable[[Row], Shown], instead: Callable[[Row, str], Shown]) -> Shown:
+def _converted(
+    row: Row, show: Callable[[Row], Output], instead: Callable[[Row, str], Output]
+) -> Output:
     try:
         return show(row)
     except DAMAGE as error:

@@ -89,13 +89,13 @@ class StreamRequest(Generic[C]):
         if self.by == "cursor":
             if not isinstance(item, tuple) or len(item) != 2:
                 raise Unrecordable(
-                    f"the stream {self.name} yielded {_shown(item)}. "
+                    f"the stream {self.name} yielded {_excerpt(item)}. "
                     'With by="cursor" it must yield pairs of a chunk and a cursor.'
                 )
             chunk, cursor = item
         if not isinstance(chunk, self.type):
             raise Unrecordable(
-                f"the stream {self.name} yielded {_shown(chunk)}, which is not "
+                f"the stream {self.name} yielded {_excerpt(chunk)}, which is not "
                 f"{self.type.__name__}. Yield only the text, or pass "
                 "resume_stream(..., type=bytes) for bytes."
             )
@@ -121,6 +121,6 @@ def _digest(name: str, args: tuple[Any, ...]) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     text = repr(value)
     return text if len(text) < 80 else f"{text[:80]}…"

@@ -73,9 +73,9 @@ class TextFormatter(logging.Formatter):
         level = f"{record.levelname:<7}"
         if self._colour and record.levelname in LEVELS:
             level = f"\x1b[{LEVELS[record.levelname]}m{level}\x1b[0m"
-        words = [f"{name}={_word(value)}" for name, value in fields_of(record).items()]
+        pairs = [f"{name}={_quoted(value)}" for name, value in fields_of(record).items()]
         line = "  ".join(
-            [time, level, safe(record.name), one_line(hidden(_message(record))), " ".join(words)]
+            [time, level, safe(record.name), one_line(hidden(_message(record))), " ".join(pairs)]
         )
         trace = _trace(self, record)
         return "\n".join([line.rstrip(), *(f"    {safe(text)}" for text in trace.splitlines())])
@@ -176,7 +176,7 @@ def _plain(value: Any) -> Any:
     return hidden(str(value))
 
 
-def _word(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     bare = text and not any(c.isspace() or c in "\"'=" for c in text)
     return safe(

@@ -29,11 +29,13 @@ class Bounded:
         self._open = [label in OPEN for label in metric.labels]
         self._count_max = count_max
 
-    def folded(self, labels: Labels, shown: int) -> Labels:
+    def folded(self, labels: Labels, count: int) -> Labels:
         """Return the labels, or the folded ones (`other`) if too many are shown already."""
-        if not any(self._open) or shown < self._count_max:
+        if not any(self._open) or count < self._count_max:
             return labels
-        return tuple(OTHER if made else one for one, made in zip(labels, self._open, strict=True))
+        return tuple(
+            OTHER if is_open else one for one, is_open in zip(labels, self._open, strict=True)
+        )
 
 
 class Counter:

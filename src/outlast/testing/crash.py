@@ -203,8 +203,8 @@ class _Setting:
                 hit = hit or self.report.crashes > crashes
                 if end != expected:
                     raise Broke(
-                        f"after {self._place(point)}, the run ended with {_said(end)}. Without a "
-                        f"crash it ended with {_said(expected)}. (seed {self.seed})"
+                        f"after {self._place(point)}, the run ended with {_description(end)}. "
+                        f"Without a crash it ended with {_description(expected)} (seed {self.seed})"
                     )
             last = at
             if not hit and chosen is None:
@@ -312,12 +312,12 @@ class _Setting:
         again = self.execute(surviving, None, recorded)
         if again != ended:
             raise Broke(
-                f"the run ended with {_said(ended)}, but replaying its journal ended with "
-                f"{_said(again) if again else 'nothing'} (seed {self.seed})"
+                f"the run ended with {_description(ended)}, but replaying its journal ended with "
+                f"{_description(again) if again else 'nothing'} (seed {self.seed})"
             )
 
 
-def _said(end: tuple[Any, str | None]) -> str:
+def _description(end: tuple[Any, str | None]) -> str:
     """Return how a run ended: its error, or its result."""
     result, error = end
     return error or repr(result)

@@ -13,7 +13,7 @@ from outlast.api.workflow import Call
 from outlast.engine.in_flight_registry import InFlight
 from outlast.errors import Diverged
 from outlast.execution.definitions import WorkflowDefinition
-from outlast.execution.source_lines import shown, users_line
+from outlast.execution.source_lines import location, users_line
 from outlast.execution.step_execution import BODY
 from outlast.store.rows import RunQuery, RunRow
 from outlast.store.sqlite.store import SQLiteStore
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RUNS_MAX = 10_000
 PATIENCE = 1e7
 """Virtual seconds after which a waiting replay is given up."""
-SHOWN_MAX = 3
+DIFFERENCES_MAX = 3
 """The number of differing runs that are shown."""
 TEXT_MAX = 200
 """The number of characters shown of a call or an outcome."""
@@ -47,8 +47,12 @@ class ReplayDiffers(AssertionError):
     """Workflow code behaved differently in a replay than its journal records."""
 
     def __init__(self, found: list[Difference]) -> None:
-        more = [f"and {len(found) - SHOWN_MAX} more runs"] if len(found) > SHOWN_MAX else []
-        super().__init__("\n".join([*map(str, found[:SHOWN_MAX]), *more, HINT]))
+        more = (
+            [f"and {len(found) - DIFFERENCES_MAX} more runs"]
+            if len(found) > DIFFERENCES_MAX
+            else []
+        )
+        super().__init__("\n".join([*map(str, found[:DIFFERENCES_MAX]), *more, HINT]))
 
 
 class Difference(NamedTuple):
@@ -111,7 +115,7 @@ def _call_of(body: StepExecution | None, name: str) -> tuple[str, str | None]:
     call_site = None if body is None else body.execution.calls.sites.get(body.outer.key)
     if call_site is None:
         return f"step {name}", None
-    return str(call_site), None if call_site.line is None else shown(call_site.line)
+    return str(call_site), None if call_site.line is None else location(call_site.line)
 
 
 def differences(app: App, workflows: Mapping[str, WorkflowDefinition]) -> list[Difference]:
@@ -209,9 +213,9 @@ async def _difference(
         return None
     if execution is not None and execution.main is not None and execution.end_reason is None:
         return differs(
-            "waits", _shown(recorded), users_line(workflow.fn.__module__, [execution.main])
+            "waits", _description(recorded), users_line(workflow.fn.__module__, [execution.main])
         )
-    return differs(_shown(replayed), _shown(recorded), None)
+    return differs(_description(replayed), _description(recorded), None)
 
 
 async def _end(app: Outlast, row: RunRow, workflow: WorkflowDefinition) -> tuple[str, Any]:
@@ -224,7 +228,7 @@ async def _end(app: Outlast, row: RunRow, workflow: WorkflowDefinition) -> tuple
         return "raises", f"{type(error).__name__}: {error}"
 
 
-def _shown(end: tuple[str, Any]) -> str:
+def _description(end: tuple[str, Any]) -> str:
     return f"{end[0]} {end[1] if end[0] == 'raises' else repr(end[1])}"
 
 
@@ -234,4 +238,4 @@ def _cut(text: str) -> str:
 
 def _first_line(workflow: WorkflowDefinition) -> str:
     code = inspect.unwrap(workflow.fn).__code__
-    return shown((code, code.co_firstlineno))
+    return location((code, code.co_firstlineno))

@@ -84,9 +84,9 @@ class Server:
             except Exception as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self.stop(signal.SIGKILL)
-                    said = self.log.read_text(errors="replace")
+                    output = self.log.read_text(errors="replace")
                     raise AssertionError(
-                        f"{self._command[0]} did not start: {error}\n{said}"
+                        f"{self._command[0]} did not start: {error}\n{output}"
                     ) from error
                 time.sleep(0.02)
             else:

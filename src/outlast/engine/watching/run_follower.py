@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from outlast.codec.text import iso
 from outlast.engine.documents import entry_document, run_document
 from outlast.engine.executing_steps import (
-    ENDS,
+    ENDING_KINDS,
     ExecutingStep,
     executing_document,
     executing_steps,
@@ -258,7 +258,7 @@ def _ends_in(chunks: list[Chunk]) -> list[tuple[str, float]]:
     return [
         (entry["key"], datetime.fromisoformat(entry["at"]).timestamp())
         for entry in entries
-        if entry["kind"] in ENDS and entry["at"]
+        if entry["kind"] in ENDING_KINDS and entry["at"]
     ]
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger("outlast.http")
 
 Authenticate: TypeAlias = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 LOOPBACK = Caller("loopback", Role.OPERATOR)
-TELL_SECONDS = 10.0
+LOG_SECONDS = 10.0
 """Refusals within this time share one log line."""
 _BROWSER = ("origin", "sec-fetch-site")
 
@@ -55,7 +55,7 @@ class Gate:
         self._host = host.lower()
         self._throttle = throttle or Throttle()
         self._refused = 0
-        self._tell_at = 0.0
+        self._log_at = 0.0
 
     async def caller(self, request: Request) -> Caller:
         """Return who makes the request. Raise Problem 401, 403 or 429 if that is nobody."""
@@ -74,7 +74,7 @@ class Gate:
         if caller is None:
             self._throttle.forget(peer, digest)
             self._throttle.note_wrong(peer)
-            self._tell(request)
+            self._log_refusal(request)
             raise Problem(
                 401,
                 "The request has no valid credentials.",
@@ -109,20 +109,20 @@ class Gate:
             and names_this_server(scope, headers, self._host)
         ):
             return LOOPBACK
-        self._tell(request)
+        self._log_refusal(request)
         raise Problem(
             403,
             "This server has no tokens. It answers only programs on its own machine.",
             next="Set OUTLAST_API_TOKENS on the server to use it from a browser or from elsewhere.",
         )
 
-    def _tell(self, request: Request) -> None:
+    def _log_refusal(self, request: Request) -> None:
         now = time.monotonic()
-        if now < self._tell_at:
+        if now < self._log_at:
             self._refused += 1
             return
         before = f", and {self._refused} more since the last such line" if self._refused else ""
-        self._refused, self._tell_at = 0, now + TELL_SECONDS
+        self._refused, self._log_at = 0, now + LOG_SECONDS
         log.warning(
             "a request to the HTTP API from %s was refused%s", peer_of(request.scope), before
         )

@@ -8,8 +8,8 @@ from uuid import uuid4
 from fastapi import Header, Query
 from starlette.responses import Response
 
+from outlast.codec.signature import NOT_GIVEN
 from outlast.engine import actions
-from outlast.engine.decisions import NOT_SAID
 from outlast.engine.documents import run_document, undoing_document
 from outlast.errors import WrongStatus
 from outlast.http.rest.answers import MessageAnswer, RunAnswer
@@ -128,7 +128,7 @@ async def decide_effect(
         body.effect,
         key_of(key),
         by=call.by,
-        happened=body.happened if "happened" in given else NOT_SAID,
+        happened=body.happened if "happened" in given else NOT_GIVEN,
         did_not=body.did_not,
         compensate=body.compensate,
         result=body.result,
@@ -140,4 +140,4 @@ async def decide_effect(
 async def _run_now(call: ApiCall, id: str) -> Response:
     row = await call.row(id)
     document: Any = {"run": run_document(row, call.engine.store.now())}
-    return answer(call.shown(document))
+    return answer(call.masked(document))

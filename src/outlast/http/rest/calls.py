@@ -89,7 +89,7 @@ class ApiCall:
         """Return whether values are hidden from the caller."""
         return self.caller.role in self.api.masked_roles
 
-    def shown(self, document: Any) -> Any:
+    def masked(self, document: Any) -> Any:
         """Return a document as the caller may see it."""
         return mask(document) if self.is_masked else document
 

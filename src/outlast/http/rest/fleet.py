@@ -59,10 +59,10 @@ async def drain_worker(
     """Ask a worker to drain. It releases its runs and exits. Repeating it is harmless."""
     engine = call.engine
 
-    def look() -> WorkerRow | None:
+    def find() -> WorkerRow | None:
         return next((one for one in engine.store.workers() if one.id == id), None)
 
-    row = await engine.client.read(look)
+    row = await engine.client.read(find)
     why = actions.with_caller(engine, (body or DrainRequest()).why, call.by)
     if row is not None and row.draining:
         return answer({"worker": id, "state": "draining"})

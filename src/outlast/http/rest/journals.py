@@ -58,9 +58,9 @@ async def show_run(id: Segment, call: Call, query: Annotated[RunView, Query()]) 
         row = call.check_own(store.run(id), id)
         with legible(f"run {id!r}"):
             if query.brief:
-                return call.shown({"run": whole_run_document(row, store.now())})
+                return call.masked({"run": whole_run_document(row, store.now())})
             history = _history(store, row, JOURNAL_MAX)
-            return call.shown(history_document(history, store.now()))
+            return call.masked(history_document(history, store.now()))
 
     return await call.answer(document)
 
@@ -94,7 +94,7 @@ async def read_timeline(
                 "concurrency": None,
             }
             found["holder"] |= others
-        return call.shown(found)
+        return call.masked(found)
 
     return await call.answer(document)
 
@@ -151,7 +151,7 @@ async def read_journal(id: Segment, call: Call, query: Annotated[JournalPage, Qu
                 "entries": [entry_document(one, one.seq in void) for one in entries],
                 "next": entries[-1].seq if more else None,
             }
-            return call.shown(document)
+            return call.masked(document)
 
     return await call.answer(page)
 
@@ -191,6 +191,6 @@ async def read_effects(
         log, _ = effect_log_of(store, row)
         waiting = undecided(log) if row.status == "parked" else []
         effects = [effect_document(one) for one in EffectInfo.of(log)]
-        return call.shown({"effects": effects, "undecided": [one.place for one in waiting]})
+        return call.masked({"effects": effects, "undecided": [one.place for one in waiting]})
 
     return await call.answer(document)

@@ -114,9 +114,9 @@ async def list_items(name: Segment, call: Call, query: Annotated[ItemFilter, Que
                 by=call.by if call.is_own_only else None,
             )
         )
-        shown = rows[: query.limit]
-        following = str(shown[-1].pk) if len(rows) > query.limit else None
-        return call.shown({"items": each_document(shown, document, "id"), "next": following})
+        page = rows[: query.limit]
+        following = str(page[-1].pk) if len(rows) > query.limit else None
+        return call.masked({"items": each_document(page, document, "id"), "next": following})
 
     return await call.answer(page)
 

@@ -63,12 +63,12 @@ async def list_runs(call: Call, query: Annotated[RunFilter, Query()]) -> Respons
                 by=call.by if call.is_own_only else None,
             )
         )
-        shown = rows[: query.limit]
+        page = rows[: query.limit]
         more = len(rows) > query.limit
-        return call.shown(
+        return call.masked(
             {
-                "runs": each_document(shown, lambda row: run_document(row, now), "id"),
-                "next": str(shown[-1].pk) if more else None,
+                "runs": each_document(page, lambda row: run_document(row, now), "id"),
+                "next": str(page[-1].pk) if more else None,
                 "now": iso(now),
             },
         )
@@ -95,7 +95,7 @@ async def read_result(id: Segment, call: Call, query: Annotated[ResultWait, Quer
             await _wait(call, id, query.wait)
         row = await call.row(id)
     found = {**outcome_document(row), "recorded": value_of(row.error)}
-    document = call.shown(found)
+    document = call.masked(found)
     if row.status in ENDED:
         return answer(document)
     return answer(document, 202, retry_after="1")

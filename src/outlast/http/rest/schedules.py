@@ -49,7 +49,7 @@ async def list_schedules(call: Call, query: View) -> Response:
         rows, damaged = read_schedules(store)
         now = store.now()
         found = [_document(row, now, query.upcoming) for row in rows]
-        return call.shown({"schedules": found, "damaged": list(map(str, damaged))})
+        return call.masked({"schedules": found, "damaged": list(map(str, damaged))})
 
     return await call.answer(document)
 
@@ -57,7 +57,7 @@ async def list_schedules(call: Call, query: View) -> Response:
 @routes.add("GET", "/v1/schedules/{name}", Access.READ, ScheduleAnswer, problems=(404,))
 async def show_schedule(name: Segment, call: Call, query: View) -> Response:
     """Show a schedule."""
-    return await _shown(call, name, query.upcoming)
+    return await _answer(call, name, query.upcoming)
 
 
 @routes.add("PUT", "/v1/schedules/{name}", Access.OPERATE, ScheduleAnswer, problems=(404, 409, 413))
@@ -71,21 +71,21 @@ async def set_schedule(
     options = body.model_dump(exclude={"workflow", "args", "kwargs"})
     wanted = workflow_call(call.engine, body)
     await call.api.app.schedule(name, wanted, by=call.by, **options)
-    return await _shown(call, name)
+    return await _answer(call, name)
 
 
 @routes.add("POST", "/v1/schedules/{name}/pause", Access.OPERATE, ScheduleAnswer, problems=(404,))
 async def pause_schedule(name: Segment, call: Call, query: NoQuery) -> Response:  # noqa: ARG001
     """Pause a schedule. Times that pass until it is resumed do not fire later."""
     await schedule_actions.pause(call.engine, name, paused=True, by=call.by)
-    return await _shown(call, name)
+    return await _answer(call, name)
 
 
 @routes.add("POST", "/v1/schedules/{name}/resume", Access.OPERATE, ScheduleAnswer, problems=(404,))
 async def resume_schedule(name: Segment, call: Call, query: NoQuery) -> Response:  # noqa: ARG001
     """Resume a paused schedule from now on."""
     await schedule_actions.pause(call.engine, name, paused=False, by=call.by)
-    return await _shown(call, name)
+    return await _answer(call, name)
 
 
 @routes.add(
@@ -136,9 +136,9 @@ async def delete_schedule(name: Segment, call: Call, query: NoQuery) -> Response
     return answer({"deleted": name})
 
 
-async def _shown(call: ApiCall, name: str, upcoming: int = 0) -> Response:
+async def _answer(call: ApiCall, name: str, upcoming: int = 0) -> Response:
     row = await schedule_actions.row_of(call.engine, name)
-    return answer(call.shown({"schedule": _document(row, call.engine.store.now(), upcoming)}))
+    return answer(call.masked({"schedule": _document(row, call.engine.store.now(), upcoming)}))
 
 
 def _document(row: ScheduleRow, now: float, upcoming: int) -> dict[str, Any]:

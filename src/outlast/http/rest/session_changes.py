@@ -87,7 +87,7 @@ async def update_session(
 ) -> Response:
     """Change fields and lists, all or none."""
     change = replace(_update(call, space, id, body, key), result=_outcome)
-    return answer(await _made(call, change))
+    return answer(await _apply(call, change))
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:
@@ -106,7 +106,7 @@ async def update_sessions(
     if not parts or len({part.at.id for part in parts}) < len(parts):
         raise _wrong("changes", "it takes one change for each of at least one session")
     check_size(call.engine.settings, "several sessions", *parts)
-    return answer({"versions": await _made(call, ChangeGroup(parts))})
+    return answer({"versions": await _apply(call, ChangeGroup(parts))})
 
 
 def _update(call: ApiCall, space: str, id: str, body: FieldsUpdate, key: str | None) -> Change:
@@ -147,7 +147,7 @@ async def pop_from_session(
     at = _at(call, space, id, body)
     pops = {field: body.count}
     change = Change(at, "pop", _token("pop", key), pops=pops, result=popped)
-    return answer({"items": await _made(call, change)})
+    return answer({"items": await _apply(call, change)})
 
 
 @routes.add_to_spaces(
@@ -167,7 +167,7 @@ async def replace_in_session(
     item = Replace(body.index, encoded(at, field, body.value))
     change = Change(at, "replace", _token("replace", key), replaces={field: item})
     check_size(settings, str(at), change)
-    return answer({"version": await _made(call, change)})
+    return answer({"version": await _apply(call, change)})
 
 
 @routes.add_to_spaces("POST", "/{id}/clear", Access.OPERATE, ClearAnswer, problems=(404, 409))
@@ -184,7 +184,7 @@ async def clear_session(
     at = replace(address(space, id, ..., call.engine.settings), owner=owner)
     owned = owner is not None
     change = Change(at, "clear", _token("clear", key), empty=owned, forget=not owned)
-    await _made(call, change)
+    await _apply(call, change)
     return answer({"cleared": id})
 
 
@@ -201,7 +201,7 @@ async def take_session(
     change = Change(
         _at(call, space, id, body), "take", _token("take", key), take=True, result=_owner
     )
-    return answer({"owner": await _made(call, change)})
+    return answer({"owner": await _apply(call, change)})
 
 
 def _owner(outcome: Outcome) -> int | None:
@@ -239,7 +239,7 @@ async def delete_session(
     return answer({"deleted": session_document(row)})
 
 
-async def _made(call: ApiCall, wanted: Write) -> Any:
+async def _apply(call: ApiCall, wanted: Write) -> Any:
     """Make a change and return its result. Raise Problem 404 for an item that does not exist."""
     try:
         result = await session_calls.change(call.engine.services, wanted)
@@ -264,9 +264,9 @@ def _note(call: ApiCall, what: str, space: str, id: str) -> None:
 
 def _at(call: ApiCall, space: str, id: str, body: SessionTouch | None) -> At:
     """Return the address of a session, with the expiry and the owner that a request names."""
-    unsaid: float | EllipsisType | None = None if space == CHECKPOINT else ...
+    default: float | EllipsisType | None = None if space == CHECKPOINT else ...
     given = body is not None and "ttl" in body.model_fields_set
-    ttl = body.ttl if body is not None and given else unsaid
+    ttl = body.ttl if body is not None and given else default
     at = address(space, id, ttl, call.engine.settings)
     return replace(at, owner=body.owner) if isinstance(body, SessionWrite) else at
 

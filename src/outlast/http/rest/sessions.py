@@ -49,9 +49,9 @@ async def list_sessions(
         elif query.after is not None:
             asked = asked._replace(before=_position(store, space, query.after))
         rows = store.sessions(asked)
-        shown = rows[: query.limit]
-        following = _next(shown[-1], query.order) if len(rows) > query.limit else None
-        return {"sessions": each_document(shown, session_document, "id"), "next": following}
+        page = rows[: query.limit]
+        following = _next(page[-1], query.order) if len(rows) > query.limit else None
+        return {"sessions": each_document(page, session_document, "id"), "next": following}
 
     return await call.answer(page)
 
@@ -89,8 +89,8 @@ async def show_session(
                 for name in row.lists
             }
             values = {name: value_of(text) for name, text in row.fields.items()}
-            shown = {**session_document(row), "values": values, "last": last}
-            return {"session": call.shown(shown)}
+            document_of_row = {**session_document(row), "values": values, "last": last}
+            return {"session": call.masked(document_of_row)}
 
     return await call.answer(document)
 
@@ -108,7 +108,7 @@ async def read_session_values(
     def document(store: Store) -> Any:
         with legible(str(at)):
             _, texts = read_all(store, at)
-            return call.shown({"values": {name: value_of(texts[name]) for name in sorted(texts)}})
+            return call.masked({"values": {name: value_of(texts[name]) for name in sorted(texts)}})
 
     return await call.answer(document)
 
@@ -132,7 +132,7 @@ async def read_session_fields(
         row = store.session(at.id, space, names=names) if names else store.fields(asked)
         with legible(str(at)):
             texts = {} if row is None else row.fields
-            return {"fields": {name: _shown(call, text) for name, text in texts.items()}}
+            return {"fields": {name: _value(call, text) for name, text in texts.items()}}
 
     return await call.answer(document)
 
@@ -152,7 +152,7 @@ async def read_session_field(
         with legible(str(at)):
             _, text = read_field(store, at, field)
             there = text is not None
-            return {"found": there, "value": _shown(call, text) if there else None}
+            return {"found": there, "value": _value(call, text) if there else None}
 
     return await call.answer(document)
 
@@ -189,5 +189,5 @@ def _field(call: ApiCall, name: str) -> str:
     return check_field(name, call.engine.settings.name_length_max)
 
 
-def _shown(call: ApiCall, text: str | None) -> Any:
+def _value(call: ApiCall, text: str | None) -> Any:
     return MASKED if call.is_masked else value_of(text)

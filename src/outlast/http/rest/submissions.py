@@ -58,7 +58,7 @@ async def submit_run(
     (document,) = await _submitted(call, [workflow_call(call.engine, body)], ids, [body], body)
     root = request.scope.get("root_path", "")
     location = f"{root}/v1/runs/{quoted(document['run']['id'])}"
-    return answer(call.shown(document), 201 if document["new"] else 200, location=location)
+    return answer(call.masked(document), 201 if document["new"] else 200, location=location)
 
 
 @routes.add(
@@ -81,7 +81,7 @@ async def submit_runs(
     ids = ids_of([one.id for one in body.runs], key_of(key))
     documents = await _submitted(call, calls, ids, body.runs, body)
     status = 201 if any(one["new"] for one in documents) else 200
-    return answer(call.shown({"runs": documents}), status)
+    return answer(call.masked({"runs": documents}), status)
 
 
 async def _submitted(

@@ -126,5 +126,5 @@ def _stamp(text: Any) -> Markup:
     then = moment_of(text)
     if then is None:
         return Markup("-")
-    shown = str(text)[:19].replace("T", " ") + " UTC"
-    return Markup('<time datetime="{}">{}</time>').format(escape(text), shown)
+    text = str(text)[:19].replace("T", " ") + " UTC"
+    return Markup('<time datetime="{}">{}</time>').format(escape(text), text)

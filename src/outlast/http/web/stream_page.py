@@ -26,23 +26,23 @@ async def stream_page(api: CallerApi, path: dict[str, str], query: QueryParams) 
 
 async def _published(api: CallerApi, id: str, name: str) -> tuple[str, bool]:
     """Return what was published, and whether it was cut."""
-    shown: list[str] = []
+    texts: list[str] = []
     rest = b""
     async with aclosing(api.events("runs", id, "streams", name)) as parts:
         with suppress(TimeoutError, StopAsyncIteration):
-            while sum(map(len, shown)) < TEXT_MAX:
+            while sum(map(len, texts)) < TEXT_MAX:
                 part = await asyncio.wait_for(anext(parts), QUIET_SECONDS)
                 *events, rest = (rest + part).split(b"\n\n")
                 for event in events:
-                    _show(event, shown)
-    text = "".join(shown)
+                    _apply(event, texts)
+    text = "".join(texts)
     return text[:TEXT_MAX], len(text) > TEXT_MAX
 
 
-def _show(event: bytes, shown: list[str]) -> None:
+def _apply(event: bytes, texts: list[str]) -> None:
     fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line)
     if fields.get(b"event") == b"reset":
-        shown.clear()
+        texts.clear()
     elif fields.get(b"event") == b"data":
         value = json.loads(fields[b"data"])["value"]
-        shown.append(value if isinstance(value, str) else text_of(value) + "\n")
+        texts.append(value if isinstance(value, str) else text_of(value) + "\n")

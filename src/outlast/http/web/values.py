@@ -45,13 +45,13 @@ class Budget:
         if value == MASKED:
             return Excerpt("", is_masked=True)
         text = text_of(value)
-        room = max(LEAST_BYTES, min(self._each, self._left))
-        cut, used = _cut(text, room)
+        bytes_max = max(LEAST_BYTES, min(self._each, self._left))
+        cut, used = _cut(text, bytes_max)
         self._left -= used
         return Excerpt(cut, is_cut=len(cut) < len(text), size=len(text))
 
 
-def fitting(rows: Sequence[T], room: int, links: Sequence[str] = ()) -> list[T]:
+def fitting(rows: Sequence[T], bytes_max: int, links: Sequence[str] = ()) -> list[T]:
     """Return the first rows of a list whose HTML fits into `room` bytes, at least one.
 
     `links` are the fields that occur in addresses, where they are never cut.
@@ -59,8 +59,8 @@ def fitting(rows: Sequence[T], room: int, links: Sequence[str] = ()) -> list[T]:
     found: list[T] = []
     for row in rows:
         whole = sum(_link_bytes(str(row.get(name, ""))) for name in links)
-        room -= ROW_BYTES + whole + _row_bytes(row)
-        if found and room < 0:
+        bytes_max -= ROW_BYTES + whole + _row_bytes(row)
+        if found and bytes_max < 0:
             break
         found.append(row)
     return found
@@ -96,8 +96,8 @@ def printable(text: str) -> str:
 def clip(text: Any, length: int = NAME_LENGTH) -> str:
     """Return a name, cut to `length` characters, without unprintable ones."""
     whole = str(text)
-    shown = printable(whole[:length]).replace("\n", " ")
-    return shown if len(whole) <= length else shown[: length - 1] + "…"
+    clipped = printable(whole[:length]).replace("\n", " ")
+    return clipped if len(whole) <= length else clipped[: length - 1] + "…"
 
 
 def plain(document: Any) -> str:
@@ -105,12 +105,12 @@ def plain(document: Any) -> str:
     return document if isinstance(document, str) else ""
 
 
-def _cut(text: str, room: int) -> tuple[str, int]:
+def _cut(text: str, bytes_max: int) -> tuple[str, int]:
     """Return the beginning of a text that has at most `room` bytes of HTML, and these bytes."""
-    head = text[:room]
+    head = text[:bytes_max]
     size = _html_bytes(head)
-    while size > room:
-        head = head[: max(1, len(head) * room // size - 1)]
+    while size > bytes_max:
+        head = head[: max(1, len(head) * bytes_max // size - 1)]
         size = _html_bytes(head)
         if len(head) <= 1:
             break

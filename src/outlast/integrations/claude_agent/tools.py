@@ -61,7 +61,7 @@ def effect_tool(
         )
     signature = inspect.signature(effect.fn)
     hints = inspect.get_annotations(effect.fn, eval_str=True)
-    shown = {
+    fields = {
         one.name: (
             hints.get(one.name, Any),
             ... if one.default is inspect.Parameter.empty else one.default,
@@ -69,16 +69,16 @@ def effect_tool(
         for one in signature.parameters.values()
         if one.default is not KEY
     }
-    model: Any = create_model(effect.name, **cast("dict[str, Any]", shown))
+    model: Any = create_model(effect.name, **cast("dict[str, Any]", fields))
 
     async def execute(call_id: str, arguments: dict[str, Any]) -> Any:
         given = model.model_validate(arguments)
-        values = {one: getattr(given, one) for one in shown}
+        values = {one: getattr(given, one) for one in fields}
         return await effect.keyed(call_id)(**values)
 
     async def outside(arguments: dict[str, Any]) -> Result:
         given = model.model_validate(arguments)
-        return as_result(await effect(**{one: getattr(given, one) for one in shown}))
+        return as_result(await effect(**{one: getattr(given, one) for one in fields}))
 
     return DurableTool(
         name=name or effect.name,

@@ -143,5 +143,5 @@ async def _attempt(
         if policy is None:
             raise
         seconds = pause(policy, attempt.failures + 1, random.random())  # noqa: S311 - no secret
-        shown = f"{type(error).__qualname__}: {error}"
-        return {RETRY: {"seconds": seconds, "error": shown[:500]}, TASKS: attempt.tasks}
+        message = f"{type(error).__qualname__}: {error}"
+        return {RETRY: {"seconds": seconds, "error": message[:500]}, TASKS: attempt.tasks}

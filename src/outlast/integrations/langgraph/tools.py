@@ -65,7 +65,7 @@ def effect_tool(effect: Effect[..., Any], **options: Any) -> BaseTool:
         )
     signature = inspect.signature(effect.fn)
     hints = inspect.get_annotations(effect.fn, eval_str=True)
-    shown = [one for one in signature.parameters.values() if one.default is not KEY]
+    visible = [one for one in signature.parameters.values() if one.default is not KEY]
     call_id = inspect.Parameter(
         CALL_ID, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, InjectedToolCallId]
     )
@@ -79,9 +79,9 @@ def effect_tool(effect: Effect[..., Any], **options: Any) -> BaseTool:
             raise ToolFailed(error) from error
 
     call.__doc__ = effect.fn.__doc__
-    call.__signature__ = signature.replace(parameters=[*shown, call_id])  # type: ignore[attr-defined]
+    call.__signature__ = signature.replace(parameters=[*visible, call_id])  # type: ignore[attr-defined]
     call.__annotations__ = {
-        **{one.name: hints[one.name] for one in shown if one.name in hints},
+        **{one.name: hints[one.name] for one in visible if one.name in hints},
         CALL_ID: Annotated[str, InjectedToolCallId],
     }
     options = {"name": effect.name, **options}

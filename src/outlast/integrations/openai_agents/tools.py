@@ -53,7 +53,7 @@ def effect_tool(effect: Effect[..., Any], **options: Any) -> FunctionTool:
             "with @effect(timeout=...)."
         )
     signature = inspect.signature(effect.fn)
-    shown = [one for one in signature.parameters.values() if one.default is not KEY]
+    visible = [one for one in signature.parameters.values() if one.default is not KEY]
 
     @functools.wraps(effect.fn)
     async def call(context: ToolContext[Any], *args: Any, **kwargs: Any) -> Any:
@@ -63,10 +63,10 @@ def effect_tool(effect: Effect[..., Any], **options: Any) -> FunctionTool:
         "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=ToolContext[Any]
     )
     hints = inspect.get_annotations(effect.fn, eval_str=True)
-    call.__signature__ = signature.replace(parameters=[first, *shown])  # type: ignore[attr-defined]
+    call.__signature__ = signature.replace(parameters=[first, *visible])  # type: ignore[attr-defined]
     call.__annotations__ = {
         "context": ToolContext[Any],
-        **{one.name: hints[one.name] for one in shown if one.name in hints},
+        **{one.name: hints[one.name] for one in visible if one.name in hints},
     }
     del call.__wrapped__
     # An error of the act must reach the workflow, not the model: it may have happened.

@@ -60,7 +60,7 @@ class Journals:
                 self._remove(part.file)
                 continue
             if not part.start:
-                self._make_room(part.file)
+                self._make_parents(part.file)
             disk.write_at(f"{self._root}/{part.file}", part.start, part.data)
             self.unsynced[part.file] = None
 
@@ -72,7 +72,7 @@ class Journals:
             if tail.data is None:
                 self._remove(file)
             else:
-                self._make_room(file)
+                self._make_parents(file)
                 disk.end_with(self.folder / file, tail.start, tail.data)
         self.sync(list(self.unsynced))
 
@@ -86,14 +86,14 @@ class Journals:
         disk.remove(self.folder / file)
         self.unsynced[_folder_of(file)] = None
 
-    def _make_room(self, file: str) -> None:
+    def _make_parents(self, file: str) -> None:
         """Create the folders of a new file. A name in a folder is durable only after the folder is
         synced.
         """
         folder = _folder_of(file)
         self.unsynced[folder] = None
         if folder != "." and folder not in self._folders:
-            self._make_room(folder)
+            self._make_parents(folder)
             disk.make_folder(self.folder / folder)
             refuse_link(self.folder / folder)
             self._folders.add(folder)

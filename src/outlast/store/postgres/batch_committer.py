@@ -202,7 +202,7 @@ class BatchCommitter:
         except (psycopg.Error, OSError) as error:
             raise translate(error, self._address, sent=False, usable=False) from error
         at = self._clock.to_send()
-        words = (
+        parts = (
             self.id,
             str(self.epoch),
             None if at is None else repr(at),
@@ -212,7 +212,7 @@ class BatchCommitter:
             sent.groups,
         )
         try:
-            values = [None if word is None else word.encode() for word in words]
+            values = [None if part is None else part.encode() for part in parts]
         except UnicodeEncodeError as error:
             raise BadValue(str(error)) from error
         return Answer(self._connection.call(values, seconds), sent.shape)

@@ -121,20 +121,20 @@ def record_values(command: Command, writer: str, epoch: int) -> list[bytes | Non
     if type(command) is not commands.Record:
         return None
     try:
-        values = [None if part is None else _word(part) for part in (*command, writer, epoch)]
+        values = [None if part is None else _encoded(part) for part in (*command, writer, epoch)]
     except ValueError:
         return None
     return values
 
 
-def _word(part: Any) -> bytes:
+def _encoded(part: Any) -> bytes:
     """Return a value as libpq takes it. Raise ValueError for one that it cannot carry."""
     # Subclasses of str count too, as they do in JSON.
     if isinstance(part, str):
-        word = str.encode(part)
-        if b"\0" in word:
+        encoded = str.encode(part)
+        if b"\0" in encoded:
             raise ValueError("a text contains a zero byte, which Postgres cannot store")
-        return word
+        return encoded
     if type(part) is float and not isfinite(part):
         raise ValueError(part)
     return repr(part).encode()

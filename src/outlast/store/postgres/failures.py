@@ -79,7 +79,7 @@ def at_opening(error: Exception, address: Address) -> OutlastError:
     """
     if isinstance(error, StoreError) or getattr(error, "sqlstate", None):
         return translate(error, address, sent=False, usable=False)
-    message = words(error, address)
+    message = description(error, address)
     if isinstance(error, psycopg.ProgrammingError) or any(one in str(error) for one in _DEFINITE):
         return SettingsError(
             f"{address.place}: {stopped(message)} Check the address: user, password, database "
@@ -91,7 +91,7 @@ def at_opening(error: Exception, address: Address) -> OutlastError:
     )
 
 
-def words(error: Exception, address: Address) -> str:
+def description(error: Exception, address: Address) -> str:
     """Return the server's message in one line.
 
     It has no values (those are in DETAIL) and no password.
@@ -107,7 +107,7 @@ def translate(error: Exception, address: Address, *, sent: bool, usable: bool) -
     """
     if isinstance(error, StoreError):
         return error
-    message, code = words(error, address), getattr(error, "sqlstate", None) or ""
+    message, code = description(error, address), getattr(error, "sqlstate", None) or ""
     if (
         not sent
         and not code

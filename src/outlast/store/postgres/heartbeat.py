@@ -20,7 +20,7 @@ from outlast.errors import StoreError
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address
 from outlast.store.postgres.connection import Connection
-from outlast.store.postgres.failures import words
+from outlast.store.postgres.failures import description
 
 log = logging.getLogger("outlast.store")
 
@@ -120,7 +120,7 @@ class Heartbeat:
         try:
             spare.execute(self._format(sql.HEART), (workers, self.every, None))
         except (psycopg.Error, OSError, StoreError) as error:
-            log.debug("a heartbeat could not be sent: %s", words(error, self._address))
+            log.debug("a heartbeat could not be sent: %s", description(error, self._address))
             spare.drop()
             self._stop.wait(self.every)
         else:

@@ -20,7 +20,7 @@ import psycopg
 from outlast.errors import StoreError
 from outlast.store.postgres.address import Address
 from outlast.store.postgres.connection import Connection, readable
-from outlast.store.postgres.failures import words
+from outlast.store.postgres.failures import description
 from outlast.store.postgres.heartbeat import Heartbeat
 from outlast.store.postgres.liveness import Liveness
 from outlast.store.postgres.notifier import Notifier
@@ -127,7 +127,7 @@ class Listener:
             try:
                 self._session()
             except (psycopg.Error, OSError, StoreError) as error:
-                log.debug("the listener lost its connection: %s", words(error, self._address))
+                log.debug("the listener lost its connection: %s", description(error, self._address))
                 pause = first if time.monotonic() - began > longest else min(pause * 2, longest)
                 self._connection.drop()
                 self._wait_to_reconnect(pause)

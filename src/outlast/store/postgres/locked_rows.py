@@ -9,7 +9,7 @@ from outlast.store.commands import UpdateSessions
 from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address
 from outlast.store.postgres.connection import Connection
-from outlast.store.postgres.failures import words
+from outlast.store.postgres.failures import description
 
 
 def locked_subjects(
@@ -54,5 +54,5 @@ def _locked_sessions(
 def blocked_message(place: str, error: Exception, address: Address) -> str:
     return (
         f"{place}: another program keeps a row locked. Nothing was written. "
-        f"Look for open transactions in pg_stat_activity. ({words(error, address)})"
+        f"Look for open transactions in pg_stat_activity. ({description(error, address)})"
     )

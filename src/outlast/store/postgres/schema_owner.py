@@ -82,7 +82,7 @@ def check(db: Connection) -> None:
         return
     owner = found[0][1]
     theirs = [what for what, whose in found if whose == owner]
-    shown = ", ".join(theirs[:SHOWN_MAX]) + (", …" if len(theirs) > SHOWN_MAX else "")
+    listed = ", ".join(theirs[:SHOWN_MAX]) + (", …" if len(theirs) > SHOWN_MAX else "")
     advice = (
         f"REVOKE CREATE ON SCHEMA {address.schema} FROM PUBLIC."
         if owner == "PUBLIC"
@@ -90,7 +90,7 @@ def check(db: Connection) -> None:
         "another schema: schema=…"
     )
     raise SettingsError(
-        f"{address.place}: {shown} belongs to {owner}, which this user has no reason to trust: "
+        f"{address.place}: {listed} belongs to {owner}, which this user has no reason to trust: "
         "what is in a schema runs with "
         f"the rights of the user that calls it. Nothing was called. {advice}"
     )

@@ -17,7 +17,7 @@ class SessionReads:
         """Return the time to send with a call. None means the server's own time."""
         raise NotImplementedError
 
-    def _read(self, statement: str, values: Any = None, **words: str) -> list[Any]:
+    def _read(self, statement: str, values: Any = None, **fragments: str) -> list[Any]:
         """Return the rows of a query. Raise a StoreError."""
         raise NotImplementedError
 

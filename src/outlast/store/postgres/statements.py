@@ -37,10 +37,10 @@ class StatementNames:
         self._names = {"s": schema, "v": str(version)}
         self._formatted: dict[str, str] = {}
 
-    def __call__(self, statement: str, **words: str) -> str:
+    def __call__(self, statement: str, **fragments: str) -> str:
         """Return the statement with `{s}`, `{v}` and these words filled in."""
-        if words:
-            return statement.format(**self._names, **words)
+        if fragments:
+            return statement.format(**self._names, **fragments)
         found = self._formatted.get(statement)
         if found is None:
             found = self._formatted[statement] = statement.format(**self._names)

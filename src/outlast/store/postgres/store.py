@@ -25,7 +25,7 @@ from outlast.store.postgres import statements as sql
 from outlast.store.postgres.address import Address, parse
 from outlast.store.postgres.batch_committer import BatchCommitter
 from outlast.store.postgres.connection import CALL, RECORD, Connection
-from outlast.store.postgres.failures import at_opening, translate, words
+from outlast.store.postgres.failures import at_opening, description, translate
 from outlast.store.postgres.listener import Listener
 from outlast.store.postgres.outcomes import Answer
 from outlast.store.postgres.reads import Reads
@@ -304,8 +304,8 @@ class PostgresStore(Reads):
 
     # -- reading
 
-    def _read(self, statement: str, values: Any = None, **words: str) -> list[Any]:
-        named = self._named(statement, **words)
+    def _read(self, statement: str, values: Any = None, **fragments: str) -> list[Any]:
+        named = self._named(statement, **fragments)
         with acquired(self._reading, self.call_timeout, self.place):
             self._check_open()
             for turn in range(2):
@@ -377,7 +377,9 @@ class PostgresStore(Reads):
                 return False
             db.execute(self._named(sql.HEART), (workers, self._heartbeat, None))
         except (psycopg.Error, OSError) as error:
-            log.debug("a heartbeat goes over another connection: %s", words(error, self.address))
+            log.debug(
+                "a heartbeat goes over another connection: %s", description(error, self.address)
+            )
             return False
         finally:
             lock.release()

@@ -117,8 +117,8 @@ def execution(run: int, text: str) -> ExecutionRow:
     """Decode an execution of a run. Raise StoreBroken if a number in it is none."""
     fence, worker, host, pid, began, ended, status, reason = json.loads(text)
     try:
-        who = (worker, host, int(pid), float(began), _float(ended))
-        return ExecutionRow(int(fence), *who, status, reason)
+        worker_facts = (worker, host, int(pid), float(began), _float(ended))
+        return ExecutionRow(int(fence), *worker_facts, status, reason)
     except ValueError as error:
         raise _damaged("an execution of run", str(run), error) from None
 

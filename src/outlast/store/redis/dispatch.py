@@ -20,7 +20,7 @@ INTEGER_MAX = 2**53
 """The largest integer: Lua's numbers are doubles."""
 PRIORITY_MAX = 2**52
 """The largest priority. Runs are ordered by the difference from it, which is a double too."""
-PRUNE_LOOK = 250
+PRUNE_SCAN = 250
 """The most runs that one call of a Prune checks."""
 SUBMIT_MANY_MAX = 10_000
 """The most runs in one SubmitMany. It is one call, and the server serves no other client meanwhile.
@@ -226,7 +226,7 @@ def _register_worker(command: commands.RegisterWorker) -> dict[str, Any]:
 def _prune(command: commands.Prune) -> dict[str, Any]:
     arguments = {
         "start": 0,
-        "look": PRUNE_LOOK,
+        "look": PRUNE_SCAN,
         "ids": list(dict.fromkeys(command.ids)),
         "dead": bool(command.dead),
     }

@@ -26,12 +26,12 @@ def check(line: RedisConnection, address: Address) -> str:
     Raise StoreBroken for a version that is too old, and SettingsError for dangers that the address
     does not accept.
     """
-    told = info(line, "server")
-    found = version(told)
+    server_info = info(line, "server")
+    found = version(server_info)
     if found is not None and found < OLDEST:
         raise StoreBroken(
-            f"{address.place}: the server is Redis {told['redis_version']}; Outlast needs 6.2 "
-            "or later."
+            f"{address.place}: the server is Redis {server_info['redis_version']}; Outlast needs "
+            "6.2 or later."
         )
     risks = dangers(line)
     if risks and address.strict:
@@ -44,7 +44,7 @@ def check(line: RedisConnection, address: Address) -> str:
         if (address.server, risk) not in _warned:
             _warned.add((address.server, risk))
             log.warning("%s: %s", address.server, risk)
-    return told.get("run_id", "")
+    return server_info.get("run_id", "")
 
 
 def run_id(line: RedisConnection) -> str:
@@ -76,9 +76,9 @@ def setting(line: RedisConnection, name: str) -> str | None:
     return str(answer[1]) if answer else None
 
 
-def version(told: Mapping[str, str]) -> tuple[int, int] | None:
+def version(server_info: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the server's version. Valkey reports the Redis version that it is compatible with."""
-    numbers = told.get("redis_version", "").split(".")
+    numbers = server_info.get("redis_version", "").split(".")
     return (int(numbers[0]), int(numbers[1])) if len(numbers) > 1 else None
 
 

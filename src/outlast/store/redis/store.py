@@ -92,7 +92,7 @@ class RedisStore(Reads):
             return
         self._writer.seconds_max = self._reader.seconds_max = self.call_timeout
         try:
-            self._look_at_server()
+            self._check_server()
         except BaseException as error:
             self._opened = False
             self._drop()
@@ -132,7 +132,7 @@ class RedisStore(Reads):
                 "one. Nothing was changed."
             )
 
-    def _look_at_server(self) -> None:
+    def _check_server(self) -> None:
         self._writer.connect()
         self._server = server_check.check(self._writer, self._address)
         self._check_format()
@@ -200,7 +200,7 @@ class RedisStore(Reads):
             return []
         kinds = set(map(type, commands))
         if Sweep in kinds:
-            self._look_for_missing()
+            self._find_missing()
         with self._writing:
             self._check_open()
             outcomes, notifies = self._transact(commands)
@@ -345,10 +345,10 @@ class RedisStore(Reads):
         )
 
     def dead_workers(self) -> list[str]:
-        dead, _ = self._look_for_missing()
+        dead, _ = self._find_missing()
         return [*dict.fromkeys([*dead, *self._gone()])]
 
-    def _look_for_missing(self) -> tuple[list[str], list[str]]:
+    def _find_missing(self) -> tuple[list[str], list[str]]:
         dead, missing, (server, _) = self._read("dead_workers")
         self._missed.see(set(missing) - self._liveness.held if server == self._server else ())
         return dead, missing

@@ -139,17 +139,17 @@ def _claimable(
     ready = 2 if command.suspects else 1
     found: list[Any] = []
     for queue in queues:
-        room = transaction.queue_counts(queue).room()
+        free_slots = transaction.queue_counts(queue).free_slots()
         for workflow in ready_workflows(transaction.db, queue, ready):
             wanted = workflow in command.workflows if command.workflows else workflow != EACH
             if not wanted:
                 continue
             line = (queue, workflow)
-            if room > 0:
+            if free_slots > 0:
                 found += transaction.db.execute(sql.CLAIMABLE[ready, 0], (*line, returned))
                 found += transaction.db.execute(sql.CLAIMABLE[ready, 1], (*line, limit))
             # Children take no slot of the queue: their parents do, and may wait for them.
-            if room < limit:
+            if free_slots < limit:
                 found += transaction.db.execute(sql.CLAIMABLE_CHILDREN[0], (*line, ready, returned))
                 found += transaction.db.execute(sql.CLAIMABLE_CHILDREN[1], (*line, ready, limit))
     chosen: list[Any] = []
@@ -157,7 +157,7 @@ def _claimable(
     back = 0
     for row in sorted(set(found)):
         is_back = row[1] < NEVER
-        is_full = row[6] is None and taken[row[4]] >= transaction.queue_counts(row[4]).room()
+        is_full = row[6] is None and taken[row[4]] >= transaction.queue_counts(row[4]).free_slots()
         if len(chosen) == limit:
             break
         if (is_back and back == returned) or is_full:

@@ -1,8 +1,8 @@
 """Make processes that write one file take turns.
 
 SQLite's own write lock is not fair: a process that commits back to back starves the others for
-seconds. Here a writer locks the gate, then the room, then unlocks the gate. The writer that waits
-for the room holds the gate, so a process that has just left the room queues behind it.
+seconds. Here a writer locks the gate, then the turn, then unlocks the gate. The writer that waits
+for the turn holds the gate, so a process that has just released the turn queues behind it.
 
 This provides fairness only; `BEGIN IMMEDIATE` keeps writers apart. So a process that was stopped
 inside holds up the others for `PATIENCE` seconds at most. Then they continue without it.
@@ -32,19 +32,19 @@ class FairWriteLock:
 
     def __init__(self, folder: Path, owners: Owners | None = None) -> None:
         self._gate = open_private(folder / "gate", owners)
-        self._room = open_private(folder / "room", owners)
-        self._queue = Queue()
+        self._turn = open_private(folder / "turn", owners)
+        self._waiter = LockWaiter()
 
     def __enter__(self) -> None:
-        if lock(self._gate) or self._queue.stand(self._gate):
+        if lock(self._gate) or self._waiter.wait(self._gate):
             try:
-                self._enter_room()
+                self._lock()
             finally:
                 unlock(self._gate)
 
-    def _enter_room(self) -> None:
-        if not lock(self._room):
-            self._queue.stand(self._room)
+    def _lock(self) -> None:
+        if not lock(self._turn):
+            self._waiter.wait(self._turn)
 
     @contextmanager
     def urgently(self) -> Iterator[None]:
@@ -52,7 +52,7 @@ class FairWriteLock:
 
         This is for rare commits that cannot wait.
         """
-        self._enter_room()
+        self._lock()
         try:
             yield
         finally:
@@ -66,17 +66,17 @@ class FairWriteLock:
         if not lock(self._gate):
             return False
         try:
-            return lock(self._room)
+            return lock(self._turn)
         finally:
             unlock(self._gate)
 
     def __exit__(self, *exc: object) -> None:
-        unlock(self._room)
+        unlock(self._turn)
 
     def close(self) -> None:
-        if self._queue.leave():
+        if self._waiter.stop():
             os.close(self._gate)
-            os.close(self._room)
+            os.close(self._turn)
 
 
 class NoWriteLock:
@@ -98,58 +98,58 @@ class NoWriteLock:
         pass
 
 
-class Queue:
+class LockWaiter:
     """Wait for a lock in a thread of its own, which starts when first needed.
 
     `flock` has no time-out, and polling would not wake the waiter when its turn comes.
     """
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[_Turn | None] = SimpleQueue()
+        self._turns: SimpleQueue[_Turn | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stuck: _Turn | None = None
 
-    def stand(self, fd: int) -> bool:
+    def wait(self, fd: int) -> bool:
         """Wait for a lock and return True once it is held.
 
         Return False after PATIENCE, or while an earlier turn is still waiting.
         """
-        if self._stuck is not None and not self._stuck.over.is_set():
+        if self._stuck is not None and not self._stuck.acquired.is_set():
             return False
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._wait, name="outlast-write-lock", daemon=True
+                target=self._serve, name="outlast-write-lock", daemon=True
             )
             self._thread.start()
         turn = self._stuck = _Turn(fd)
-        self._asked.put(turn)
-        if turn.over.wait(PATIENCE):
+        self._turns.put(turn)
+        if turn.acquired.wait(PATIENCE):
             return True
         with turn.decided:
-            turn.given_up = not turn.over.is_set()
+            turn.given_up = not turn.acquired.is_set()
             return not turn.given_up
 
-    def _wait(self) -> None:
-        while (turn := self._asked.get()) is not None:
+    def _serve(self) -> None:
+        while (turn := self._turns.get()) is not None:
             lock_patiently(turn.fd)
             with turn.decided:
                 if turn.given_up:
                     unlock(turn.fd)
-                turn.over.set()
+                turn.acquired.set()
 
-    def leave(self) -> bool:
+    def stop(self) -> bool:
         """End the thread.
 
         Return False if it still waits for a descriptor, which must then stay open.
         """
         if self._thread is not None:
-            self._asked.put(None)
-        return self._stuck is None or self._stuck.over.is_set()
+            self._turns.put(None)
+        return self._stuck is None or self._stuck.acquired.is_set()
 
 
 class _Turn:
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.over = threading.Event()
+        self.acquired = threading.Event()
         self.decided = threading.Lock()
         self.given_up = False

@@ -43,7 +43,7 @@ class KeyTurns:
         """Return whether the limits of the key allow a due run to execute. Else take its turn."""
         if pk in self.lost:
             return False
-        may_start = self._has_slot(queue, key) and (not new or self._opens(queue, key) is None)
+        may_start = self._has_slot(queue, key) and (not new or self._next_start(queue, key) is None)
         if not may_start:
             self.lost.add(pk)
             self.review(queue, key)
@@ -62,12 +62,12 @@ class KeyTurns:
         }
         slot = self._has_slot(queue, key) if lanes or heads else False
         has_new = any(lane == NEW_HELD_BACK for _, lane in [*lanes, *heads])
-        opens = self._opens(queue, key) if slot and has_new else None
-        if opens is not None:
-            self._db.execute(sql.KEY_REVIEW_AT, (queue, key, opens))
+        next_start = self._next_start(queue, key) if slot and has_new else None
+        if next_start is not None:
+            self._db.execute(sql.KEY_REVIEW_AT, (queue, key, next_start))
         turn = self._now if after is None else max(self._now, after) + TURN_STEP
         for lane in {**lanes, **heads}:
-            is_open = slot and (opens is None or lane[1] != NEW_HELD_BACK)
+            is_open = slot and (next_start is None or lane[1] != NEW_HELD_BACK)
             first, head = lanes.get(lane), heads.get(lane)
             if head is not None and (not is_open or (first is not None and first < head)):
                 self._db.execute(sql.TAKE_TURN, (head[-1],))
@@ -94,11 +94,11 @@ class KeyTurns:
         (running,) = self._db.execute(sql.KEY_RUNNING, (queue, key)).fetchone()
         return bool(running < most)
 
-    def _opens(self, queue: str, key: str) -> float | None:
+    def _next_start(self, queue: str, key: str) -> float | None:
         """Return when the rate allows the next start, or None if it does now."""
         counts = self._transaction.queue_counts(queue)
         if counts.key_starts_max is None or counts.key_period is None:
             return None
         row = self._db.execute(sql.KEY_START, (queue, key, counts.key_starts_max - 1)).fetchone()
-        opens = row[0] + counts.key_period if row else self._now
-        return opens if opens > self._now else None
+        next_start = row[0] + counts.key_period if row else self._now
+        return next_start if next_start > self._now else None

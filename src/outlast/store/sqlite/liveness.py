@@ -222,6 +222,6 @@ class LocalLiveness:
         self._held.clear()
 
 
-def _write_state(fd: int, words: bytes) -> None:
+def _write_state(fd: int, state: bytes) -> None:
     os.lseek(fd, 0, os.SEEK_SET)
-    os.write(fd, words)
+    os.write(fd, state)

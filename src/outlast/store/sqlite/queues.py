@@ -57,7 +57,7 @@ class QueueCounts:
         """Return whether a run that stops executing may let another one be claimed."""
         return self.concurrency_max is not None or self.key_concurrency_max is not None
 
-    def room(self) -> float:
+    def free_slots(self) -> float:
         """Return how many more of the queue's runs may be claimed."""
         if self.paused:
             return 0

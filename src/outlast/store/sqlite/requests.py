@@ -89,8 +89,8 @@ def resume(transaction: Transaction, command: commands.Resume) -> Refused | None
     if row.status != "parked" and not (row.workflow == EACH and row.status == "done"):
         return Refused(STATUS, row.status)
     _queue(transaction, row, command.token, again=False)
-    said = {"from": row.failed_at, "was": row.status, "token": command.token, **_by(command)}
-    transaction.mark(row, "resume", said)
+    facts = {"from": row.failed_at, "was": row.status, "token": command.token, **_by(command)}
+    transaction.mark(row, "resume", facts)
     return None
 
 

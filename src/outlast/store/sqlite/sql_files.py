@@ -16,9 +16,9 @@ _WORD = re.compile(r"\{(\w+)\}")
 class SqlFiles:
     """The statements of a folder of SQL files, by name."""
 
-    def __init__(self, folder: Path, **words: str) -> None:
-        """Read all files of the folder. `words` are fragments that the program defines."""
-        self._words = words
+    def __init__(self, folder: Path, **fragments: str) -> None:
+        """Read all files of the folder. `fragments` are parts that the program defines."""
+        self._fragments = fragments
         self.texts: dict[str, str] = {}
         # Not importlib.resources, which takes longer to import than opening a store does.
         for file in folder.glob("*.sql"):
@@ -27,13 +27,13 @@ class SqlFiles:
                 name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)
             }
 
-    def __call__(self, name: str, **words: object) -> str:
+    def __call__(self, name: str, **fragments: object) -> str:
         """Return a statement with its fragments filled in. Raise KeyError for an unknown name."""
 
         def fragment(found: re.Match[str]) -> str:
-            word = found[1]
-            if word in words:
-                return str(words[word])
-            return self._words[word] if word in self._words else self(word, **words)
+            key = found[1]
+            if key in fragments:
+                return str(fragments[key])
+            return self._fragments[key] if key in self._fragments else self(key, **fragments)
 
         return _WORD.sub(fragment, self.texts[name])

@@ -141,9 +141,9 @@ def _take(
             )
             transaction.mark(row, "death", {"worker": worker, "why": why} | seen._asdict())
     if not draining and why != AWAY:
-        who = {"now": transaction.now, "worker": worker}
+        common = {"now": transaction.now, "worker": worker}
         transaction.db.executemany(
-            sql.RECORD_DEATH, [{**who, "run": run} for run in charged or [0]]
+            sql.RECORD_DEATH, [{**common, "run": run} for run in charged or [0]]
         )
         transaction.db.execute(sql.DEATHS_TOO_MANY, {"kept": FLEET_DEATHS_MAX})
     return taken

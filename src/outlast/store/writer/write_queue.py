@@ -45,10 +45,10 @@ class WriteQueue(deque[PendingCommand]):
             self._single -= 1
             count_max = 1
         taken: list[PendingCommand] = []
-        room = BATCH_CHARACTERS
+        characters_left = BATCH_CHARACTERS
         for _ in range(min(len(self), count_max)):
-            room -= _characters(self[0].command)
-            if room < 0 and taken:
+            characters_left -= _characters(self[0].command)
+            if characters_left < 0 and taken:
                 break
             taken.append(self.popleft())
         return taken

@@ -13,7 +13,7 @@ import typer
 
 from outlast.cli.exit_codes import TRY_AGAIN
 from outlast.cli.options import JsonOption, StoreOnlyOption
-from outlast.cli.output import answering, console, document, say
+from outlast.cli.output import answering, console, document, print_message
 from outlast.cli.stores import existing
 from outlast.cli.text import one_line, safe
 from outlast.settings.load import load
@@ -55,7 +55,7 @@ def bench(
 
         # Whatever Outlast would warn about appears in the report.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
-        say(
+        print_message(
             f"measuring {masked(loaded.settings.store)} for about {seconds + RECOVERY_SECONDS:.0f} "
             "s"
         )
@@ -83,7 +83,7 @@ def _told_to_end() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if told:
-            say("stopped by SIGTERM.")
+            print_message("stopped by SIGTERM.")
             raise typer.Exit(TRY_AGAIN) from None
         raise
     finally:

@@ -18,7 +18,14 @@ import typer
 from outlast.cli.exit_codes import FAILED
 from outlast.cli.help import EPILOG, Command, Group
 from outlast.cli.options import JsonOption, StoreOnlyOption, _age
-from outlast.cli.output import answering, console, document, obey_signals, say, write_whole
+from outlast.cli.output import (
+    answering,
+    console,
+    document,
+    obey_signals,
+    print_message,
+    write_whole,
+)
 from outlast.cli.stores import reading
 from outlast.cli.text import iso
 from outlast.errors import OutlastError, SettingsError
@@ -265,12 +272,12 @@ def trial(
         # The experiment makes the store unavailable on purpose, and the view reports it.
         logging.getLogger("outlast").addHandler(logging.NullHandler())
         obey_signals()
-        say(f"chaos with seed {chosen}; its report and logs go to {folder}")
+        print_message(f"chaos with seed {chosen}; its report and logs go to {folder}")
         view = _view(as_json)
         try:
             outcome = Experiment(options, work, folder, view).run()
         except KeyboardInterrupt:
-            say(
+            print_message(
                 "there is no report, because chaos was interrupted; the workers' logs are in "
                 f"{folder}"
             )
@@ -290,9 +297,9 @@ def trial(
             print_summary(found)
         _write(folder / "report.json", json.dumps(found, indent=2))
         _write(folder / "report.html", page(found))
-        say(f"the report: {folder / 'report.html'}")
+        print_message(f"the report: {folder / 'report.html'}")
         if outcome.kept is not None:
-            say(f"the server's data are in {outcome.kept}")
+            print_message(f"the server's data are in {outcome.kept}")
     if not passed(outcome):
         raise typer.Exit(FAILED)
 

@@ -12,7 +12,7 @@ import typer
 
 from outlast.cli.exit_codes import FAILED
 from outlast.cli.options import JsonOption
-from outlast.cli.output import answering, document, obey_signals, say, write_whole
+from outlast.cli.output import answering, document, obey_signals, print_message, write_whole
 from outlast.errors import OutlastError
 
 if TYPE_CHECKING:
@@ -112,4 +112,4 @@ def _save(recording: Recording, file: Path, facts: Facts, summary: Sequence[Text
         write_whole(text_file, transcript(facts.events, summary))
     except OSError as error:
         raise OutlastError(f"{file} or {text_file} could not be written: {error}") from error
-    say(f"saved the animation as {file} and its text as {text_file}")
+    print_message(f"saved the animation as {file} and its text as {text_file}")

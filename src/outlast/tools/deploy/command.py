@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from outlast.cli.options import JsonOption
-from outlast.cli.output import answering, document, say, write_whole
+from outlast.cli.output import answering, document, print_message, write_whole
 from outlast.errors import OutlastError, SettingsError
 from outlast.tools.deploy.config import BACKENDS, DeploymentConfig
 from outlast.tools.deploy.documents import DOCUMENTS, Document
@@ -140,7 +140,7 @@ def manifest(
         elif write is None:
             sys.stdout.write("".join(texts.values()))
         else:
-            say(f"{write}: {', '.join(sorted(DOCUMENTS[one].path for one in texts))}.")
+            print_message(f"{write}: {', '.join(sorted(DOCUMENTS[one].path for one in texts))}.")
 
 
 def _for(

@@ -15,7 +15,7 @@ import typer
 
 from outlast.cli.exit_codes import FAILED
 from outlast.cli.options import JsonOption, RolloutBudget, StoreOnlyOption
-from outlast.cli.output import answering, console, document, say, where_explained
+from outlast.cli.output import answering, console, document, print_message, where_explained
 from outlast.cli.text import one_line, safe
 from outlast.errors import SettingsError
 from outlast.settings.load import RESERVES, Loaded, load
@@ -165,11 +165,11 @@ def _show(findings: list[Finding]) -> None:
         if one.fix:
             fix = _broken(Text(one_line(one.fix)), out, 13 + width)
             out.print(Text.assemble(f"{'':<{8 + width}}  -> ", fix))
-    say(f"{_counted(findings, Level.ERROR)}, {_counted(findings, Level.WARNING)}.")
+    print_message(f"{_counted(findings, Level.ERROR)}, {_counted(findings, Level.WARNING)}.")
     for name in dict.fromkeys(
         one.check for one in findings if one.level in (Level.ERROR, Level.WARNING)
     ):
-        say(where_explained(name))
+        print_message(where_explained(name))
 
 
 def _with_place(what: Text, place: str, out: Console, indent: int) -> Text:

@@ -25,12 +25,12 @@ class Tone(Enum):
     """A retry, a release, a refused change: something that people look for afterwards."""
 
 
-Words: TypeAlias = tuple[str, Tone]
+Description: TypeAlias = tuple[str, Tone]
 
 
-def effect_words(
-    entry: Entry, facts: Mapping[str, Any], history: History, room: int | None
-) -> Words | None:
+def describe_effect(
+    entry: Entry, facts: Mapping[str, Any], history: History, width: int | None
+) -> Description | None:
     """Return what an entry says about an effect, and how to show it. None if it is about none."""
     undo = entry.key.startswith(UNDO)
     if entry.kind == "intent":
@@ -45,11 +45,11 @@ def effect_words(
     if entry.kind == "verify":
         if entry.args is not None:
             return "verify says that it did not happen", Tone.HISTORY
-        doubt = recorded_error(entry.error, room) if entry.error else ""
+        doubt = recorded_error(entry.error, width) if entry.error else ""
         return f"verify could not tell ({entry.attempt or 1}): {doubt}", Tone.HISTORY
     if entry.kind == "decision":
         open_for = history.open_for.get(entry.seq)
-        decided = f"decided{by_words(facts) or ' by hand'}"
+        decided = f"decided{describe_caller(facts) or ' by hand'}"
         if open_for is not None:
             decided += f" after being unknown for {span(open_for)}"
         if facts.get("what") == "did_not":
@@ -58,27 +58,27 @@ def effect_words(
         if following is not None and following.kind == "undoing":
             given = str(facts.get("value"))
             with_result = (
-                "" if given == "null" else f", as if it had happened with {recorded(given, room)}"
+                "" if given == "null" else f", as if it had happened with {recorded(given, width)}"
             )
             return f"{decided}: compensate it{with_result}", Tone.HISTORY
         return (
-            f"{decided}: it happened, with {recorded(str(facts.get('value')), room)}",
+            f"{decided}: it happened, with {recorded(str(facts.get('value')), width)}",
             Tone.HISTORY,
         )
     if entry.kind == "undoing":
-        return f"compensation begins; the run will end as {verdict(facts, room)}", Tone.HISTORY
+        return f"compensation begins; the run will end as {verdict(facts, width)}", Tone.HISTORY
     if entry.kind == "compensation":
-        given = recorded(str(facts.get("arguments", "")), room)
+        given = recorded(str(facts.get("arguments", "")), width)
         return f"to compensate it: {_fact(facts, 'effect')}, with {given}", Tone.PLAIN
     if entry.kind == "child" and undo and entry.error is None:
         return "undone", Tone.PLAIN
     if entry.key in history.effects:
-        return _outcome(entry, undo, room)
+        return _outcome(entry, undo, width)
     return None
 
 
-def _outcome(entry: Entry, undo: bool, room: int | None) -> Words | None:
-    error = recorded_error(entry.error, room) if entry.error else ""
+def _outcome(entry: Entry, undo: bool, width: int | None) -> Description | None:
+    error = recorded_error(entry.error, width) if entry.error else ""
     if entry.kind == "step":
         tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
         took = (
@@ -90,7 +90,7 @@ def _outcome(entry: Entry, undo: bool, room: int | None) -> Words | None:
             return f"did not happen: {error}", Tone.BAD
         if entry.error is not None:
             return f"happened{took}, but: {error}", Tone.BAD
-        result = "" if undo and entry.value == "null" else f": {recorded(entry.value, room)}"
+        result = "" if undo and entry.value == "null" else f": {recorded(entry.value, width)}"
         return f"{'undone' if undo else 'happened'}{took}{result}", Tone.PLAIN
     if entry.kind == "attempt" and entry.error is None:
         return "not executed: its worker was shutting down", Tone.HISTORY
@@ -100,15 +100,15 @@ def _outcome(entry: Entry, undo: bool, room: int | None) -> Words | None:
     return None
 
 
-def verdict(facts: Mapping[str, Any], room: int | None) -> str:
+def verdict(facts: Mapping[str, Any], width: int | None) -> str:
     """Return a verdict as text, from the facts of its entry."""
     error = facts.get("error")
     reason = facts.get("reason")
-    why = recorded_error(str(error), room) if error else one_line(str(reason)) if reason else ""
+    why = recorded_error(str(error), width) if error else one_line(str(reason)) if reason else ""
     return one_line(str(facts.get("status", "?"))) + (f": {why}" if why else "")
 
 
-def by_words(facts: Mapping[str, object]) -> str:
+def describe_caller(facts: Mapping[str, object]) -> str:
     """Return who asked for what an entry records, as " by NAME"; "" if that is not known."""
     by = facts.get("by")
     return f" by {one_line(by)}" if isinstance(by, str) else ""

@@ -8,9 +8,15 @@ from outlast.codec.documents import value_of
 from outlast.codec.readable import recorded, recorded_error, short, span
 from outlast.codec.text import one_line, safe
 from outlast.engine.death_view import EndOfExecution
-from outlast.engine.effect_words import Tone, Words, by_words, cost_of, effect_words
+from outlast.engine.effect_text import (
+    Description,
+    Tone,
+    cost_of,
+    describe_caller,
+    describe_effect,
+)
 from outlast.engine.journal_view import History
-from outlast.engine.session_words import is_refused, session_words
+from outlast.engine.session_text import describe_session_call, is_refused
 from outlast.execution.call_site import child_id
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import UNDO
@@ -18,11 +24,11 @@ from outlast.execution.journal import POSTPONED
 from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
 
-WORDS_MAX = 100
+TEXT_MAX = 100
 """To how many characters recorded values are cut that do not go to a screen."""
 
 
-def entry_words(entry: Entry, history: History, room: int | None, began: float) -> Words:
+def describe_entry(entry: Entry, history: History, width: int | None, began: float) -> Description:
     """Return what an entry says, and how to show it. `began` is when the run started."""
     value = value_of(entry.value) if entry.kind not in ("step", "child", "inner") else None
     facts = value if isinstance(value, dict) else {}
@@ -30,7 +36,7 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
         return (
             "its children have ended" if history.has_children else "no children to wait for"
         ), Tone.PLAIN
-    if (of_effect := effect_words(entry, facts, history, room)) is not None:
+    if (of_effect := describe_effect(entry, facts, history, width)) is not None:
         if entry.seq in history.cut_off:
             worker = one_line(history.cut_off[entry.seq])
             return f"{of_effect[0]}; worker {worker} died before its outcome was recorded", Tone.BAD
@@ -39,7 +45,7 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
         due = f"; continues at +{span(value - began)}" if isinstance(value, (int, float)) else ""
         return f"waits for {one_line(entry.args or '').removeprefix(POSTPONED)}{due}", Tone.HISTORY
     if entry.kind == "attempt":
-        error = recorded_error(entry.error, room) if entry.error else ""
+        error = recorded_error(entry.error, width) if entry.error else ""
         due = f"; retry at +{span(value - began)}" if isinstance(value, (int, float)) else ""
         return (
             f"attempt {entry.attempt} failed{_took(entry)}{cost_of(entry)}: {error}{due}",
@@ -50,26 +56,26 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
         if message is None:
             return "received", Tone.PLAIN
         sender = "" if message.by is None else f" from {one_line(message.by)}"
-        return f"received {recorded(message.value, room)}{sender}", Tone.PLAIN
+        return f"received {recorded(message.value, width)}{sender}", Tone.PLAIN
     if entry.kind == "session" and entry.error is None:
         tone = Tone.HISTORY if is_refused(entry) else Tone.PLAIN
-        return session_words(entry, room), tone
+        return describe_session_call(entry, width), tone
     if entry.kind == "publish" and entry.error is None:
         return "published a value", Tone.PLAIN
     if entry.kind == "items":
-        return f"processes {_fact(facts, 'total', room)} items", Tone.PLAIN
+        return f"processes {_fact(facts, 'total', width)} items", Tone.PLAIN
     if entry.kind == "fired":
         return "a timer fired", Tone.PLAIN
     if entry.kind == "cancel":
-        return f"cancellation requested: {_fact(facts, 'why', room)}", Tone.HISTORY
+        return f"cancellation requested: {_fact(facts, 'why', width)}", Tone.HISTORY
     if entry.kind == "death":
-        return _end_of_execution(facts, history.ends[entry.seq], room), Tone.BAD
+        return _end_of_execution(facts, history.ends[entry.seq], width), Tone.BAD
     if entry.kind == "interruption":
-        return _end_of_execution(facts, history.ends[entry.seq], room), Tone.HISTORY
+        return _end_of_execution(facts, history.ends[entry.seq], width), Tone.HISTORY
     if entry.kind == "failure":
-        return _fact(facts, "why", room), Tone.HISTORY
+        return _fact(facts, "why", width), Tone.HISTORY
     if entry.kind == "child" and not entry.key.startswith(UNDO):
-        return _child(entry, history.row, room)
+        return _child(entry, history.row, width)
     if entry.kind == "retry":
         start = history.cuts.get(entry.seq)
         redo = (
@@ -77,40 +83,43 @@ def entry_words(entry: Entry, history: History, room: int | None, began: float) 
             if start is not None
             else "all recorded results are kept"
         )
-        was = f"queued again{by_words(facts)} (was {_fact(facts, 'was', room)})"
+        was = f"queued again{describe_caller(facts)} (was {_fact(facts, 'was', width)})"
         return f"{was}; {redo}", Tone.HISTORY
     if entry.kind == "resume":
-        return f"queued again{by_words(facts)} (was {_fact(facts, 'was', room)})", Tone.HISTORY
+        return (
+            f"queued again{describe_caller(facts)} (was {_fact(facts, 'was', width)})",
+            Tone.HISTORY,
+        )
     tries = f"attempt {entry.attempt}, " if (entry.attempt or 1) > 1 else ""
     took = f"{tries}{span(entry.seconds)}{cost_of(entry)}  " if entry.seconds is not None else ""
     asked = " (asked to stop)" if entry.asked else ""
     if entry.error is not None:
-        return f"{took}{recorded_error(entry.error, room)}{asked}", Tone.BAD
-    return f"{took}{recorded(entry.value, room)}{asked}", Tone.PLAIN
+        return f"{took}{recorded_error(entry.error, width)}{asked}", Tone.BAD
+    return f"{took}{recorded(entry.value, width)}{asked}", Tone.PLAIN
 
 
-def _end_of_execution(facts: Mapping[str, object], end: EndOfExecution, room: int | None) -> str:
+def _end_of_execution(facts: Mapping[str, object], end: EndOfExecution, width: int | None) -> str:
     """Return why a worker lost the run, and which worker took over."""
-    why = _fact(facts, "why", room)
+    why = _fact(facts, "why", width)
     if end.worker is not None:
         worker = f"worker {one_line(end.worker)}"
         # The reasons of a store begin with these words.
         after = why.removeprefix("its worker")
         why = f"{worker}{after}" if after != why else f"{why} ({worker})"
-    return f"{why}; {end.words()}"
+    return f"{why}; {end.text()}"
 
 
-def _child(entry: Entry, row: RunRow, room: int | None) -> Words:
+def _child(entry: Entry, row: RunRow, width: int | None) -> Description:
     """Return which child ended and how, and how to show it."""
     child = safe(child_id(row.id, entry.key, Settings.load({}).id_length_max))
     if entry.error is not None:
-        return f"run {child} ended with {recorded_error(entry.error, room)}", Tone.BAD
-    return f"run {child} returned {recorded(entry.value, room)}", Tone.PLAIN
+        return f"run {child} ended with {recorded_error(entry.error, width)}", Tone.BAD
+    return f"run {child} returned {recorded(entry.value, width)}", Tone.PLAIN
 
 
-def _fact(facts: Mapping[str, object], name: str, room: int | None) -> str:
+def _fact(facts: Mapping[str, object], name: str, width: int | None) -> str:
     text = one_line(str(facts.get(name, "")))
-    return text if room is None else short(text, room)
+    return text if width is None else short(text, width)
 
 
 def _took(entry: Entry) -> str:

@@ -20,20 +20,20 @@ CHANGES = frozenset(
 FIELDS_MAX = 5
 
 
-def session_words(entry: Entry, room: int | None) -> str:
+def describe_session_call(entry: Entry, width: int | None) -> str:
     """Return what a session call did and what came of it: `chat-1: append turns → version 1`."""
     call = _call(entry)
     arguments = _arguments(entry.args or "")
     if call == "update_sessions":
         changes = [part for part in arguments if isinstance(part, list) and part]
-        of = f"{_listed([str(part[0]) for part in changes])}: {call}"
+        subject = f"{_listed([str(part[0]) for part in changes])}: {call}"
     else:
         session, *rest = arguments or [""]
         named = _listed(_fields(rest[0]) if rest else [])
-        of = f"{one_line(str(session))}: {one_line(call)}" + (f" {named}" if named else "")
-    result = _change(value_of(entry.value)) if call in CHANGES else _found(call, entry, room)
-    of = of if room is None else short(of, room)
-    return f"{of} → {result}" if result else of
+        subject = f"{one_line(str(session))}: {one_line(call)}" + (f" {named}" if named else "")
+    result = _change(value_of(entry.value)) if call in CHANGES else _found(call, entry, width)
+    subject = subject if width is None else short(subject, width)
+    return f"{subject} → {result}" if result else subject
 
 
 def is_refused(entry: Entry) -> bool:
@@ -77,25 +77,25 @@ def _refusal(facts: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _refused(why: str, detail: str) -> str:
-    shown = safe(detail)
-    words = {
-        VERSION: f"refused, it was at version {shown}",
-        PRESENT: f"not set, it has a value (version {shown})",
-        OWNER: f"refused, its owner is {shown or 'gone'}",
-        INDEX: f"refused, no such item ({shown})",
-        LIMIT: f"refused, beyond a limit ({shown})",
+    cleaned = safe(detail)
+    texts = {
+        VERSION: f"refused, it was at version {cleaned}",
+        PRESENT: f"not set, it has a value (version {cleaned})",
+        OWNER: f"refused, its owner is {cleaned or 'gone'}",
+        INDEX: f"refused, no such item ({cleaned})",
+        LIMIT: f"refused, beyond a limit ({cleaned})",
     }
-    return words.get(why, f"refused ({safe(why)} {shown})")
+    return texts.get(why, f"refused ({safe(why)} {cleaned})")
 
 
-def _found(call: str, entry: Entry, room: int | None) -> str:
+def _found(call: str, entry: Entry, width: int | None) -> str:
     """Return what a read found."""
     value = value_of(entry.value)
     if call == "get" and isinstance(value, dict):
-        return recorded(json.dumps(value["value"]), room) if "value" in value else "nothing"
+        return recorded(json.dumps(value["value"]), width) if "value" in value else "nothing"
     if call == "info" and isinstance(value, list) and len(value) > 1:
         return f"version {safe(str(value[1]))}"
-    return recorded(entry.value, room)
+    return recorded(entry.value, width)
 
 
 def _fields(argument: Any) -> list[str]:
