@@ -72,3 +72,21 @@ def receiver_name(receiver: ast.expr) -> str:
     if isinstance(receiver, ast.Attribute):
         return receiver.attr
     return receiver.id if isinstance(receiver, ast.Name) else ""
+
+
+CORE = {"store", "execution", "engine", "shutdown"}
+OF_ASYNCIO = {"_log_destroy_pending", "_scheduled"}
+
+
+def test_private_attributes_are_written_in_their_own_module(modules):
+    found = []
+    for path, _, tree in modules:
+        if path.parts[0] in CORE:
+            targets = list(assigned(tree))
+            own = {target.attr for target in targets if is_self(target.value)}
+            found += [
+                f"{path}:{target.lineno}: {ast.unparse(target)}"
+                for target in targets
+                if re.match("_[^_]", target.attr) and target.attr not in own | OF_ASYNCIO
+            ]
+    assert found == []

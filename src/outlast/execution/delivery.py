@@ -98,8 +98,7 @@ def deliver_pending(execution: RunExecution) -> None:
 def _deliver(execution: RunExecution, entry: Entry | Record) -> None:
     execution.clock.advance(entry.at, after_stop=entry.kind in AFTER_STOP)
     execution.writes.delivered(entry.at)
-    execution.loop.open = True
-    try:
+    with execution.loop.opened():
         if entry.kind in PLACED:
             _answer(execution, entry)
         elif entry.kind == "intent":
@@ -113,8 +112,6 @@ def _deliver(execution: RunExecution, entry: Entry | Record) -> None:
             execution.mailbox.deliver(int(entry.value or 0), entry.seq)
         elif entry.kind == "cancel":
             cancellation.cancel_main(execution, entry)
-    finally:
-        execution.loop.open = False
     if execution.calls.blocking_entries and execution.calls.unblock(entry.seq):
         execution.host.call_soon(_start_deferred, execution)
 

@@ -78,19 +78,17 @@ def _end_tasks(execution: RunExecution) -> None:
     The woken tasks get the end reason. Cancellation is repeated up to ROUNDS times.
     """
     loop = execution.loop
-    loop.open = True
-    for call_site in list(execution.calls.sites.values()):
-        call_site.wake()
-    loop.open = False
+    with loop.opened():
+        for call_site in list(execution.calls.sites.values()):
+            call_site.wake()
     loop.pump(10_000)
     for _ in range(ROUNDS):
         going_on = [task for task in loop.tasks if not task.done()]
         if not going_on:
             break
-        loop.open = True
-        for task in going_on:
-            task.cancel(str(execution.end_reason))
-        loop.open = False
+        with loop.opened():
+            for task in going_on:
+                task.cancel(str(execution.end_reason))
         loop.pump(10_000)
     if any(not task.done() for task in loop.tasks):
         # Keep the loop alive, so that no finalizer executes the workflow's code.

@@ -297,10 +297,9 @@ class RunExecution:
         if self.trace.span is not None:
             # The run is not part of its starter's trace either.
             context.run(self.trace.span.enter)
-        self.loop.open = True
-        self.main = RunTask(coro, scope=self.loop.root, loop=self.loop, context=context)
+        with self.loop.opened():
+            self.main = RunTask(coro, scope=self.loop.root, loop=self.loop, context=context)
         self.loop.tasks[self.main] = None
-        self.loop.open = False
         self.advance()
 
     # -- what calls ask

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextvars import Context
 from threading import Thread
 from types import MethodType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import ref
 from zlib import crc32
 
@@ -119,7 +119,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.ready: deque[asyncio.Handle] = deque()
         # Strong references: a task that only a reference cycle holds must not vanish.
         self.tasks: dict[RunTask, None] = {}
-        self.open = False
+        self._is_open = False
+        """Whether callbacks may be scheduled: while the loop is pumped, or in a `with` block."""
         self.number: int = crc32(execution.id.encode()) >> 4
         """The run's part of its tasks' hashes."""
         self.task_order: Callable[[], int] = itertools.count(1).__next__
@@ -129,6 +130,23 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._woken_by = ""
         self._repeating = 0
         """The number of handles left when the run settled. They only reschedule themselves."""
+
+    # -- scheduling from outside: the run execution does this from a callback of the host loop
+
+    def opened(self) -> Self:
+        """Return a block in which Outlast may schedule callbacks: `with loop.opened():`.
+
+        They execute at the next `pump`. Outside of both, an attempt to wake the workflow is an
+        error of the program. Blocks do not nest.
+        """
+        return self
+
+    def __enter__(self) -> None:
+        self._is_open = True
+
+    # Named parameters, not `*exc`: this is on the path of every entry.
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._is_open = False
 
     # -- pumping: the run execution calls this from a callback of the host loop
 
@@ -147,7 +165,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self)
         sys.set_asyncgen_hooks(None, self._finalize)
-        self.open = True
+        self._is_open = True
         executed = rounds = 0
         try:
             while ready:
@@ -167,7 +185,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             return True
         finally:
             self._repeating = len(ready)
-            self.open = False
+            self._is_open = False
             sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(self.execution.host)
 
@@ -206,7 +224,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         return explicit if explicit is not None and explicit.loop is self else None
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
-        if self.open:
+        if self._is_open:
             self.create_task(generator.aclose()).line = None
 
     # -- the event loop interface of asyncio
@@ -214,7 +232,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        if not self.open:
+        if not self._is_open:
             raise NotInRun(
                 "something outside a run tried to wake its workflow (a lock, event or queue "
                 "that is shared with a step, with another run, or with the program). "

@@ -169,9 +169,8 @@ class SyncWorkflowThread:
         self.busy = False
         reason = self._execution.end_reason
         if reason is None and self._asked is not None:
-            self._execution.loop.open = True
-            self._asked.set_result(request)
-            self._execution.loop.open = False
+            with self._execution.loop.opened():
+                self._asked.set_result(request)
             self._execution.advance()
         else:
             request.reply.put((None, None if reason is None else reason.error))
