@@ -142,22 +142,22 @@ def map(
     from outlast.api.map import MapJob, returned_by
 
     execution = _workflow("map")
-    from outlast.engine.execution_services import engine_of
+    from outlast.engine.execution_services import services_of
 
-    engine = engine_of(execution)
+    services = services_of(execution)
 
     async def body() -> Any:
         this = BODY.get()
         assert this is not None
-        child = child_id(execution.id, this.key, engine.settings.id_length_max)
+        child = child_id(execution.id, this.key, services.settings.id_length_max)
         mapping = MapJob(
-            engine, fn, items, id=child, key=key, concurrency=concurrency, parent=execution.id
+            services, fn, items, id=child, key=key, concurrency=concurrency, parent=execution.id
         )
         try:
             return await mapping.results()
         except Draining as draining:
             # An interruption is not a failure.
-            raise Evicted(f"drain: {engine.shutdown.reason}") from draining
+            raise Evicted(f"drain: {services.shutdown.reason}") from draining
         except LeaseLost as gone:
             execution.stop(EndReason.lost(str(gone)))
             raise Evicted(str(gone)) from gone

@@ -15,7 +15,7 @@ from outlast.errors import OutlastError
 from outlast.store.commands import Record
 
 if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
+    from outlast.engine.execution_services import EngineServices
 
 T = TypeVar("T")
 
@@ -29,18 +29,18 @@ class Each(AsyncIterator[T], Generic[T]):
 
     def __init__(
         self,
-        engine: Engine,
+        services: EngineServices,
         items: Iterable[T] | AsyncIterable[T] | ItemSource[T],
         *,
         id: str,
         key: Callable[[T], str] | None,
     ) -> None:
-        check_id(id, engine.settings.id_length_max, "run id")
-        self._loop = engine.loop
-        self._scopes = engine.active_scopes
+        check_id(id, services.settings.id_length_max, "run id")
+        self._loop = services.host
+        self._scopes = services.scopes
         self._id = id
-        self._batch_run = engine.batches.build(id, "each")
-        self._source = Source(self._batch_run, items, key, engine.settings.id_length_max)
+        self._batch_run = services.batches.build(id, "each")
+        self._source = Source(self._batch_run, items, key, services.settings.id_length_max)
         self._progress_line = ProgressLine(id, self._source.total)
         self._todo: deque[Lookup[T]] = deque()
         self._pulling: asyncio.Task[list[Lookup[T]]] | None = None

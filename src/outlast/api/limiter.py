@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from outlast.api.definition_checks import NAME_LENGTH_MAX
 from outlast.codec.identifiers import check_name
 from outlast.codec.rates import Rate
-from outlast.engine.execution_services import engine_of
+from outlast.engine.execution_services import services_of
 from outlast.engine.limiter_queue import Granted, LimiterQueue, Postponed
 from outlast.errors import NotInRun, SettingsError
 from outlast.execution.progress import body_of
@@ -19,7 +19,7 @@ from outlast.execution.step_execution import StepExecution
 from outlast.execution.step_pauses import may_postpone, postpone, postpone_thread
 
 if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
+    from outlast.engine.execution_services import EngineServices
 
 REQUESTS = "requests"
 """The name that counts one for each use that does not say otherwise."""
@@ -34,7 +34,7 @@ class Limiter:
         name: str,
         rates: Mapping[str, Rate],
         hold: float,
-        find: Callable[[], Engine] | None = None,
+        find: Callable[[], EngineServices] | None = None,
     ) -> None:
         self._name, self._rates, self._hold, self._find = name, rates, hold, find
 
@@ -120,8 +120,8 @@ class LimiterUse:
             raise NotInRun("a limiter was entered with `with` on an event loop. Use `async with`.")
         body = self._enter()
         try:
-            engine = self._engine(body)
-            future = asyncio.run_coroutine_threadsafe(self._reserve_for_thread(), engine.loop)
+            host = self._services(body).host
+            future = asyncio.run_coroutine_threadsafe(self._reserve_for_thread(), host)
             answer = future.result()
             if isinstance(answer, Postponed):
                 assert body is not None
@@ -132,7 +132,7 @@ class LimiterUse:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._engine(self._body).loop.call_soon_threadsafe(self._settle)
+        self._services(self._body).host.call_soon_threadsafe(self._settle)
 
     # -- entering and leaving
 
@@ -140,11 +140,11 @@ class LimiterUse:
     def _why(self) -> str:
         return f"limiter {self._limiter.name}"
 
-    def _engine(self, body: StepExecution | None) -> Engine:
+    def _services(self, body: StepExecution | None) -> EngineServices:
         if self._limiter._find is not None:
             return self._limiter._find()
         assert body is not None
-        return engine_of(body.execution)
+        return services_of(body.execution)
 
     def _enter(self) -> StepExecution | None:
         """Find the step and the queue. The step is None for a use outside of a run."""
@@ -153,7 +153,7 @@ class LimiterUse:
         body = None if self._limiter._find is not None else body_of("limiter.use")
         if body is not None:
             body.execution.check_active()
-        limiters = self._engine(body).limiters
+        limiters = self._services(body).find_limiters()
         self._queue = limiters.get(self._limiter.name, self._limiter._rates)
         if body is not None:
             body.outer.uses.enter()
@@ -234,9 +234,9 @@ def make_limiter(
     hold: float,
     rates: Mapping[str, str],
     name_length_max: int,
-    find: Callable[[], Engine] | None = None,
+    find: Callable[[], EngineServices] | None = None,
 ) -> Limiter:
-    """Check the definition of a limiter and return it. `find` returns its engine."""
+    """Check the definition of a limiter and return it. `find` returns its services."""
     check_name(name, name_length_max, "limiter name")
     if not rates:
         raise SettingsError(

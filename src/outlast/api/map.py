@@ -7,7 +7,6 @@ import inspect
 import typing
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
-from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -20,7 +19,7 @@ from outlast.execution.step_execution import BODY
 from outlast.settings.limits import check_size
 
 if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
+    from outlast.engine.execution_services import EngineServices
 
 T = TypeVar("T")
 _TO_COME: Any = object()
@@ -35,7 +34,7 @@ class MapJob(Generic[T]):
 
     def __init__(
         self,
-        engine: Engine,
+        services: EngineServices,
         fn: Callable[[T], Any],
         items: Iterable[T] | AsyncIterable[T] | ItemSource[T],
         *,
@@ -44,17 +43,17 @@ class MapJob(Generic[T]):
         concurrency: int | None,
         parent: str | None = None,
     ) -> None:
-        check_id(id, engine.settings.id_length_max, "run id")
+        check_id(id, services.settings.id_length_max, "run id")
         if not callable(fn):
             raise TypeError(f"map() takes a function first, not {fn!r}.")
-        self._engine = engine
+        self._services = services
         self._fn = fn
         self._id = id
         self._is_async = is_async(fn)
         self._codec = codec_for(returned_by(fn))
-        self._concurrency = check_concurrency(concurrency) or engine.settings.concurrency
-        self._batch_run = engine.batches.build(id, "map", parent)
-        self._source = Source(self._batch_run, items, key, engine.settings.id_length_max)
+        self._concurrency = check_concurrency(concurrency) or services.settings.concurrency
+        self._batch_run = services.batches.build(id, "map", parent)
+        self._source = Source(self._batch_run, items, key, services.settings.id_length_max)
         self._progress_line = ProgressLine(id, self._source.total)
         self._results: dict[str, Any] = {}
         """By key, in item order. Items in flight have a placeholder."""
@@ -74,11 +73,11 @@ class MapJob(Generic[T]):
         If an item raises, its exception is raised after the other calls in flight have ended. Raise
         Draining if a drain begins.
         """
-        engine = self._engine
-        token = engine.active_scopes.enter("map", self._id)
+        services = self._services
+        token = services.scopes.enter("map", self._id)
         signs: tuple[asyncio.Future[Any], ...] = (
-            engine.shutdown.announced,
-            engine.shutdown.close_began,
+            services.shutdown.announced,
+            services.shutdown.close_began,
         )
         for sign in signs:
             sign.add_done_callback(self._woken)
@@ -93,7 +92,7 @@ class MapJob(Generic[T]):
                 sign.remove_done_callback(self._woken)
             self._progress_line.close()
             self._source.close()
-            engine.active_scopes.leave(token)
+            services.scopes.leave(token)
         return self._results
 
     def _woken(self, _: object) -> None:
@@ -125,7 +124,7 @@ class MapJob(Generic[T]):
 
     def _pull_more(self) -> None:
         if self._pulling is None and not self._all_seen:
-            self._pulling = self._engine.loop.create_task(self._source.batch())
+            self._pulling = self._services.host.create_task(self._source.batch())
             self._pulling.add_done_callback(self._woken)
 
     def _take_pulled(self) -> None:
@@ -149,7 +148,7 @@ class MapJob(Generic[T]):
             self._all_seen = not found
 
     def _begin(self, found: Lookup[T]) -> None:
-        task = self._engine.loop.create_task(self._do(found.key, found.item))
+        task = self._services.host.create_task(self._do(found.key, found.item))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -182,7 +181,7 @@ class MapJob(Generic[T]):
             raise Unrecordable(
                 f"the result of item {key!r} in map {self._id!r}: {error}"
             ) from error.__cause__
-        check_size(self._engine.settings, text, f"the result of item {key!r} in map {self._id!r}")
+        check_size(self._services.settings, text, f"the result of item {key!r} in map {self._id!r}")
         await self._batch_run.write(self._batch_run.note("done", key, text))
         self._results[key] = value
         self._progress_line.add()
@@ -190,7 +189,7 @@ class MapJob(Generic[T]):
     async def _call(self, item: T) -> Any:
         if self._is_async:
             return await self._fn(item)
-        thread = self._engine.background.start_thread(copy_context(), self._fn, item)
+        thread = self._services.steps.in_thread(self._fn, item)
         self._threads.add(thread)
         thread.add_done_callback(self._thread_ended)
         value = await asyncio.shield(thread)
@@ -215,7 +214,7 @@ class MapJob(Generic[T]):
             task.cancel()
         self._leave_if_idle()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=self._engine.settings.close_timeout)
+            await asyncio.wait(list(self._tasks), timeout=self._services.settings.close_timeout)
 
     def _leave_if_idle(self) -> None:
         if self._leaving is None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from functools import partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from outlast.api.workflow import Call, Workflow
     from outlast.engine.bulk import BulkReport
     from outlast.engine.engine import Engine
+    from outlast.engine.execution_services import EngineServices
     from outlast.engine.hooks import Hook
     from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
     from outlast.engine.limiters import LimiterInfo
@@ -612,7 +612,7 @@ class Outlast:
         numbers are their own keys. Once a drain has begun, the next item raises Draining: a drain
         never ends the loop normally. Raise LeaseLost if another process has taken over.
         """
-        return Each(self._outside("each"), items, id=id, key=key)
+        return Each(self._outside("each").services, items, id=id, key=key)
 
     @overload
     async def map(
@@ -650,8 +650,8 @@ class Outlast:
         If an item raises, its exception is raised here after the other calls in flight have ended.
         If a drain begins, Draining is raised.
         """
-        engine = self._outside("map")
-        return await MapJob(engine, fn, items, id=id, key=key, concurrency=concurrency).results()
+        services = self._outside("map").services
+        return await MapJob(services, fn, items, id=id, key=key, concurrency=concurrency).results()
 
     def unit(self, name: str) -> Unit:
         """Return a unit: work that a drain does not interrupt halfway, in a run or outside one.
@@ -704,7 +704,9 @@ class Outlast:
         """
         from outlast.api.limiter import make_limiter
 
-        find = partial(self._outside, "limiter", "a step")
+        def find() -> EngineServices:
+            return self._outside("limiter", "a step").services
+
         return make_limiter(name, hold, rates, self.settings.name_length_max, find)
 
     async def limiters(self) -> list[LimiterInfo]:

@@ -38,7 +38,6 @@ from outlast.engine.store_opening import Startup
 from outlast.engine.takeover_by_id import FleetRule, Takeover
 from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.engine.watching.followers import Followers
-from outlast.execution.definitions import WorkflowDefinition
 from outlast.execution.run_execution import RunExecution
 from outlast.execution.services import StepBodies
 from outlast.execution.shutdown_state import ShutdownState
@@ -47,9 +46,8 @@ from outlast.execution.tracing import Spans
 from outlast.settings import Settings
 from outlast.settings.redaction import secrets_of
 from outlast.store.protocol import Store
-from outlast.store.rows import RunRow
 from outlast.telemetry.logs import hide
-from outlast.telemetry.meters import Meters, meters_of
+from outlast.telemetry.meters import meters_of
 
 if TYPE_CHECKING:
     from outlast.engine.schedule_rows import Definition
@@ -104,70 +102,86 @@ class Engine(SharedComponents):
             background=self.background,
             shutdown=shutdown,
         )
-        steps = StepBodies(
+        self._steps = StepBodies(
             loop,
             self.background.pool,
             overrides=self.mode.step_overrides,
             on_start=self.mode.on_step_start,
         )
+        self._meters = meters
+        self._spans = Spans()
         self.maintenance = Maintenance(
             sweeper,
             self.client,
-            durations=steps.durations,
+            durations=self._steps.durations,
             background=self.background,
             shutdown=shutdown,
             settings=settings,
         )
         claims = DirectClaim(self.client, self.acquirer, self.in_flight, self.isolation, sweeper)
-        self._connect_runs(claims, steps, meters)
-        self._connect_queues(claims)
-
-    def _connect_runs(self, claims: DirectClaim, steps: StepBodies, meters: Meters) -> None:
-        """Build what starts, executes and follows runs."""
-        client, in_flight, background = self.client, self.in_flight, self.background
-        shutdown, settings, spans = self.shutdown, self.settings, Spans()
-        workflows = self.submissions.workflows
-        messages = MessagePoller(client, background)
-        requests = RequestPoller(
-            client,
-            self.worker,
-            in_flight,
-            messages,
-            background=background,
+        self._waiting_runs = WaitingRunReleaser(
+            self.in_flight, self.claimers, store, shutdown, settings.linger
+        )
+        self.followers = Followers(
+            self.client,
+            self.notifier,
+            background=self.background,
             shutdown=shutdown,
+            settings=settings,
+        )
+        messages = MessagePoller(self.client, self.background)
+        requests = self._build_requests(messages)
+        observer = self._build_observer(messages, requests)
+        self._connect_runs(claims, observer, requests)
+        self._connect_batches(claims)
+        self.services = self._build_services(observer)
+        self._connect_items()
+
+    def _build_requests(self, messages: MessagePoller) -> RequestPoller:
+        """Build what polls for messages, cancellations and other requests."""
+        requests = RequestPoller(
+            self.client,
+            self.worker,
+            self.in_flight,
+            messages,
+            background=self.background,
+            shutdown=self.shutdown,
             claims=lambda: self.maintenance.has_started,
             on_drain_requested=self.listener.drain_requested,
         )
         self.notifier.subscribe(self.claimers.wake)
         self.notifier.subscribe(requests.poll_soon)
-        waiting_runs = WaitingRunReleaser(
-            in_flight, self.claimers, client.store, shutdown, settings.linger
-        )
+        return requests
 
-        def take_over(row: RunRow, workflow: WorkflowDefinition) -> None:
-            takeover.start(row, workflow)
-
-        observer = RunObserver(
-            in_flight=in_flight,
+    def _build_observer(self, messages: MessagePoller, requests: RequestPoller) -> RunObserver:
+        """Build what reacts to the reports of executions."""
+        return RunObserver(
+            in_flight=self.in_flight,
             claimers=self.claimers,
             notifier=self.notifier,
             requests=requests,
             messages=messages,
             isolation=self.isolation,
-            waiting_runs=waiting_runs,
+            waiting_runs=self._waiting_runs,
             hooks=self.hooks,
-            reporter=RunReporter(meters, settings),
-            shutdown=shutdown,
+            reporter=RunReporter(self._meters, self.settings),
+            shutdown=self.shutdown,
             listener=self.listener,
-            take_over=take_over,
         )
+
+    def _connect_runs(
+        self, claims: DirectClaim, observer: RunObserver, requests: RequestPoller
+    ) -> None:
+        """Build what starts and follows runs."""
+        client, in_flight, background = self.client, self.in_flight, self.background
+        shutdown, settings = self.shutdown, self.settings
         starter = ExecutionStarter(
-            lambda *past, **options: RunExecution(self.services, *past, **options),
+            self._build_execution,
             client=client,
             acquirer=self.acquirer,
             in_flight=in_flight,
-            workflows=workflows,
-            read_parent=spans.above,
+            workflows=self.workflows,
+            read_parent=self._spans.above,
             observer=observer,
             background=background,
             shutdown=shutdown,
@@ -183,6 +197,7 @@ class Engine(SharedComponents):
             settings=settings,
             store=client.store,
         )
+        observer.report_wanted(takeover.start)
         run_starter = RunStarter(
             self.submissions,
             self.acquirer,
@@ -192,25 +207,64 @@ class Engine(SharedComponents):
             registration=self.worker,
             background=background,
             shutdown=shutdown,
-            spans=spans,
+            spans=self._spans,
         )
         self.run_queues = RunQueues(
             starter,
             self.acquirer,
             self.claimers,
-            waiting_runs,
+            self._waiting_runs,
             isolation=self.isolation,
             client=client,
-            workflows=workflows,
+            workflows=self.workflows,
             background=background,
             settings=settings,
         )
         waiter = RunWaiter(client, in_flight, self.notifier, shutdown, settings.poll)
         self.runs = Runs(run_starter, waiter, takeover, requests)
-        self.followers = Followers(
-            client, self.notifier, background=background, shutdown=shutdown, settings=settings
+
+    def _build_execution(self, *past: Any, **options: Any) -> RunExecution:
+        return RunExecution(self.services, *past, **options)
+
+    def _connect_batches(self, claims: DirectClaim) -> None:
+        """Build what claims the batches of `each` and `map`."""
+        batch_acquirer = BatchAcquirer(
+            self.client,
+            self.acquirer,
+            claims,
+            self.submissions,
+            in_flight=self.in_flight,
+            isolation=self.isolation,
+            registration=self.worker,
+            notifier=self.notifier,
+            shutdown=self.shutdown,
+            settings=self.settings,
         )
-        self.services = EngineServices(
+        self.batches = Batches(
+            batch_acquirer,
+            self.client,
+            self.in_flight,
+            self.isolation,
+            self.notifier,
+            self.shutdown,
+            self.settings.error_text_max,
+        )
+
+    def _build_services(self, observer: RunObserver) -> EngineServices:
+        """Build what every execution receives."""
+        client = self.client
+        children = Children(
+            self.runs,
+            client,
+            self.workflows,
+            sweeper=self.sweeper,
+            notifier=self.notifier,
+            claimers=self.claimers,
+            background=self.background,
+            meters=self._meters,
+            settings=self.settings,
+        )
+        return EngineServices(
             store=StoreAccess(
                 client.store,
                 client.store.now,
@@ -218,75 +272,44 @@ class Engine(SharedComponents):
                 client.writer.execute,
                 client.read,
             ),
-            steps=steps,
-            shutdown=shutdown,
-            children=Children(
-                self.runs,
-                client,
-                workflows,
-                sweeper=self.maintenance.sweeper,
-                notifier=self.notifier,
-                claimers=self.claimers,
-                background=background,
-                meters=meters,
-                settings=settings,
-            ),
+            steps=self._steps,
+            shutdown=self.shutdown,
+            children=children,
             observer=observer,
-            background=background,
+            background=self.background,
             scopes=ActiveScopes(self.listener.scope_left),
-            settings=settings,
-            metrics=meters,
-            spans=spans,
+            settings=self.settings,
+            metrics=self._meters,
+            spans=self._spans,
             host=self.loop,
-            running=in_flight.executions,
-            engine=self,
+            running=self.in_flight.executions,
+            batches=self.batches,
+            find_limiters=lambda: self.limiters,
         )
 
-    def _connect_queues(self, claims: DirectClaim) -> None:
-        """Build what claims items and batches."""
-        client, in_flight, shutdown = self.client, self.in_flight, self.shutdown
+    def _connect_items(self) -> None:
+        """Build what claims the items of queues."""
         outcomes = ItemOutcomes(
-            client,
-            in_flight,
+            self.client,
+            self.in_flight,
             maintenance=self.maintenance,
             hooks=self.hooks,
-            meters=self.services.metrics,
-            shutdown=shutdown,
+            meters=self._meters,
+            shutdown=self.shutdown,
             listener=self.listener,
             error_text_max=self.settings.error_text_max,
         )
         self.items = ItemQueues(
             outcomes,
-            client,
+            self.client,
             self.acquirer,
             self.isolation,
             self.claimers,
             notifier=self.notifier,
             background=self.background,
-            shutdown=shutdown,
+            shutdown=self.shutdown,
             settings=self.settings,
             on_claiming=self._on_claiming,
-        )
-        batch_acquirer = BatchAcquirer(
-            client,
-            self.acquirer,
-            claims,
-            self.submissions,
-            in_flight=in_flight,
-            isolation=self.isolation,
-            registration=self.worker,
-            notifier=self.notifier,
-            shutdown=shutdown,
-            settings=self.settings,
-        )
-        self.batches = Batches(
-            batch_acquirer,
-            client,
-            in_flight,
-            self.isolation,
-            self.notifier,
-            shutdown,
-            self.settings.error_text_max,
         )
 
     @cached_property
@@ -347,7 +370,7 @@ class Engine(SharedComponents):
         self._on_claiming(queues)
 
     def _on_claiming(self, queues: tuple[str, ...]) -> None:
-        self.services.metrics.begin(queues)
+        self._meters.begin(queues)
         self.maintenance.start()
 
     async def close(

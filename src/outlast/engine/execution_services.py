@@ -1,7 +1,8 @@
-"""Give executions what they need of an engine, and find the engine of an execution."""
+"""Give executions what they need of an engine, and the layers above what they need of both."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,19 +10,23 @@ from outlast.execution.services import ExecutionServices
 
 if TYPE_CHECKING:
     from outlast.engine.active_scopes import ActiveScopes
-    from outlast.engine.engine import Engine
+    from outlast.engine.batch_run import Batches
+    from outlast.engine.limiters import Limiters
     from outlast.execution.run_execution import RunExecution
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class EngineServices(ExecutionServices):
-    """The services of one engine. Only the layers above `execution` see the engine in them."""
+    """The services of one engine, with what code in a step uses of the engine."""
 
-    engine: Engine
     scopes: ActiveScopes
+    batches: Batches
+    """Builds the runs of `each` and `map`."""
+    find_limiters: Callable[[], Limiters]
+    """Returns the limiters that this process uses. Few programs load them."""
 
 
-def engine_of(execution: RunExecution) -> Engine:
-    """Return the engine that executes a run."""
+def services_of(execution: RunExecution) -> EngineServices:
+    """Return the services of the engine that executes a run."""
     assert isinstance(execution.services, EngineServices)
-    return execution.services.engine
+    return execution.services

@@ -38,7 +38,6 @@ class RunObserver:
         reporter: RunReporter,
         shutdown: ShutdownState,
         listener: ShutdownListener,
-        take_over: Callable[[RunRow, WorkflowDefinition], None],
     ) -> None:
         self._in_flight = in_flight
         self._claimers = claimers
@@ -51,7 +50,15 @@ class RunObserver:
         self._reporter = reporter
         self._shutdown = shutdown
         self._listener = listener
-        self._take_over = take_over
+        self._wanted: list[Callable[[RunRow, WorkflowDefinition], None]] = []
+
+    def report_wanted(self, take_over: Callable[[RunRow, WorkflowDefinition], None]) -> None:
+        """Call `take_over` for every run that this process lost or left and still wants."""
+        self._wanted.append(take_over)
+
+    def _take_over(self, row: RunRow, workflow: WorkflowDefinition) -> None:
+        for take_over in self._wanted:
+            take_over(row, workflow)
 
     # -- before and at the start
 

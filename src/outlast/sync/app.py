@@ -330,7 +330,7 @@ class Outlast:
         numbers are their own keys. Once a drain has begun, the next item raises Draining. The items
         are read in this thread.
         """
-        return Each(self._open, self._app._outside("each"), items, id=id, key=key)
+        return Each(self._open, self._app._outside("each").services, items, id=id, key=key)
 
     @overload
     def map(
@@ -366,8 +366,8 @@ class Outlast:
         At most `concurrency` threads call it at once (by default the setting). Results are
         recorded: the same call again processes only the remaining items.
         """
-        portal, engine = self._open, self._app._outside("map")
-        return map_in(portal, engine, fn, items, id=id, key=key, concurrency=concurrency)
+        portal, services = self._open, self._app._outside("map").services
+        return map_in(portal, services, fn, items, id=id, key=key, concurrency=concurrency)
 
     def unit(self, name: str) -> Unit:
         """Return a unit: work that a drain does not interrupt halfway, in a run or outside one.

@@ -18,7 +18,7 @@ from outlast.api.map import MapJob
 from outlast.sync.context import _on_run_loop
 
 if TYPE_CHECKING:
-    from outlast.engine.engine import Engine
+    from outlast.engine.execution_services import EngineServices
     from outlast.sync.portal import Portal
 
 T = TypeVar("T")
@@ -113,14 +113,14 @@ class Each(Iterator[T], Generic[T]):
     def __init__(
         self,
         portal: Portal,
-        engine: Engine,
+        services: EngineServices,
         items: Iterable[T] | AsyncIterable[T],
         *,
         id: str,
         key: Callable[[T], str] | None,
     ) -> None:
         self._exchange, pull = _exchange(portal, items)
-        self._each: AsyncEach[T] = AsyncEach(engine, pull, id=id, key=key)
+        self._each: AsyncEach[T] = AsyncEach(services, pull, id=id, key=key)
 
     def __next__(self) -> T:
         self._each.thread = threading.get_ident()
@@ -137,7 +137,7 @@ class Each(Iterator[T], Generic[T]):
 
 def map_in(
     portal: Portal,
-    engine: Engine,
+    services: EngineServices,
     fn: Callable[[Any], Any],
     items: Iterable[Any] | AsyncIterable[Any],
     *,
@@ -146,7 +146,7 @@ def map_in(
     concurrency: int | None,
 ) -> dict[str, Any]:
     exchange, pull = _exchange(portal, items)
-    mapping: MapJob[Any] = MapJob(engine, fn, pull, id=id, key=key, concurrency=concurrency)
+    mapping: MapJob[Any] = MapJob(services, fn, pull, id=id, key=key, concurrency=concurrency)
     results: dict[str, Any] = exchange.call(mapping.results)
     return results
 
