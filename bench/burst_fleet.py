@@ -17,7 +17,7 @@ from typing import Any
 from outlast import Outlast, current, step, workflow
 from outlast.api.workflow import Workflow
 from outlast.engine import claimer
-from outlast.execution import step_runner
+from outlast.execution import step_attempts
 from outlast.settings import Settings
 from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing.app import _Kept
@@ -197,7 +197,7 @@ def burst(scene: Scene) -> bytes:
 def recovery(scene: Scene, image: bytes, settings: dict[str, float]) -> Outcome:
     """A new fleet on that store, until everything has ended."""
     claimer._chance.seed(scene.seed)
-    step_runner._jitter.seed(scene.seed)
+    step_attempts._jitter.seed(scene.seed)
     clock = VirtualClock()
     clock.advance(3_600.0)
     store = open_image(image, clock=clock)

@@ -43,8 +43,14 @@ NOT_YET: set[tuple[str, str]] = set()
 NICKNAMES = frozenset(
     "house door room face hands post resting intake adoption complaints dealings dealing dealer errand "
     "graveyard tale book desk living willing blows bell ear heart turnstile strangers looks shown told "
-    "veiled homes tally floors outlook occupied occupation life".split()
+    "veiled homes tally floors outlook occupied occupation life seam".split()
 )
+
+PRIVATE_WORDS = frozenset(
+    "told tell tells said say heard unsaid veiled who whom look shown room seam house door errand "
+    "dealings dealer graveyard tale desk strangers homes tally floors outlook".split()
+)
+"""Words that do not say what a function does or what an attribute or a parameter holds."""
 
 
 PATHS = sorted(ROOT.rglob("*.py"))
@@ -119,3 +125,24 @@ def test_no_module_or_class_has_a_nickname(modules):
                 if NICKNAMES & set(words):
                     found.append(f"{path.relative_to(ROOT)}: {node.name}")
     assert found == []
+
+
+def test_functions_attributes_and_parameters_have_no_private_words():
+    found = []
+    for path in PATHS:
+        # The names of tests are sentences.
+        for node in ast.walk(ast.parse(path.read_text())):
+            for name in names_in(node):
+                if PRIVATE_WORDS & set(name.split("_")) and not name.startswith("test_"):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert found == []
+
+
+def names_in(node: ast.AST) -> Iterator[str]:
+    """Yield the names of functions, parameters and attributes that a node defines."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield node.name
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.attr

@@ -78,7 +78,7 @@ def test_live_answer_continues_after_its_worker_was_killed(site, visit):
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
     site.worker()
-    page.wait_for_selector(".seam.death")
+    page.wait_for_selector(".handover.death")
     here.pictures("live")
     site.touch("continue-moon")
     page.wait_for_selector("h1 .status.done")

@@ -1,4 +1,4 @@
-"""The page of a run: its timeline, the seams between executions, and its values."""
+"""The page of a run: its timeline, the handovers between executions, and its values."""
 
 import asyncio
 import json

@@ -135,8 +135,8 @@ def drain(
             )
             asked = [patience.with_store(partial(_ask, opened, row, why)) for row in choice.workers]
             if wait:
-                hear = math.inf if choice.on_record else time.monotonic() + HEAR_SECONDS
-                asked = [_wait(opened, one, patience, hear) for one in asked]
+                deadline = math.inf if choice.on_record else time.monotonic() + HEAR_SECONDS
+                asked = [_wait(opened, one, patience, deadline) for one in asked]
         if choice.drained is not None:
             row = choice.drained
             asked.append(Asked(row.worker, row.host, row.pid, "gone", row))
@@ -245,10 +245,10 @@ def _ask(store: Store, row: WorkerRow, why: str) -> Asked:
     )
 
 
-def _wait(store: Store, asked: Asked, patience: Patience, hear: float) -> Asked:
+def _wait(store: Store, asked: Asked, patience: Patience, deadline: float) -> Asked:
     """Wait until the worker deregisters, its process is gone, or it has drained and stays.
 
-    Stop at `hear` if the worker has not begun to drain, because it may never notice the request.
+    Stop at `deadline` if the worker has not begun to drain: it may never notice the request.
     """
 
     def find() -> tuple[WorkerRow | None, bool]:
@@ -267,7 +267,7 @@ def _wait(store: Store, asked: Asked, patience: Patience, hear: float) -> Asked:
             over = over or time.monotonic()
             if time.monotonic() - over > LINGER_SECONDS:
                 return asked._replace(state="drained", drain=drain)
-        if patience.left <= 0 or (not row.draining and time.monotonic() >= hear):
+        if patience.left <= 0 or (not row.draining and time.monotonic() >= deadline):
             return asked._replace(state="waiting", drain=drain_of(store, asked.worker))
         time.sleep(max(0.0, min(POLL_SECONDS, patience.left)))
     return asked

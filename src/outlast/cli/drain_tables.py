@@ -13,7 +13,7 @@ from outlast.cli.text import moment, one_line, safe, short, span
 from outlast.codec.cost import Cost
 from outlast.shutdown.report import DrainReport
 from outlast.store.rows import DrainRow
-from outlast.store.tolerant_rows import each_shown
+from outlast.store.tolerant_rows import each_displayed
 
 STATES = {"drained": "green", "draining": "yellow", "cut short": "red", "no report": "red"}
 BAD = "red"
@@ -42,7 +42,7 @@ DRAINS = (
 def drain_lines(
     drains: Sequence[DrainRow], state: Callable[[DrainRow], str], *, wide: bool
 ) -> list[Text]:
-    cells = each_shown(
+    cells = each_displayed(
         drains,
         lambda row: _drain(DrainReport.of(row), state(row)),
         lambda row, why: unreadable(DRAINS, str(row.worker), why),

@@ -11,7 +11,7 @@ from outlast.cli.hints import command
 from outlast.cli.text import safe, span
 from outlast.store.fleet import Fleet, Stall, names_of
 from outlast.store.rows import QueueRow, WorkerRow
-from outlast.store.tolerant_rows import each_shown
+from outlast.store.tolerant_rows import each_displayed
 
 STATES = {"alive": "green", "draining": "yellow", "dead": "red"}
 BAD = "red"
@@ -47,7 +47,7 @@ QUEUES = (
 
 
 def worker_lines(fleet: Fleet, *, wide: bool) -> list[Text]:
-    cells = each_shown(
+    cells = each_displayed(
         fleet.workers,
         lambda row: _worker(row, fleet.state(row), fleet.now),
         lambda row, why: unreadable(WORKERS, str(row.id), why),
@@ -117,13 +117,13 @@ def queue_lines(
     store: str | None,
     wide: bool,
 ) -> list[Text]:
-    cells = each_shown(
+    cells = each_displayed(
         rows, lambda row: _queue(row, now), lambda row, why: unreadable(QUEUES, str(row.name), why)
     )
     lines = table(QUEUES, cells, wide=wide)
     lines += [
         line
-        for apart in each_shown(rows, lambda row: _apart(row, now, store), lambda *_: [])
+        for apart in each_displayed(rows, lambda row: _apart(row, now, store), lambda *_: [])
         for line in apart
     ]
     for queue, names in unknown.items():

@@ -30,7 +30,7 @@ from outlast.errors import UnknownRun
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import ENDED, RunQuery, RunRow
-from outlast.store.tolerant_rows import DAMAGE, each_document, each_shown, legible
+from outlast.store.tolerant_rows import DAMAGE, each_displayed, each_document, legible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -203,7 +203,7 @@ def _limit_notes(found: RunsFound) -> list[str]:
 
 def _run_notes(found: RunsFound) -> list[str]:
     # Explain only Outlast's own errors. A program's exception that ends a run is no news.
-    pages = each_shown(found.rows, explained, lambda *_: None)
+    pages = each_displayed(found.rows, explained, lambda *_: None)
     names = dict.fromkeys(name for name in pages if name not in (None, "RunFailed"))
     return _limit_notes(found) + [where_explained(str(name)) for name in names]
 

@@ -21,7 +21,7 @@ from outlast.errors import UnknownRun
 from outlast.store.commands import CHECKPOINT, SESSION
 from outlast.store.protocol import Store
 from outlast.store.session_rows import SessionQuery, SessionRow
-from outlast.store.tolerant_rows import each_document, each_shown, legible
+from outlast.store.tolerant_rows import each_displayed, each_document, legible
 
 SHORT = 100
 FIELDS_LENGTH = 60
@@ -118,7 +118,7 @@ def _list(query: SessionQuery, store: str | None, as_json: bool) -> None:
             Cell(short(safe(", ".join(_names(row))), FIELDS_LENGTH)),
         ]
 
-    lines = each_shown(rows, cells, lambda row, why: unreadable(columns, str(row.id), why))
+    lines = each_displayed(rows, cells, lambda row, why: unreadable(columns, str(row.id), why))
     out = console()
     for line in grid(columns, lines):
         out.print(line)

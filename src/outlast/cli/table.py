@@ -11,7 +11,7 @@ from outlast.cli.hints import becomes, short_reason
 from outlast.cli.text import one_line, recorded_error, safe, span
 from outlast.engine.documents import waits_of
 from outlast.store.rows import DELAYED, NEVER, RunRow
-from outlast.store.tolerant_rows import each_shown
+from outlast.store.tolerant_rows import each_displayed
 
 STYLES = {
     "running": "cyan",
@@ -37,7 +37,7 @@ ITEM_TEXT = "(item)"
 def run_lines(
     rows: Sequence[RunRow], now: float, dead: Collection[str], *, wide: bool
 ) -> list[Text]:
-    cells = each_shown(rows, lambda row: _cells(row, now, dead), _unreadable)
+    cells = each_displayed(rows, lambda row: _cells(row, now, dead), _unreadable)
     return table(COLUMNS, cells, wide=wide)
 
 

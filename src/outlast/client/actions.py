@@ -65,7 +65,7 @@ async def submit(
         else:
             await transport.act("POST", "/v1/submissions", {"runs": several, **how}, wait=part)
 
-    await transport.with_room(wait, request)
+    await transport.wait_for_slot(wait, request)
     return [Run(transport, id, codec_of(call)) for call, id in zip(calls, names, strict=True)]
 
 

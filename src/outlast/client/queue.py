@@ -78,7 +78,7 @@ class Queue:
             body = {"items": items, "priority": priority, "delay": delay, "wait": seconds}
             return await self._transport.act("POST", self._path("items"), body, wait=seconds)
 
-        await self._transport.with_room(wait, put)
+        await self._transport.wait_for_slot(wait, put)
         return names
 
     async def size(self) -> int:

@@ -126,7 +126,7 @@ class Transport:
         request = self._request("GET", path, params, None, None, wait)
         return await self._attempt(request, stream=True)
 
-    async def with_room(self, wait: float, act: Callable[[float], Awaitable[T]]) -> T:
+    async def wait_for_slot(self, wait: float, act: Callable[[float], Awaitable[T]]) -> T:
         """Do something that may have to wait for room in a queue, for up to `wait` seconds.
 
         One request waits for at most a minute, so that no proxy cuts it. `act` gets the seconds.

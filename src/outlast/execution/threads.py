@@ -107,7 +107,7 @@ class SyncWorkflowThread:
         if self._execution.end_reason is not None:
             raise self._execution.end_reason.error
         request = self._open = _Request(make)
-        self._post(request)
+        self._put(request)
         value, error = request.reply.get()
         self._open = None
         if error is not None:
@@ -155,7 +155,7 @@ class SyncWorkflowThread:
         if not self.ended.done():
             self.ended.set_result(None)
 
-    def _post(self, request: _Request) -> None:
+    def _put(self, request: _Request) -> None:
         try:
             self._execution.host.call_soon_threadsafe(self._arrive, request)
         except RuntimeError as closed:

@@ -21,7 +21,7 @@ DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErro
 WHY_LENGTH = 80
 
 
-def each_shown(
+def each_displayed(
     rows: Iterable[Row], show: Callable[[Row], Output], instead: Callable[[Row, str], Output]
 ) -> list[Output]:
     """Return `show` of each row, or `instead` with the reason for one that cannot be read."""
@@ -32,7 +32,7 @@ def each_document(
     rows: Iterable[Row], document: Callable[[Row], dict[str, Any]], name: str
 ) -> list[dict[str, Any]]:
     """Return the document of each row. An unreadable row yields its name and the reason."""
-    return each_shown(
+    return each_displayed(
         rows, document, lambda row, why: {name: str(getattr(row, name)), "unreadable": why}
     )
 

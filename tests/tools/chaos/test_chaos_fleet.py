@@ -48,7 +48,7 @@ def fleet(tmp_path, monkeypatch):
     monkeypatch.setattr("outlast.tools.chaos.fleet.subprocess.Popen", popen)
     fleet = Fleet(2, ["worker"], clean_environment(), tmp_path)
     fleet.start_all()
-    wait_until(lambda: fleet.look() or len(fleet.there("alive")) == 2)
+    wait_until(lambda: fleet.check() or len(fleet.there("alive")) == 2)
     yield fleet
     fleet.end_all()
 
@@ -62,7 +62,7 @@ def test_killed_worker_and_its_children_are_gone_and_replaced(fleet):
     child = child_of(member)
     fleet.kill(member)
     wait_until(lambda: not is_running(member.pid) and not is_running(child))
-    fleet.look()
+    fleet.check()
     assert [one.lane for one in fleet.there()] == [0, 1] and len(fleet.members) == 3
     assert fleet.surprises == []
 
@@ -72,7 +72,7 @@ def test_children_of_an_ended_worker_are_ended(fleet):
     child = child_of(member)
     fleet.followed = False
     fleet.term(member)
-    wait_until(lambda: fleet.look() or member.gone)
+    wait_until(lambda: fleet.check() or member.gone)
     wait_until(lambda: not is_running(child))
     assert fleet.surprises == [] and member.process.returncode == 0
 
@@ -80,7 +80,7 @@ def test_children_of_an_ended_worker_are_ended(fleet):
 def test_worker_that_ends_by_itself_is_reported(fleet):
     member = fleet.there()[0]
     os.kill(member.pid, signal.SIGINT)
-    wait_until(lambda: fleet.look() or member.gone)
+    wait_until(lambda: fleet.check() or member.gone)
     assert "ended by itself" in fleet.surprises[0]
 
 
@@ -139,7 +139,7 @@ def test_drain_by_the_experiment_itself_is_not_a_fault(fleet):
     fleet.followed = False
     faults.drain(first)
     faults.inject(Fault(0.0, "term", 0.9, 0.0, hard=False))
-    wait_until(lambda: faults.go_on() or fleet.look() or faults.quiet)
+    wait_until(lambda: faults.go_on() or fleet.check() or faults.quiet)
     assert [kind for _, kind in first.faults] == ["drain"] and [
         kind for _, kind in second.faults
     ] == ["term"]
@@ -187,7 +187,7 @@ def test_rolling_restart_ends_one_worker_at_a_time(fleet):
 
     def over() -> bool:
         faults.go_on()
-        fleet.look()
+        fleet.check()
         assert len(fleet.there("draining")) <= 1 <= len(fleet.there("alive"))
         return faults.quiet
 

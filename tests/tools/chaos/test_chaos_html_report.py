@@ -44,7 +44,7 @@ def report(evil: str = "x", seconds: tuple[float, ...] = (0.1, 2.0, 9.5)) -> dic
         "work": {"submitted": 3, "acknowledged": 3, "held_back_seconds": 0.0},
         "faults": {
             "planned": 2, "injected": 2, "missed": 0, "outages": 1, "by_kind": {"term": 1, "server": 1}, "processes": {"term": 1},
-            "list": [{"at": 1.0, "kind": "term", "lanes": [1], "said": evil}, {"at": 2.0, "kind": "server", "lanes": [], "said": evil}],
+            "list": [{"at": 1.0, "kind": "term", "lanes": [1], "description": evil}, {"at": 2.0, "kind": "server", "lanes": [], "description": evil}],
         },
         "workers": {"lanes": 2, "started": 3, "spans": [[1, "alive", 0.0, 1.0], [1, "draining", 1.0, 2.0], [2, "stopped", 5.0, 9.0]]},
         "recovery": {"by_fault": {evil: percentiles(seconds)}, "seconds": list(seconds)},

@@ -14,7 +14,7 @@ from outlast.tools.demo.workspace import (
     RUNS_MAX,
     DemoRefused,
     address_of,
-    make_room,
+    make_folder,
 )
 from support.processes import Program
 
@@ -47,7 +47,7 @@ def test_the_store_of_an_earlier_demo_is_removed_and_nothing_beside_it(tmp_path)
     path = tmp_path / "outlast-demo.db"
     store_with(path, of_a_demo, QUEUE)
     (tmp_path / "outlast-demo.db.bak").write_text("kept")
-    make_room(path)
+    make_folder(path)
     assert [one.name for one in tmp_path.iterdir()] == ["outlast-demo.db.bak"]
 
 
@@ -59,7 +59,7 @@ def test_a_store_with_a_run_of_somebody_else_is_refused_and_stays(tmp_path, flow
     store_with(path, flow, queue)
     before = path.read_bytes()
     with pytest.raises(DemoRefused, match="not the demo's"):
-        make_room(path)
+        make_folder(path)
     assert path.read_bytes() == before
 
 
@@ -72,7 +72,7 @@ def test_a_store_with_a_session_is_refused(tmp_path):
 
     asyncio.run(main())
     with pytest.raises(DemoRefused, match="not the demo's"):
-        make_room(path)
+        make_folder(path)
 
 
 def test_a_store_with_nothing_but_a_checkpoint_is_refused_and_stays(tmp_path):
@@ -84,7 +84,7 @@ def test_a_store_with_nothing_but_a_checkpoint_is_refused_and_stays(tmp_path):
 
     asyncio.run(main())
     with pytest.raises(DemoRefused, match="not the demo's"):
-        make_room(path)
+        make_folder(path)
     assert path.exists()
 
 
@@ -99,7 +99,7 @@ def test_a_store_whose_runs_were_all_pruned_is_refused_and_stays(tmp_path):
 
     asyncio.run(main())
     with pytest.raises(DemoRefused, match="not the demo's"):
-        make_room(path)
+        make_folder(path)
     assert path.exists()
 
 
@@ -114,7 +114,7 @@ def test_demo_finds_a_foreign_run_behind_a_page_of_its_own(tmp_path):
 
     asyncio.run(main())
     with pytest.raises(DemoRefused, match="not the demo's"):
-        make_room(path)
+        make_folder(path)
     assert path.exists()
 
 
@@ -139,7 +139,7 @@ def test_what_is_no_store_is_refused_and_stays(tmp_path, what):
     STRANGE[what](path)
     before = everything(tmp_path)
     with pytest.raises(DemoRefused, match="or remove this one yourself"):
-        make_room(path)
+        make_folder(path)
     assert everything(tmp_path) == before
 
 
@@ -149,7 +149,7 @@ def test_a_link_is_refused_and_not_followed(tmp_path):
         link = tmp_path / f"outlast-demo.db{end}"
         link.symlink_to(tmp_path / f"theirs.db{end}")
         with pytest.raises(DemoRefused, match="symbolic link"):
-            make_room(tmp_path / "outlast-demo.db")
+            make_folder(tmp_path / "outlast-demo.db")
         link.unlink()
     assert (tmp_path / "theirs.db").exists()
 
@@ -160,29 +160,29 @@ def test_a_store_that_somebody_has_open_is_refused(tmp_path):
     async def main() -> None:
         async with Outlast(address_of(path)):
             with pytest.raises(DemoRefused, match="is in use"):
-                await asyncio.to_thread(make_room, path)
+                await asyncio.to_thread(make_folder, path)
 
     asyncio.run(main())
-    make_room(path)
+    make_folder(path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(DemoRefused, match="another folder"):
-        make_room(tmp_path / "nowhere" / "outlast-demo.db")
+        make_folder(tmp_path / "nowhere" / "outlast-demo.db")
 
 
 @pytest.mark.parametrize("name", ["", ".", "/"])
 def test_a_folder_that_has_no_name_is_one_sentence(name):
     with pytest.raises(DemoRefused, match="Name a file"):
-        make_room(Path(name))
+        make_folder(Path(name))
 
 
 def test_names_that_an_address_would_read_otherwise_are_names(tmp_path):
     path = tmp_path / "a b?c#d%20.db"
     store_with(path, of_a_demo, QUEUE)
     assert path.exists()
-    make_room(path)
+    make_folder(path)
     assert not list(tmp_path.iterdir())
 
 
@@ -191,5 +191,5 @@ def test_a_store_whose_worker_was_killed_a_moment_ago_is_removed(tmp_path):
     program = f"import os\nfrom outlast.sync import Outlast\nwith Outlast({address_of(path)!r}):\n    os.kill(os.getpid(), 9)"
     with Program.python("-c", program, folder=tmp_path.parent / f"{tmp_path.name}-out") as process:
         assert process.wait() == -signal.SIGKILL
-    make_room(path)
+    make_folder(path)
     assert not list(tmp_path.iterdir())

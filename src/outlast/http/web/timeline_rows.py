@@ -1,4 +1,4 @@
-"""Turn the document of a timeline into rows with bars, and seams between executions."""
+"""Turn the document of a timeline into rows with bars, and handovers between executions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from outlast.http.web.rendering import moment_of
 from outlast.http.web.time_axis import Place, TimeAxis
 
-SEAMS_MAX = 12
-"""How many seams are drawn through the bars of all rows."""
+HANDOVERS_MAX = 12
+"""How many handovers are drawn through the bars of all rows."""
 ABOUT_THE_RUN = ("retry", "resume", "cancel", "failure", "undoing")
 POINTS = ("message", "fired", "publish", "session", "items")
 
@@ -54,7 +54,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Seam:
+class Handover:
     """The end of an execution, and how the run went on."""
 
     entry: dict[str, Any] | None
@@ -69,20 +69,20 @@ class Seam:
 
 @dataclass(slots=True)
 class Segment:
-    """What happened in one execution, and the seam that ended it."""
+    """What happened in one execution, and the handover that ended it."""
 
     fence: int
     worker: str | None
     rows: list[Row]
-    seam: Seam | None = None
+    handover: Handover | None = None
 
 
 class Timeline(NamedTuple):
     axis: TimeAxis
     segments: list[Segment]
     executions: list[tuple[Bar, dict[str, Any]]]
-    seams: list[str]
-    """Where seams cross all bars."""
+    handovers: list[str]
+    """Where handovers cross all bars."""
 
 
 def timeline_of(document: dict[str, Any]) -> Timeline:
@@ -95,8 +95,8 @@ def timeline_of(document: dict[str, Any]) -> Timeline:
         for row in segment.rows:
             row.bars = list(_bars(row, axis, now))
         segment.rows.sort(key=lambda row: (row.began, row.number))
-    seams = [axis.at(one.seam.at) for one in segments if one.seam is not None]
-    return Timeline(axis, segments, _executions(document, axis, now), seams[:SEAMS_MAX])
+    handovers = [axis.at(one.handover.at) for one in segments if one.handover is not None]
+    return Timeline(axis, segments, _executions(document, axis, now), handovers[:HANDOVERS_MAX])
 
 
 def _segments(document: dict[str, Any]) -> Iterator[Segment]:
@@ -109,14 +109,14 @@ def _segments(document: dict[str, Any]) -> Iterator[Segment]:
     by_key: dict[str, Row] = {}
     for entry in document["rows"]:
         fence = abs(entry["fence"])
-        if current is None or current.seam is not None or fence != current.fence:
+        if current is None or current.handover is not None or fence != current.fence:
             if current is not None:
-                current.seam = current.seam or _handover(current, fence, executions, entry)
+                current.handover = current.handover or _handover(current, fence, executions, entry)
                 yield current
             current, by_key = Segment(fence, _worker(executions, fence), []), {}
         if entry["seq"] in incidents:
             incident = incidents[entry["seq"]]
-            current.seam = Seam(
+            current.handover = Handover(
                 entry,
                 entry["kind"],
                 incident["lost"],
@@ -143,10 +143,10 @@ def _segments(document: dict[str, Any]) -> Iterator[Segment]:
 
 def _handover(
     segment: Segment, fence: int, executions: dict[int, dict[str, Any]], entry: dict[str, Any]
-) -> Seam:
-    """Return the seam between executions that no death or drain separates: the run waited."""
+) -> Handover:
+    """Return the handover between executions that no death or drain separates: the run waited."""
     at = _ended(executions, segment.fence) or moment_of(entry["at"]) or 0.0
-    return Seam(None, "handover", segment.worker, _worker(executions, fence), at)
+    return Handover(None, "handover", segment.worker, _worker(executions, fence), at)
 
 
 def _worker(executions: dict[int, dict[str, Any]], fence: int) -> str | None:

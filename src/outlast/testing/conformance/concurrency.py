@@ -177,7 +177,7 @@ class CrowdContract(Crowd):
         row = driver.held()
         stop = threading.Event()
 
-        def look(number: int) -> int:
+        def read(number: int) -> int:
             looks = 0
             if number == 0:
                 try:
@@ -190,5 +190,5 @@ class CrowdContract(Crowd):
                 looks += 1
             return looks
 
-        self._together(look)
+        self._together(read)
         assert len(driver.store.journal(row.pk)) == 500

@@ -47,7 +47,7 @@ def bench(
     which no other worker claims from, and deletes its runs when it ends, also after Ctrl-C. It is a
     load like any other: other users of the store share it.
     """
-    with answering(as_json), _told_to_end():
+    with answering(as_json), _until_signal():
         loaded = load({"store": store})
         if not loaded.settings.store.startswith("memory:"):
             existing(store)
@@ -67,22 +67,22 @@ def bench(
 
 
 @contextmanager
-def _told_to_end() -> Iterator[None]:
+def _until_signal() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C, on which every part cleans up. The exit code stays distinct."""
-    told = False
+    is_signalled = False
 
-    def tell(*_: object) -> None:
-        nonlocal told
-        told = True
+    def on_signal(*_: object) -> None:
+        nonlocal is_signalled
+        is_signalled = True
         signal.raise_signal(signal.SIGINT)
 
     # A shell's & starts processes with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    before = signal.signal(signal.SIGTERM, tell)
+    before = signal.signal(signal.SIGTERM, on_signal)
     try:
         yield
     except KeyboardInterrupt:
-        if told:
+        if is_signalled:
             print_message("stopped by SIGTERM.")
             raise typer.Exit(TRY_AGAIN) from None
         raise

@@ -95,10 +95,12 @@ class Guest:
         if left:
             self.write([DeregisterWorker(row.id) for row in left])
 
-    def _sweep_until_gone(self, who: Callable[[WorkerRow], bool]) -> list[WorkerRow]:
+    def _sweep_until_gone(self, matches: Callable[[WorkerRow], bool]) -> list[WorkerRow]:
         """Return the matching bench workers that still exist after a time limit."""
         until = time.monotonic() + ALONE_SECONDS
-        while found := [row for row in self.store.workers() if self._is_a_bench(row) and who(row)]:
+        while found := [
+            row for row in self.store.workers() if self._is_a_bench(row) and matches(row)
+        ]:
             if {row.id for row in found} & set(self.store.dead_workers()):
                 self.write([Sweep(self._settings.death_backoff, self._settings.death_backoff_max)])
             elif time.monotonic() > until:

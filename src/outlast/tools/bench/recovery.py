@@ -125,7 +125,7 @@ def _empty_lane(fleet: Fleet) -> int:
 
 def _until_up(fleet: Fleet) -> None:
     def are_up() -> bool:
-        fleet.look()
+        fleet.check()
         if fleet.surprises:
             raise _NotMeasured(f"a worker did not start: {fleet.surprises[0].splitlines()[-1]}")
         return len(fleet.there("alive")) == fleet.size

@@ -24,7 +24,7 @@ from outlast.tools.chaos.verdict import Check, Verdict, percentiles
 PAGE = 200
 """Runs or entries per read."""
 OPEN = ("queued", "running", "waiting", "parked")
-LOOKS_MAX = 3
+READS_MAX = 3
 """How often the check reads a run that keeps changing."""
 
 
@@ -82,16 +82,18 @@ def _pages(store: Store, scope: Scope) -> Iterator[list[RunRow]]:
 def _examine(store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: RunRow) -> None:
     """Check one run. A damaged run is a violation and does not stop the check."""
     try:
-        _look_at(store, scope, found, there, row)
+        _check_row(store, scope, found, there, row)
     except DAMAGE as error:
         found["none lost"].violate(f"{row.id} cannot be read: {error!r}")
 
 
-def _look_at(store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: RunRow) -> None:
+def _check_row(
+    store: Store, scope: Scope, found: Findings, there: LiveWorkers, row: RunRow
+) -> None:
     if _is_plain(row, scope):
         found.passed_over += 1
         return
-    for _ in range(LOOKS_MAX):
+    for _ in range(READS_MAX):
         audit = _audit(store, row)
         again = store.run(row.id)
         if again is None:
@@ -250,7 +252,7 @@ def _agree(summary: LedgerSummary, found: Findings, row: RunRow, audit: JournalA
                 f"{row.id}: the ledger has {key}, but its call was intended again under another key"
             )
     for key in sorted(audit.effects.outcomes):
-        if summary.tells(key) and not summary.begun.get((row.id, key)):
+        if summary.reports(key) and not summary.begun.get((row.id, key)):
             lost.violate(f"{row.id}: {key} has a result, but the ledger never saw its body start")
     if row.status not in ("done", "failed", "cancelled"):
         return

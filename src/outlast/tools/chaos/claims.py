@@ -113,9 +113,9 @@ def _claimed(log: Path) -> Iterable[tuple[str, int, float]]:
         for line in lines:
             if CLAIMED in line:
                 try:
-                    said = json.loads(line)
-                    at = datetime.fromisoformat(said["time"]).timestamp()
-                    yield said["run"], int(said["fence"]), at
+                    facts = json.loads(line)
+                    at = datetime.fromisoformat(facts["time"]).timestamp()
+                    yield facts["run"], int(facts["fence"]), at
                 except (ValueError, KeyError, TypeError):
                     # Skip output that a program printed.
                     continue

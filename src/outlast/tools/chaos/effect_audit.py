@@ -65,8 +65,8 @@ class EffectAudit:
         if entry.kind == "undoing":
             self._undone.clear()
         elif entry.kind == "retry":
-            said = json.loads(entry.value or "{}")
-            start = None if said.get("undoing") else self.log.cut(said.get("from"))
+            facts = json.loads(entry.value or "{}")
+            start = None if facts.get("undoing") else self.log.cut(facts.get("from"))
             if start is not None:
                 self.log.void(start)
                 self._undone.clear()

@@ -161,7 +161,7 @@ class Experiment:
             ahead=ahead,
             lease=options.lease,
         )
-        self._view.say("checking the outcome")
+        self._view.report("checking the outcome")
         verdict = self._checked(where, since, load, claims, summary)
         check_experiment(verdict, options, fleet, faults, load)
         verdict["no stale fence"].facts["lives_refused_by_the_store"] = claims.overtaken
@@ -190,7 +190,7 @@ class Experiment:
         try:
             where.keep(folder)
         except OSError as error:
-            self._view.say(f"the server's data could not be kept in {folder}: {error}")
+            self._view.report(f"the server's data could not be kept in {folder}: {error}")
             return None
         return folder
 
@@ -272,7 +272,7 @@ class Experiment:
             self._tick(fleet, load, faults)
 
     def _tick(self, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
-        fleet.look()
+        fleet.check()
         faults.go_on()
         if self._ledger is not None:
             self._ledger.check_alive()

@@ -39,7 +39,7 @@ class InjectedFault(NamedTuple):
     """The lanes of the workers it hit. Empty for a server fault."""
     signals: int
     """How many processes received a signal that ends or stops them."""
-    said: str
+    description: str
 
 
 class FaultInjector:
@@ -75,7 +75,7 @@ class FaultInjector:
         self.outages = 0
         self._stalled = 0.0
         """Total seconds in which this process itself was stalled."""
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def inject(self, fault: Fault) -> None:
         begin: dict[str, Callable[[Fault], Iterator[None]]] = {
@@ -90,8 +90,8 @@ class FaultInjector:
 
     def go_on(self) -> None:
         now = time.monotonic()
-        self._stalled += max(0.0, now - self._looked - STALL_SECONDS)
-        self._looked = now
+        self._stalled += max(0.0, now - self._checked_at - STALL_SECONDS)
+        self._checked_at = now
         before = self._under_way
         self._under_way = []
         left = [one for one in before if next(one, self) is None]
@@ -246,7 +246,9 @@ class FaultInjector:
     def _is_up(self, lane: int) -> bool:
         return any(member.lane == lane for member in self.fleet.there("alive"))
 
-    def _note(self, fault: Fault, members: list[Member], said: str) -> None:
+    def _note(self, fault: Fault, members: list[Member], description: str) -> None:
         at = time.monotonic() - self.fleet.began
         lanes = tuple(dict.fromkeys(member.lane for member in members))
-        self.injected.append(InjectedFault(at, fault.kind, lanes, max(1, len(members)), said))
+        self.injected.append(
+            InjectedFault(at, fault.kind, lanes, max(1, len(members)), description)
+        )

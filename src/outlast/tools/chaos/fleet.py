@@ -156,7 +156,7 @@ class Fleet:
             (m for m in self.members if m.state in wanted), key=lambda m: (m.lane, m.number)
         )
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Update the members' states and start replacements."""
         for member in self.there():
             if _has_ended(member.process):

@@ -93,7 +93,7 @@ def _numbers(report: dict[str, Any]) -> str:
     work = report["work"]
     recovery = _fact(report, "recovery")
     redone = _fact(report, "redone")
-    shown = {
+    visible = {
         "faults": faults["injected"],
         "processes hit": sum(faults["processes"].values()),
         "workers started": report["workers"]["started"],
@@ -109,7 +109,7 @@ def _numbers(report: dict[str, Any]) -> str:
     return (
         "<dl>"
         + "".join(
-            f"<div><dt>{_e(name)}</dt><dd>{_e(value)}</dd></div>" for name, value in shown.items()
+            f"<div><dt>{_e(name)}</dt><dd>{_e(value)}</dd></div>" for name, value in visible.items()
         )
         + "</dl>"
     )
@@ -191,11 +191,11 @@ def _timeline(report: dict[str, Any]) -> str:
 def _fault(fault: dict[str, Any], x: Any, lanes: int) -> str:
     at = x(fault["at"])
     letter = LETTERS.get(fault["kind"], "?")
-    said = f"<title>{fault['at']:.1f} s {_e(fault['kind'])}: {_e(fault['said'])}</title>"
+    text = f"<title>{fault['at']:.1f} s {_e(fault['kind'])}: {_e(fault['description'])}</title>"
     if fault["kind"] in ("server", "fleet", "rolling"):
         foot = TOP + lanes * LANE
         return (
-            f'<g>{said}<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{foot}" style="stroke: '
+            f'<g>{text}<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{foot}" style="stroke: '
             'var(--kill)" stroke-dasharray="2 3"/>'
             f'<text class="ink" x="{at:.1f}" y="{foot + 13}" '
             f'text-anchor="middle">{_e(letter)}</text></g>'
@@ -208,7 +208,7 @@ def _fault(fault: dict[str, Any], x: Any, lanes: int) -> str:
             f'y="{y + 3.5}" text-anchor="middle" style="fill: #fff; font-size: '
             f'9px">{_e(letter)}</text>'
         )
-    return f"<g>{said}{''.join(marks)}</g>"
+    return f"<g>{text}{''.join(marks)}</g>"
 
 
 def _histogram(seconds: Sequence[float], objective: float) -> str:
@@ -278,8 +278,8 @@ def _checks(checks: Sequence[dict[str, Any]]) -> str:
         more = ""
         if check["evidence"]:
             left = check["violations"] - len(check["evidence"])
-            said = "\n".join(check["evidence"]) + (f"\n… and {left} more" if left else "")
-            more += f"<pre>{_e(said)}</pre>"
+            text = "\n".join(check["evidence"]) + (f"\n… and {left} more" if left else "")
+            more += f"<pre>{_e(text)}</pre>"
         more += "".join(
             f'<p class="unknown">Not known: {_e(text)}.</p>' for text in check["not_known"]
         )
@@ -296,15 +296,15 @@ def _checks(checks: Sequence[dict[str, Any]]) -> str:
 
 
 def _facts(facts: dict[str, Any]) -> str:
-    shown = []
+    visible = []
     for name, value in facts.items():
-        said = (
+        text = (
             ", ".join(f"{inner} {one}" for inner, one in value.items())
             if isinstance(value, dict)
             else value
         )
-        shown.append(f"{_e(name.replace('_', ' '))}: {_e(said)}")
-    return " · ".join(shown)
+        visible.append(f"{_e(name.replace('_', ' '))}: {_e(text)}")
+    return " · ".join(visible)
 
 
 def _seconds(value: Any) -> str:

@@ -132,12 +132,12 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
             if not line.endswith(b"\n"):
                 return
             try:
-                said = json.loads(line)
+                facts = json.loads(line)
             except ValueError as error:
                 raise LogTorn(f"line {number} of {path} cannot be read: {error}") from None
-            if said["n"] != number:
-                raise LogTorn(f"line {number} of {path} is missing: there is {said['n']}")
-            yield said
+            if facts["n"] != number:
+                raise LogTorn(f"line {number} of {path} is missing: there is {facts['n']}")
+            yield facts
 
 
 async def serve(folder: Path) -> None:

@@ -56,9 +56,9 @@ def run_ledger(folder: Path) -> Iterator[LedgerProcess]:
     with process:
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
-            if not said:
+            line = process.stdout.readline()
+            if not line:
                 raise ChaosFailed(f"the ledger did not start: see {folder / 'ledger.log'}")
-            yield LedgerProcess(process, folder, int(said))
+            yield LedgerProcess(process, folder, int(line))
         finally:
             process.kill()

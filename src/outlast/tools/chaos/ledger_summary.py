@@ -66,7 +66,7 @@ class LedgerSummary:
                 f"{line['fence']}"
             )
 
-    def tells(self, key: str) -> bool:
+    def reports(self, key: str) -> bool:
         """Return whether the bodies of this step, by its name, report that they begin."""
         return _name(key) in self._telling
 

@@ -129,8 +129,8 @@ class Decisions:
             # Ask under the run's last fence, so that an act of an older execution is too late from
             # now on.
             done = await ask("asked", effect.key, self._ledger, run=row.id, fence=abs(row.fence))
-            said: dict[str, Any] = {"did_not": True} if done is None else {"happened": done}
-            await app.decide(row.id, effect.place, intent=effect.intent, **said)
+            facts: dict[str, Any] = {"did_not": True} if done is None else {"happened": done}
+            await app.decide(row.id, effect.place, intent=effect.intent, **facts)
         except (StaleFence, WrongStatus, UnknownEffect):
             return False
         return True

@@ -77,18 +77,18 @@ class RecoveryTimes:
 
 
 def _end(entry: Entry) -> ExecutionEnd:
-    said: Any = {}
+    facts: Any = {}
     # The rest of the entry says enough.
     with suppress(ValueError, RecursionError):
-        said = json.loads(entry.value or "{}")
-    if not isinstance(said, dict):
-        said = {}
-    seen = said.get("seen")
+        facts = json.loads(entry.value or "{}")
+    if not isinstance(facts, dict):
+        facts = {}
+    seen = facts.get("seen")
     return ExecutionEnd(
         entry.kind,
         entry.seq,
         entry.at,
         float(seen) if isinstance(seen, (int, float)) else None,
         abs(entry.fence),
-        str(said.get("why", "")),
+        str(facts.get("why", "")),
     )

@@ -64,7 +64,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
                     "at": round(fault.at, 3),
                     "kind": fault.kind,
                     "lanes": [lane + 1 for lane in fault.lanes],
-                    "said": fault.said,
+                    "description": fault.description,
                 }
                 for fault in faults.injected
             ],

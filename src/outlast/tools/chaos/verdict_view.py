@@ -52,12 +52,12 @@ def _last_line(verdict: Verdict) -> str:
 
 
 def _more(facts: dict[str, Any]) -> str:
-    shown = [
+    visible = [
         f"{name.replace('_', ' ')}: {value:g}"
         for name, value in facts.items()
         if isinstance(value, (int, float))
     ]
-    return f" ({', '.join(shown)})" if shown else ""
+    return f" ({', '.join(visible)})" if visible else ""
 
 
 def print_summary(found: dict[str, Any]) -> None:

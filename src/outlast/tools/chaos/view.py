@@ -37,7 +37,7 @@ class View:
     def show(self, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
         """Show the current state. Called often."""
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print one line."""
 
     def close(self) -> None:
@@ -50,19 +50,21 @@ class Lines(View):
     def __init__(self, file: Any = None) -> None:
         super().__init__()
         self._file = sys.stdout if file is None else file
-        self._told = 0
+        self._reported = 0
         self._due = 0.0
 
     def show(self, fleet: Fleet, load: LoadGenerator, faults: FaultInjector) -> None:
-        for fault in faults.injected[self._told :]:
-            self.say(f"{fault.at:7.1f} s  {fault.kind:<8}{_lanes(fault.lanes):<8}{fault.said}")
-        self._told = len(faults.injected)
+        for fault in faults.injected[self._reported :]:
+            self.report(
+                f"{fault.at:7.1f} s  {fault.kind:<8}{_lanes(fault.lanes):<8}{fault.description}"
+            )
+        self._reported = len(faults.injected)
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + LINE_SECONDS
             clock = "" if self.phase == "starting" else f"{time.monotonic() - fleet.began:7.1f} s"
-            self.say(f"{clock:>9}  {_stand(self.phase, fleet, load, faults)}")
+            self.report(f"{clock:>9}  {_stand(self.phase, fleet, load, faults)}")
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         print(text, file=self._file, flush=True)
 
 
@@ -99,10 +101,12 @@ class Screen(View):
             )
             text.append(f"{member.state:<9}{since:6.1f} s  process {member.pid}\n")
         for fault in faults.injected[-FAULTS_SHOWN:]:
-            last.append(f"{fault.at:7.1f} s  {fault.kind:<8}{_lanes(fault.lanes):<8}{fault.said}\n")
+            last.append(
+                f"{fault.at:7.1f} s  {fault.kind:<8}{_lanes(fault.lanes):<8}{fault.description}\n"
+            )
         return Group(text, Text(f"{_stand(self.phase, fleet, load, faults)}\n"), last)
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self._live.console.print(text)
 
     def close(self) -> None:

@@ -90,7 +90,7 @@ class Demo(Work):
         if ended in may:
             return None
         return (
-            f"is {_said(ended)}, but should be {' or '.join(map(_said, may))}: "
+            f"is {_description(ended)}, but should be {' or '.join(map(_description, may))}: "
             f"{row.reason or ''} {row.error or ''}"
         )
 
@@ -102,7 +102,7 @@ def _ending(row: RunRow) -> flows.Ending:
     return flows.Ending(row.status, value, error)
 
 
-def _said(ending: flows.Ending) -> str:
+def _description(ending: flows.Ending) -> str:
     with_what = "" if ending.value is None else f" with {ending.value}"
     return f"{ending.status}{with_what}" + ("" if ending.error is None else f" by {ending.error}")
 

@@ -118,7 +118,7 @@ class Monitor:
         return None
 
     def _tick(self) -> None:
-        self._fleet.look()
+        self._fleet.check()
         # If the store is busy, the next poll will succeed.
         with suppress(StoreUnavailable):
             self._poll()

@@ -25,7 +25,7 @@ from outlast.tools.demo.fake_services import FakeServices
 from outlast.tools.demo.monitor import Monitor
 from outlast.tools.demo.topics import ANSWER_TOKENS, APPROVAL, KILLED, STOPPED, TOPICS, WAITING
 from outlast.tools.demo.view import State
-from outlast.tools.demo.workspace import QUEUE, address_of, isolated_environment, make_room
+from outlast.tools.demo.workspace import QUEUE, address_of, isolated_environment, make_folder
 
 AGENT = "outlast.tools.demo.agent"
 
@@ -38,7 +38,7 @@ def run_scenario(
     `agent` is the module that the workers load. Raise DemoRefused before anything is created, or
     DemoFailed if the scenario does not finish.
     """
-    make_room(path)
+    make_folder(path)
     address = address_of(path.absolute())
     services = FakeServices(pace)
     with (

@@ -62,13 +62,13 @@ class Lines:
 
     def __init__(self, file: Any = None) -> None:
         self._file = sys.stdout if file is None else file
-        self._shown = 0
+        self._events_count = 0
         self._last = time.monotonic()
 
     def show(self, state: State) -> None:
         """Show the current state. Called often."""
-        new = state.events[self._shown :]
-        self._shown = len(state.events)
+        new = state.events[self._events_count :]
+        self._events_count = len(state.events)
         self.print([event_line(event) for event in new])
         if time.monotonic() > self._last + LINE_SECONDS:
             doing = shorten(state.doing, WIDTH - len("123.4 s  ()"), placeholder=" ...")

@@ -44,7 +44,7 @@ def address_of(path: Path) -> str:
     return f"sqlite:///{quote(str(path))}"
 
 
-def make_room(path: Path) -> None:
+def make_folder(path: Path) -> None:
     """Remove the store that an earlier demo left. Raise DemoRefused for anything else, and keep it.
 
     `path` may be relative.

@@ -130,10 +130,11 @@ def manifest(
                 _put(write / DOCUMENTS[one].path, text)
         if as_json:
             # Compose stands for all kinds, because it supports every store.
-            told = used["compose" if kind is None else kind.value]
+            representative = used["compose" if kind is None else kind.value]
             document(
                 {
-                    "numbers": asdict(told) | {"period": told.period, "stop": told.stop},
+                    "numbers": asdict(representative)
+                    | {"period": representative.period, "stop": representative.stop},
                     "documents": texts,
                 }
             )

@@ -61,7 +61,7 @@ class DeploymentConfig:
     """Address of a page made from runbook.md, for alerts. Outlast's own runbook is a command."""
 
     def __post_init__(self) -> None:
-        self._check_words()
+        self._check_texts()
         for field, (least, most) in _LIMITS.items():
             value = getattr(self, field)
             if type(value) is not int or not least <= value <= most:
@@ -81,7 +81,7 @@ class DeploymentConfig:
             )
         Settings.load({"grace": float(self.grace), "lease": float(self.lease)}, NO_FILES)
 
-    def _check_words(self) -> None:
+    def _check_texts(self) -> None:
         for field, pattern, example in (
             ("name", _NAME, "agents, in lower case, at most 40 characters"),
             ("image", _IMAGE, "registry/agents:1"),

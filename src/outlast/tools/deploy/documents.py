@@ -25,22 +25,22 @@ class Document(NamedTuple):
     def write(self, config: DeploymentConfig) -> str:
         """Return the document for this configuration."""
         text = (files(__package__) / "templates" / self.template).read_text(encoding="utf-8")
-        words = {config.store, "runbook"} if config.runbook_base else {config.store}
+        names = {config.store, "runbook"} if config.runbook_base else {config.store}
 
         def value(found: re.Match[str]) -> str:
             name = found[1]
             return config.command(self.kind) if name == "command" else str(getattr(config, name))
 
-        return re.sub(r"@(\w+)@", value, _selected(text, words))
+        return re.sub(r"@(\w+)@", value, _selected(text, names))
 
 
-def _selected(text: str, words: set[str]) -> str:
+def _selected(text: str, names: set[str]) -> str:
     """Return the lines outside conditions, and those whose condition names one of the words."""
     lines = []
     is_kept = True
     for line in text.splitlines(keepends=True):
         if line.startswith("@if "):
-            is_kept = not words.isdisjoint(line.split()[1:])
+            is_kept = not names.isdisjoint(line.split()[1:])
         elif line == "@end\n":
             is_kept = True
         elif is_kept:

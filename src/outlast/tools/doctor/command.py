@@ -109,11 +109,11 @@ def _of_files(files: list[Path], budget: float | None) -> list[Finding]:
     files = [file for file in files if file.suffix != ".py"]
     if not files:
         return found
-    taken, said = expanded(files)
+    taken, problems = expanded(files)
     workloads = tuple(read(*taken))
     loaded = load({"store": "memory:"}, NO_FILES)
     facts = Facts(loaded, "", workloads=workloads, rollout_budget=budget)
-    return [*found, *named("files", said), *examine(facts, IN_MANIFESTS)]
+    return [*found, *named("files", problems), *examine(facts, IN_MANIFESTS)]
 
 
 def _of_here(store: str | None, as_json: bool, *, settings: bool) -> list[Finding] | None:
@@ -204,7 +204,7 @@ def _counted(findings: list[Finding], level: Level) -> str:
     return f"{count} {level.value}{'' if count == 1 else 's'}"
 
 
-def value_shown(name: str, value: Any) -> Any:
+def displayed_value(name: str, value: Any) -> Any:
     """Return a setting's value with secrets masked."""
     if name in SECRET:
         return MASK if value else ""
@@ -215,7 +215,7 @@ def _document(loaded: Loaded) -> dict[str, Any]:
     return {
         "settings": {
             field.name: {
-                "value": value_shown(field.name, getattr(loaded.settings, field.name)),
+                "value": displayed_value(field.name, getattr(loaded.settings, field.name)),
                 "from": loaded.origins[field.name].kind.value,
                 "name": loaded.origins[field.name].name or None,
                 "place": loaded.origins[field.name].place or None,
@@ -232,7 +232,7 @@ def _lines(loaded: Loaded) -> list[Text]:
 
     rows = []
     for field in fields(loaded.settings):
-        value = value_shown(field.name, getattr(loaded.settings, field.name))
+        value = displayed_value(field.name, getattr(loaded.settings, field.name))
         origin = loaded.origins[field.name]
         style = "" if origin.kind is Kind.DEFAULT else "bold"
         rows.append(

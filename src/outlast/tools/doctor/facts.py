@@ -94,7 +94,7 @@ def gather(loaded: Loaded, *, proc: Path = Path("/proc")) -> Facts:
         facts["read_only"] = _is_read_only(facts)
         if (why := _unopened(scheme, there, known)) is not None:
             return Facts(**facts, store_error=why)
-        seen = _looked_at(store)
+        seen = _read_store(store)
     except Unseen as error:
         return Facts(**facts, store_error=str(error))
     except OutlastError as error:
@@ -139,7 +139,7 @@ class Unseen(OutlastError):
     """The store may be fine, but cannot be inspected now."""
 
 
-def _looked_at(store: Store) -> InStore:
+def _read_store(store: Store) -> InStore:
     """Read the store.
 
     Opening a file store repairs it and locks out every other process, so the doctor reads a copy.

@@ -36,15 +36,15 @@ def process(pid: int, proc: Path = Path("/proc")) -> Process | None:
         )
     except OSError:
         return None
-    said = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    name = command[0].rpartition("/")[2] if command else said.get("Name", "")
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    name = command[0].rpartition("/")[2] if command else fields.get("Name", "")
     return Process(
         pid,
-        int(said.get("PPid", "0")),
+        int(fields.get("PPid", "0")),
         name.lstrip("-"),
         tuple(command),
-        bool(int(said.get("SigIgn", "0"), 16) & SIGTERM),
-        bool(int(said.get("SigCgt", "0"), 16) & SIGTERM),
+        bool(int(fields.get("SigIgn", "0"), 16) & SIGTERM),
+        bool(int(fields.get("SigCgt", "0"), 16) & SIGTERM),
     )
 
 

@@ -35,27 +35,27 @@ def redis(facts: Facts) -> Iterator[Finding]:
     if facts.scheme != "redis" or not facts.server:
         yield from _silent("redis", facts)
         return
-    said = facts.server
-    for danger in said["dangers"]:
+    server = facts.server
+    for danger in server["dangers"]:
         level = note if "does not tell" in danger else error
         yield level(danger, "`outlast explain redis` says what each setting can lose.")
-    if said.get("appendfsync") == "everysec":
+    if server.get("appendfsync") == "everysec":
         yield note(
             "appendfsync is everysec: a crash of its machine loses up to about a second of what "
             "was acknowledged.",
             "`appendfsync always` loses nothing (`outlast explain redis`).",
         )
-    elif said.get("appendfsync") is None:
+    elif server.get("appendfsync") is None:
         yield note(
             "the server does not report appendfsync (CONFIG GET).",
             "With `everysec` a crash of its machine loses up to about a second, with `always` "
             "nothing (`outlast explain redis`).",
         )
     yield from _skew(facts)
-    if not said["dangers"]:
+    if not server["dangers"]:
         yield ok(
-            f"Redis {said.get('version') or '?'}: appendonly is on, nothing is evicted, and it is "
-            "not a replica."
+            f"Redis {server.get('version') or '?'}: appendonly is on, nothing is evicted, "
+            "and it is not a replica."
         )
 
 
@@ -63,29 +63,31 @@ def postgres(facts: Facts) -> Iterator[Finding]:
     if facts.scheme != "postgresql" or not facts.server:
         yield from _silent("postgresql", facts)
         return
-    said = facts.server
+    server = facts.server
     found = False
     for name, what, fix in _DURABLE:
-        if said.get(name) == "off":
+        if server.get(name) == "off":
             found = True
             yield error(f"{name} is off: {what}.", fix)
-    if said.get("synchronous_commit") == "off":
+    if server.get("synchronous_commit") == "off":
         found = True
         yield warning(
             "synchronous_commit is off: a crash may lose what your own steps commit with this "
             "role. Outlast turns it on for its own commits.",
             "Set it to on: ALTER ROLE … SET synchronous_commit = on.",
         )
-    if facts.read_only and said.get("replica"):
+    if facts.read_only and server.get("replica"):
         found = True
         yield note("this server is a standby: it may be behind the primary.")
-    elif not facts.read_only and (said.get("replica") or said.get("transaction_read_only") == "on"):
+    elif not facts.read_only and (
+        server.get("replica") or server.get("transaction_read_only") == "on"
+    ):
         found = True
         yield error(
             "this server accepts no writes: it is a replica, or read-only.",
             "Give the address of the primary (target_session_attrs=read-write).",
         )
-    if said.get("pooler"):
+    if server.get("pooler"):
         found = True
         yield note(
             "a transaction pooler is in between: no LISTEN, no advisory locks. New work is found "
@@ -93,8 +95,8 @@ def postgres(facts: Facts) -> Iterator[Finding]:
             "Give workers a direct address (or session pooling), or lower poll and lease. "
             "?pooler=yes in the address skips the detection.",
         )
-    most = int(said.get("max_connections", 0))
-    used = int(said.get("used", 0))
+    most = int(server.get("max_connections", 0))
+    used = int(server.get("used", 0))
     if most and used > most * 0.8:
         found = True
         yield warning(
@@ -105,7 +107,7 @@ def postgres(facts: Facts) -> Iterator[Finding]:
     yield from skewed
     if not found and not skewed:
         yield ok(
-            f"PostgreSQL {said.get('server_version')}: durable, direct, {used} of {most} "
+            f"PostgreSQL {server.get('server_version')}: durable, direct, {used} of {most} "
             "connections taken."
         )
 
