@@ -156,6 +156,20 @@ def test_all_runs_that_match_are_cancelled_after_they_were_counted(visited):
     visited(scenario, worker=False)
 
 
+def test_all_runs_of_a_key_are_cancelled(visited):
+    async def scenario(site):
+        olga = await site.as_("olga")
+        for id, key in (("a1", "ann"), ("a2", "ann"), ("b", "bob")):
+            await site.app.submit(waiting("?"), id=id, key=key)
+        page = Html(await olga.get("/bulk?action=cancel&key=ann"))
+        assert "Cancel 2 runs" in page.text
+        answer = await olga.submit("/bulk", **page.hidden)
+        assert "Cancel: 2 runs" in Html(answer).text
+        assert runs_in(await site.page(olga, "/runs?status=queued")) == ["b"]
+
+    visited(scenario, worker=False)
+
+
 def test_only_operators_act_on_many_runs(visited):
     async def scenario(site):
         sam = await site.as_("sam")

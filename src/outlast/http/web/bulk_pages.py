@@ -30,7 +30,7 @@ async def selection_page(api: CallerApi, path: dict[str, str], query: QueryParam
         "action": action,
         "ids": ids,
         "filters": filters,
-        "key": secrets.token_hex(16),
+        "token": secrets.token_hex(16),
         "matched": None,
         "examples": ids,
     }
@@ -45,12 +45,13 @@ async def selection_page(api: CallerApi, path: dict[str, str], query: QueryParam
 
 async def act_on_selection(api: CallerApi, path: dict[str, str], form: Form) -> Done | Page:  # noqa: ARG001
     """Act on the runs, and return what became of each."""
-    action, key = form["action"], form["key"]
+    # The filter by key has the name "key".
+    action, token = form["action"], form["token"]
     if action not in ACTIONS:
         raise Problem(404, "There is no such action.", next="Select runs, and choose one.")
     ids = form.all("id")[:SELECTED_MAX]
     if ids:
-        problems = [found for id in ids if (found := await _act(api, action, id, key))]
+        problems = [found for id in ids if (found := await _act(api, action, id, token))]
         report = {"done": len(ids) - len(problems), "problems": problems, "next": None}
     else:
         filters = filters_of(QueryParams([(name, one) for name in form for one in form.all(name)]))
@@ -60,9 +61,14 @@ async def act_on_selection(api: CallerApi, path: dict[str, str], form: Form) -> 
         body = _bulk_body(action, filters)
         if cursor.isdecimal():
             body["cursor"] = int(cursor)
-        report = await api.send("POST", "bulk", body=body, key=key)
+        report = await api.send("POST", "bulk", body=body, key=token)
         report["filters"] = filters
-    facts = {"action": action, "report": report, "key": key, "filters": report.get("filters", {})}
+    facts = {
+        "action": action,
+        "report": report,
+        "token": token,
+        "filters": report.get("filters", {}),
+    }
     return Page(f"{action.capitalize()} runs", "bulk_done.html", facts)
 
 
