@@ -26,7 +26,7 @@ from outlast.store.commands import (
     Swept,
 )
 from outlast.store.protocol import CommitUnknown
-from outlast.store.writer.group_commit import GroupCommitWriter
+from outlast.store.writer.durable_commits import GroupCommitWriter
 from support.waiting import WAIT_SECONDS, wait_until_async
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from outlast.engine.background import Background
 from outlast.engine.in_flight_registry import InFlight
-from outlast.store.writer.group_commit import GroupCommitWriter
+from outlast.store.writer.durable_commits import GroupCommitWriter
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from outlast.shutdown.signal_channels import SignalChannels
 from outlast.shutdown.signal_thread import SignalReader
+from outlast.shutdown.wakeup_descriptors import SignalChannels
 from outlast.shutdown.watchdog import WatchdogProcess
 
 log = logging.getLogger("outlast.drain")

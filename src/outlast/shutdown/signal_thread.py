@@ -7,7 +7,7 @@ import selectors
 import time
 from collections.abc import Callable, Iterable
 
-from outlast.shutdown.signal_channels import SignalChannels, read
+from outlast.shutdown.wakeup_descriptors import SignalChannels, read
 from outlast.shutdown.watchdog import ARM, RECORD_BYTES
 
 SAME_SECONDS = 0.05

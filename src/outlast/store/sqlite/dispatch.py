@@ -11,7 +11,7 @@ from typing import Any
 
 from outlast.store import commands
 from outlast.store.sqlite import (
-    claiming,
+    claim_order,
     drains,
     entries,
     messages,
@@ -45,7 +45,7 @@ def apply(transaction: Transaction, batch: Sequence[commands.Command]) -> list[A
 
 _HANDLERS: dict[type, Callable[[Transaction, Any], Any]] = {
     commands.SubmitMany: submitting.submit_many,
-    commands.Claim: claiming.claim,
+    commands.Claim: claim_order.claim,
     commands.SaveProgress: entries.save_progress,
     commands.Publish: streams.publish,
     commands.SetWaiting: entries.set_waiting,

@@ -22,7 +22,7 @@ from outlast.store.rows import (
 )
 from outlast.store.session_rows import NameRange
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite.claiming import ready_workflows
+from outlast.store.sqlite.claim_order import ready_workflows
 from outlast.store.sqlite.session_reads import SessionReads
 from outlast.store.stream_rows import (
     PartInfo,

@@ -8,7 +8,7 @@ from typing import Any
 
 from outlast.errors import StoreError
 from outlast.store.commands import Command
-from outlast.store.writer.group_commit import GroupCommitWriter
+from outlast.store.writer.durable_commits import GroupCommitWriter
 from outlast.store.writer.pending import PendingCommand
 
 

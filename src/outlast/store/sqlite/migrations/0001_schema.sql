@@ -63,7 +63,7 @@ CREATE TABLE runs (
     turn          REAL                                -- see RunRow.turn
 ) STRICT;
 
--- A claim seeks here once per queue, workflow, and interrupted or new: see claiming.py.
+-- A claim seeks here once per queue, workflow, and interrupted or new: see claim_order.py.
 CREATE INDEX runs_ready ON runs (ready, queue, workflow, interrupted IS NULL, priority DESC,
     interrupted, coalesce(turn, due), pk)
     WHERE ready > 0;

@@ -1,4 +1,4 @@
-"""Write the commands of a process to its store in groups.
+"""Make the commands of a process durable, in groups.
 
 There is one writer per process. It takes everything that waits, makes it durable in one
 transaction, and delivers each outcome. Meanwhile the next batch gathers, so a hundred runs cost
