@@ -15,7 +15,7 @@ from outlast.store.postgres.store import PostgresStore
 
 TABLES = (
     "runs", "entries", "executions", "messages", "progress", "workers", "presence", "queues", "lines", "drains", "recoveries", "durations", "sessions",
-    "session_fields", "session_items", "worker_deaths",
+    "session_fields", "session_items", "worker_deaths", "key_changes",
 )  # fmt: skip
 
 EMPTY = "; ".join(
