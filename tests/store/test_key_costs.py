@@ -8,6 +8,7 @@ import pytest
 import redis
 from postgres_cost_tools import entries_read
 
+from outlast.store.address import store_at
 from outlast.store.commands import Claim, RegisterWorker, SetQueueLimits, Settle, Submit, SubmitMany
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Store
@@ -184,3 +185,53 @@ def calls(client: redis.Redis) -> int:
         for name, stat in stats.items()
         if name.removeprefix("cmdstat_").startswith(SETS)
     )
+
+
+def test_store_without_keys_has_no_trigger_that_each_claim_would_pay_for(tmp_path) -> None:
+    """The first submission with a key creates it, also for processes that opened the store before."""
+    with (
+        closing(SQLiteStore(tmp_path / "a.db")) as store,
+        closing(SQLiteStore(tmp_path / "a.db")) as other,
+    ):
+        store.open()
+        other.open()
+        other.commit([RegisterWorker("w", "host", 1, NEVER)])
+        other.commit([Submit("plain", "flow", "[]", "t", "s")])
+        other.commit([Claim("w", "t0", limit=5)])
+        assert triggers(store) == []
+        store.commit([Submit("a1", "flow", "[]", "t", "s", key="a")])
+        assert triggers(store) == ["runs_key_changed"]
+        store.commit([Submit("a2", "flow", "[]", "t", "s", key="a")])
+        one_at_a_time = SetQueueLimits(
+            "default", None, None, key_concurrency_max=1, keep_key_concurrency=False
+        )
+        store.commit([one_at_a_time])
+        (rows,) = other.commit([Claim("w", "t1", limit=5)])
+        assert [row.id for row in rows] == ["a1"]
+        assert other.commit([Claim("w", "t2", limit=5)]) == [[]]
+        other.commit([Settle(rows[0].pk, rows[0].fence, "done")])
+        assert [row.id for row in other.commit([Claim("w", "t3", limit=5)])[0]] == ["a2"]
+
+
+def triggers(store: SQLiteStore) -> list[str]:
+    found = store._db.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
+    return [name for (name,) in found]
+
+
+def test_runs_of_a_key_still_take_turns_after_a_file_store_opens_again(tmp_path) -> None:
+    """Its files have rows alone, so the rule comes back with the next process."""
+    address = f"file://{tmp_path}/store"
+    with closing(store_at(address)) as store:
+        store.open()
+        limits = SetQueueLimits(
+            "default", None, None, key_concurrency_max=1, keep_key_concurrency=False
+        )
+        runs = [Submit(f"a{n}", "flow", "[]", "t", "s", key="a") for n in (1, 2)]
+        store.commit([limits, *runs])
+    with closing(store_at(address)) as store:
+        store.open()
+        store.commit([RegisterWorker("w", "host", 1, NEVER)])
+        for turn in (1, 2):
+            (rows,) = store.commit([Claim("w", f"t{turn}", limit=5)])
+            assert [row.id for row in rows] == [f"a{turn}"]
+            store.commit([Settle(rows[0].pk, rows[0].fence, "done")])

@@ -125,6 +125,8 @@ class FileStore(SQLiteStore):
         self._db.execute(sql.BEGIN)
         self._execute(steps[:schema])
         loader = self._load(ends, history)
+        # The files have rows, and no triggers.
+        self._db.execute(sql.KEY_RULE)
         self._changes.watch()
         self._db.execute(sql.COMMIT)
         self._db.execute("CREATE TEMP TABLE outlast_commit (number INTEGER NOT NULL)")

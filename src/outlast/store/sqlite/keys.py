@@ -4,9 +4,9 @@ The runs of a queue, key and workflow that are due form a lane. Those that have 
 suspects and the new ones are lanes of their own (`RunRow.ready`). Only the first run of a lane, its
 head, is in the index of ready runs, and only while the limits of the key allow it to be claimed.
 
-A trigger notes the keys that something happened to in the table `key_changes`. The next claim
-reviews them. What executes and what has started is counted from the rows of the runs, so there is
-no counter that could be wrong.
+A submission notes its key in the table `key_changes`, and a trigger (`KEY_RULE`) the keys that
+something happened to. The next claim reviews them. What executes and what has started is counted
+from the rows of the runs, so there is no counter that could be wrong.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ CLAIM = _sql("CLAIM")
 ABLE = _sql("ABLE")
 
 # keys.sql
+KEY_RULE = _sql("KEY_RULE")
 KEY_CHANGES = _sql("KEY_CHANGES")
 NEXT_KEY_CHANGE = _sql("NEXT_KEY_CHANGE")
 KEY_REVIEWED = _sql("KEY_REVIEWED")

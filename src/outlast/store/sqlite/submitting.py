@@ -158,6 +158,10 @@ def _insert(transaction: Transaction, fresh: Sequence[commands.Submit]) -> None:
             for v in fresh
         ],
     )
+    keys = {(v.queue, v.key, 0.0) for v in fresh if v.key is not None}
+    if keys:
+        transaction.db.execute(sql.KEY_RULE)
+        transaction.db.executemany(sql.KEY_REVIEW_AT, keys)
 
 
 def _replacement(row: RunRow, command: commands.Submit, now: float) -> dict[str, Any]:

@@ -20,6 +20,8 @@ CREATE TABLE runs (
         status = 'queued' OR status = 'running' OR status = 'done' OR status = 'waiting'
         OR status = 'parked' OR status = 'failed' OR status = 'cancelled' OR status = 'dead'),
     ready         INTEGER NOT NULL DEFAULT 0 CHECK (ready BETWEEN -3 AND 2),  -- see RunRow.ready
+    key           TEXT,                               -- whose limits it counts against
+    turn          REAL,                               -- see RunRow.turn
     fence         INTEGER NOT NULL,                   -- negative: void, no execution holds it
     worker        TEXT,
     -- of the submission or claim that made the fence
@@ -58,9 +60,7 @@ CREATE TABLE runs (
     deaths_in_a_row        INTEGER NOT NULL DEFAULT 0,
     interruptions_in_a_row INTEGER NOT NULL DEFAULT 0,
     attempts_max           INTEGER NOT NULL,
-    interruptions_max      INTEGER NOT NULL,
-    key           TEXT,                               -- whose limits it counts against
-    turn          REAL                                -- see RunRow.turn
+    interruptions_max      INTEGER NOT NULL
 ) STRICT;
 
 -- A claim seeks here once per queue, workflow, and interrupted or new: see claim_order.py.
@@ -79,7 +79,7 @@ CREATE INDEX runs_ended ON runs (ended) WHERE ended IS NOT NULL;
 CREATE INDEX runs_acked ON runs (ended) WHERE workflow = '' AND status = 'done';
 
 -- Runs with a key: those that take turns, those that have theirs, those that execute, and their
--- first starts. See keys.py.
+-- first starts. See keys.py. The first submission with a key adds a trigger: see KEY_RULE.
 CREATE INDEX runs_gated ON runs (queue, key, workflow, ready, priority DESC, interrupted IS NULL,
     interrupted, due, pk)
     WHERE key IS NOT NULL AND ready < 0;
@@ -97,28 +97,6 @@ CREATE TABLE key_changes (
     PRIMARY KEY (queue, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX key_changes_at ON key_changes (queue, at);
-
-CREATE TRIGGER runs_key_added AFTER INSERT ON runs WHEN NEW.key IS NOT NULL AND NEW.ready < 0
-BEGIN
-    INSERT INTO key_changes (queue, key, at) VALUES (NEW.queue, NEW.key, 0)
-    ON CONFLICT (queue, key) DO UPDATE SET at = 0;
-END;
-
--- Whatever makes a run with a key ready only puts it among those that take turns. The key is
--- reviewed then, and when one of its runs stops executing or gives up its turn.
-CREATE TRIGGER runs_key_changed AFTER UPDATE OF status, ready ON runs
-WHEN NEW.key IS NOT NULL AND (
-    (NEW.ready > 0 AND NEW.turn IS NULL AND NEW.undoing IS NULL)
-    OR (OLD.status = 'running' AND NEW.status <> 'running')
-    OR (OLD.ready <> 0 AND NEW.ready = 0 AND NEW.status <> 'running')
-    OR (OLD.undoing IS NULL AND NEW.undoing IS NOT NULL))
-BEGIN
-    UPDATE runs SET ready = CASE WHEN ready = 2 THEN -2 WHEN started IS NULL THEN -3 ELSE -1 END
-        WHERE pk = NEW.pk AND ready > 0 AND turn IS NULL AND undoing IS NULL;
-    UPDATE runs SET turn = NULL WHERE pk = NEW.pk AND ready = 0 AND turn IS NOT NULL;
-    INSERT INTO key_changes (queue, key, at) VALUES (NEW.queue, NEW.key, 0)
-    ON CONFLICT (queue, key) DO UPDATE SET at = 0;
-END;
 
 CREATE TABLE entries (
     run     INTEGER NOT NULL,

@@ -1,5 +1,24 @@
 -- Let the runs of each key take turns: see keys.py.
 
+-- name: KEY_RULE
+-- Whatever makes a run with a key ready only puts it among those that take turns. The key is
+-- reviewed then, and when one of its runs stops executing or gives up its turn.
+-- The trigger is not part of the schema: it makes each claim and settle copy the pages that it
+-- changes, and a store without keys shall not pay for that.
+CREATE TRIGGER IF NOT EXISTS runs_key_changed AFTER UPDATE OF status, ready ON runs
+WHEN NEW.key IS NOT NULL AND (
+    (NEW.ready > 0 AND NEW.turn IS NULL AND NEW.undoing IS NULL)
+    OR (OLD.status = 'running' AND NEW.status <> 'running')
+    OR (OLD.ready <> 0 AND NEW.ready = 0 AND NEW.status <> 'running')
+    OR (OLD.undoing IS NULL AND NEW.undoing IS NOT NULL))
+BEGIN
+    UPDATE runs SET ready = CASE WHEN ready = 2 THEN -2 WHEN started IS NULL THEN -3 ELSE -1 END
+        WHERE pk = NEW.pk AND ready > 0 AND turn IS NULL AND undoing IS NULL;
+    UPDATE runs SET turn = NULL WHERE pk = NEW.pk AND ready = 0 AND turn IS NOT NULL;
+    INSERT INTO key_changes (queue, key, at) VALUES (NEW.queue, NEW.key, 0)
+    ON CONFLICT (queue, key) DO UPDATE SET at = 0;
+END
+
 -- name: KEY_CHANGES
 SELECT queue, key FROM key_changes WHERE queue = ? AND at <= ? ORDER BY at LIMIT 1000
 
