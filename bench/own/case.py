@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.folder import measuring_folder
 from bench.own.fleet import claims, items, pickup, queue_runs
 from bench.own.imports import imports
+from bench.own.keys import keys, postgres_keys, redis_keys
 from bench.own.memory import memory
 from bench.own.publish import measured as publish
 from bench.own.raw import raw
@@ -29,6 +30,7 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "items": items,
     "queue_runs": queue_runs,
     "claims": claims,
+    "keys": keys,
     "pickup": pickup,
     "imports": imports,
     "memory": memory,
@@ -40,6 +42,8 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "file": file,
     "postgres_growth": postgres_growth,
     "redis_growth": redis_growth,
+    "postgres_keys": postgres_keys,
+    "redis_keys": redis_keys,
     "telemetry": telemetry,
     "publish": publish,
 }

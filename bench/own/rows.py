@@ -156,6 +156,28 @@ def _growth_rows(case: str, title: str) -> list[Row]:
     ]  # fmt: skip
 
 
+def _key_rows(case: str, title: str) -> list[Row]:
+    """Return the rows of claims with keys, each relative to a queue of the same store."""
+
+    def to(size: int, base: int) -> Callable[[Numbers], float]:
+        return lambda numbers: (
+            numbers[case][f"claims_per_second_{size}"] / numbers[case][f"claims_per_second_{base}"]
+        )
+
+    of, half = (case,), Goal(">=", 0.5)
+    return [
+        Row(
+            f"{title}: runs claimed and settled, 20 at a time",
+            "/s",
+            of,
+            _of(case, "claims_per_second_0"),
+        ),
+        Row(f"{title}: with 100 keys, relative to that", "x", of, to(100, 0)),
+        Row(f"{title}: with 10,000 keys, relative to a plain queue", "x", of, to(10_000, 0), half),
+        Row(f"{title}: with 100,000 keys, relative to 100", "x", of, to(100_000, 100), half),
+    ]
+
+
 def _server_rows() -> list[Row]:
     """Return the rows on the work of a PostgreSQL server."""
     of, rows = ("server",), list[Row]()
@@ -266,6 +288,9 @@ ROWS = [
         lambda numbers: numbers["claims"]["claim_ms_1000000"] / numbers["claims"]["claim_ms_1000"],
         Goal("<=", 2),
     ),
+    *_key_rows("keys", "SQLite"),
+    *_key_rows("postgres_keys", "Postgres"),
+    *_key_rows("redis_keys", "Redis"),
     Row(
         "submit to first step, idle worker: p50",
         "ms",

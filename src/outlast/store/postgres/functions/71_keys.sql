@@ -40,65 +40,75 @@ CREATE FUNCTION review_key__v(q queues, k text, after double precision, now doub
 DECLARE
     place double precision := CASE WHEN after IS NULL THEN now
         ELSE greatest(now, after) + TURN_STEP__v END;
-    room record;
-    lane record;
+    room record := key_room__v(q, k, now);
+    lane_workflow text := '';
+    lane smallint := -4;
+    first record;
+    head record;
     given double precision[];
     missed boolean := false;
-    is_open boolean;
+    has_new boolean := false;
 BEGIN
-    room := key_room__v(q, k, now);
-    FOR lane IN
-        WITH RECURSIVE firsts AS (
-            (SELECT r.workflow, r.ready, -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since,
-                r.due, r.pk
-             FROM runs r WHERE r.key IS NOT NULL AND r.ready < 0 AND r.queue = q.name AND r.key = k
-             ORDER BY r.workflow, r.ready, -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk
-             LIMIT 1)
-            UNION ALL
-            SELECT n.* FROM firsts f CROSS JOIN LATERAL (
-                SELECT r.workflow, r.ready, -r.priority AS rank,
-                    coalesce(r.interrupted, 1e12) AS since, r.due, r.pk
-                FROM runs r WHERE r.key IS NOT NULL AND r.ready < 0 AND r.queue = q.name
-                    AND r.key = k AND (r.workflow, r.ready) > (f.workflow, f.ready)
-                ORDER BY r.workflow, r.ready, -r.priority, coalesce(r.interrupted, 1e12), r.due,
-                    r.pk
-                LIMIT 1) n
-        ), heads AS (
-            SELECT r.workflow, CASE WHEN r.ready = 2 THEN -2 WHEN r.started IS NULL THEN -3
-                    ELSE -1 END::smallint AS ready,
-                -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since, r.due, r.pk
-            FROM runs r WHERE r.key IS NOT NULL AND r.ready + 0 > 0 AND r.queue = q.name
-                AND r.key = k AND r.undoing IS NULL
-        )
-        SELECT coalesce(f.ready, h.ready) = -3 AS new, f.pk AS first, h.pk AS head,
-            f.rank, f.since,
-            coalesce((f.rank, f.since, f.due, f.pk) < (h.rank, h.since, h.due, h.pk), false) AS ahead
-        FROM firsts f FULL JOIN heads h ON h.workflow = f.workflow AND h.ready = f.ready
-    LOOP
-        is_open := room.slot AND NOT (lane.new AND room.opens IS NOT NULL);
-        IF lane.head IS NOT NULL AND (NOT is_open OR lane.ahead) THEN
-            -- the trigger puts it back into its lane
-            UPDATE runs SET turn = NULL, ready = ready WHERE pk = (SELECT pk FROM runs
-                WHERE pk = lane.head FOR NO KEY UPDATE SKIP LOCKED);
-            missed := missed OR NOT FOUND;
-        END IF;
-        IF is_open AND lane.first IS NOT NULL AND (lane.head IS NULL OR lane.ahead) THEN
-            UPDATE runs SET ready = CASE WHEN ready = -2 THEN 2 ELSE 1 END, turn = place
-            WHERE pk = (SELECT pk FROM runs WHERE pk = lane.first FOR NO KEY UPDATE SKIP LOCKED);
-            IF FOUND THEN
-                given := least(given, ARRAY[lane.rank, lane.since, place, lane.first]);
-            ELSE
-                missed := true;
+    IF NOT room.slot OR room.opens IS NOT NULL THEN
+        -- the trigger puts it back into its lane
+        FOR head IN SELECT r.pk, r.ready = 1 AND r.started IS NULL AS new FROM runs r
+            WHERE r.key IS NOT NULL AND r.ready + 0 > 0 AND r.queue = q.name AND r.key = k
+                AND r.undoing IS NULL
+        LOOP
+            has_new := has_new OR head.new;
+            IF head.new OR NOT room.slot THEN
+                missed := NOT take_turn__v(head.pk) OR missed;
             END IF;
+        END LOOP;
+    END IF;
+    -- In each lane the first run, and the one that has its turn.
+    WHILE room.slot LOOP
+        SELECT r.workflow, r.ready, -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since,
+            r.due, r.pk
+        INTO first FROM runs r WHERE r.key IS NOT NULL AND r.ready < 0 AND r.queue = q.name
+            AND r.key = k AND (r.workflow, r.ready) > (lane_workflow, lane)
+        ORDER BY r.workflow, r.ready, -r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk
+        LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        lane_workflow := first.workflow;
+        lane := first.ready;
+        IF first.ready = -3 AND room.opens IS NOT NULL THEN
+            has_new := true;
+            CONTINUE;
         END IF;
-        IF lane.new AND room.opens IS NOT NULL THEN
-            INSERT INTO key_changes (queue, key, at) VALUES (q.name, k, room.opens);
+        SELECT r.pk, (first.rank, first.since, first.due, first.pk)
+            < (-r.priority, coalesce(r.interrupted, 1e12), r.due, r.pk) AS behind
+        INTO head FROM runs r WHERE r.key IS NOT NULL AND r.ready + 0 > 0 AND r.queue = q.name
+            AND r.key = k AND r.undoing IS NULL AND r.workflow = first.workflow
+            AND CASE WHEN r.ready = 2 THEN -2 WHEN r.started IS NULL THEN -3 ELSE -1 END
+                = first.ready;
+        CONTINUE WHEN FOUND AND NOT head.behind;
+        IF FOUND THEN
+            missed := NOT take_turn__v(head.pk) OR missed;
+        END IF;
+        UPDATE runs SET ready = CASE WHEN ready = -2 THEN 2 ELSE 1 END, turn = place
+        WHERE pk = (SELECT pk FROM runs WHERE pk = first.pk FOR NO KEY UPDATE SKIP LOCKED);
+        IF FOUND THEN
+            given := least(given, ARRAY[first.rank, first.since, place, first.pk]);
+        ELSE
+            missed := true;
         END IF;
     END LOOP;
+    IF has_new AND room.opens IS NOT NULL THEN
+        INSERT INTO key_changes (queue, key, at) VALUES (q.name, k, room.opens);
+    END IF;
     IF missed THEN
         INSERT INTO key_changes (queue, key, at) VALUES (q.name, k, now + 0.1);
     END IF;
     RETURN given;
+END $$;
+
+-- Take the turn of a run: whether nobody else has locked it.
+CREATE FUNCTION take_turn__v(head bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE runs SET turn = NULL, ready = ready
+    WHERE pk = (SELECT pk FROM runs WHERE pk = head FOR NO KEY UPDATE SKIP LOCKED);
+    RETURN FOUND;
 END $$;
 
 -- Review the keys of these queues that something happened to since the last claim, some at a time.
