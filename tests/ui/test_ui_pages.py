@@ -7,7 +7,7 @@ from ui_tools import PAGE_BYTES_MAX, Html, doubling, failing, paying, runs_in, w
 
 from outlast import RunParked
 from outlast.http.web import pages
-from outlast.store.commands import Drain, RegisterWorker, StoreDrainReport, Submit
+from outlast.store.commands import Drain, RegisterWorker, Release, Settle, StoreDrainReport, Submit
 from support.store_writes import Writes
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -23,10 +23,50 @@ def test_home_names_what_needs_a_person_with_the_action_beside_it(visited):
             await (await site.app.start(failing("no"), id="f")).result()
         page = await site.page(olga, "/")
         assert {"/runs/p/decide", "/runs/p/resume"} <= set(page.links())
-        assert "of 2 submitted in the last hour" in page.text
+        assert "failed of 1 that ended in the last hour" in page.text
         vera = await site.page(await site.as_("vera"), "/")
         assert "/runs/p" in vera.links()
         assert "/runs/p/decide" not in vera.links()
+
+    visited(scenario)
+
+
+def test_home_finds_those_who_wait_for_an_answer_among_many_that_wait_for_a_time(visited):
+    async def scenario(site):
+        writes = Writes(site.app)
+        for number in range(17):
+            row = await writes.held(f"ask{number:02}")
+            await writes.commit(
+                Release(row.pk, row.fence, "waits", waiting=True, waits=("answer",))
+            )
+        for number in range(110):
+            row = await writes.held(f"sleep{number}")
+            await writes.commit(Release(row.pk, row.fence, "waits", waiting=True))
+        olga = await site.as_("olga")
+        page = await site.page(olga, "/")
+        asked = [href for href in page.links() if href.endswith("/message")]
+        assert len(asked) == 15
+        assert "15+" in page.text
+        assert "/runs?awaits_message=true" in page.links()
+        assert len(runs_in(await site.page(olga, "/runs?awaits_message=true"))) == 17
+        page = await site.page(olga, "/bulk?action=cancel&awaits_message=true")
+        assert "Cancel 17 runs" in page.text
+
+    visited(scenario, worker=False)
+
+
+def test_home_offers_a_decision_only_where_there_is_one(visited):
+    async def scenario(site):
+        writes = Writes(site.app)
+        writes.store.acquire_liveness("living")
+        row = await writes.held("r1")
+        await writes.commit(Settle(row.pk, row.fence, "parked", reason="its code has changed"))
+        with pytest.raises(RunParked):
+            await (await site.app.start(paying(7), id="p")).result()
+        page = await site.page(await site.as_("olga"), "/")
+        assert "/runs/p/decide" in page.links()
+        assert "/runs/r1/decide" not in page.links()
+        assert "/runs/r1/resume" in page.links()
 
     visited(scenario)
 

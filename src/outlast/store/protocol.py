@@ -15,6 +15,7 @@ from outlast.store.rows import (
     NEVER,
     Claimable,
     DrainRow,
+    EndCount,
     Entry,
     ExecutionRow,
     Message,
@@ -172,6 +173,13 @@ class Store(Protocol):
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         """Return the matching runs, newest first."""
+        ...
+
+    def ends(self, after: float, limit: int) -> list[EndCount]:
+        """Return how runs and items ended at `after` or later: a row per status, in order.
+
+        Only the latest `limit` are counted.
+        """
         ...
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:

@@ -297,6 +297,17 @@ class QueueRow(NamedTuple):
         return str(Rate(self.key_starts_max, self.key_period))
 
 
+class EndCount(NamedTuple):
+    """How many of the runs that ended lately have this status, and what they survived."""
+
+    status: str
+    runs: int
+    deaths: int
+    interruptions: int
+    first: float
+    """When the earliest of them ended."""
+
+
 class RunQuery(NamedTuple):
     """Which runs to list, newest first. An empty condition matches any run."""
 
@@ -323,3 +334,5 @@ class RunQuery(NamedTuple):
     """Who submitted it."""
     key: str | None = None
     """Whose limits it counts against. Runs without a key have none."""
+    awaits_message: bool | None = None
+    """Runs that have not ended and wait for a message: True for only them, False for none."""

@@ -74,6 +74,22 @@ class RunsPage(Document):
     next: str | None = Field(description="Pass it as `cursor` for the next page.")
 
 
+class AttentionList(Document):
+    """Runs of one kind, newest first, each with `since` and the number of `undecided` effects."""
+
+    runs: list[dict[str, Any]]
+    more: bool
+
+
+class AttentionAnswer(Document):
+    now: str
+    parked: AttentionList
+    stuck: AttentionList = Field(description="Parked while they were compensated.")
+    dead: AttentionList
+    answers: AttentionList = Field(description="They wait for a message.")
+    last_hour: dict[str, Any] = Field(description="How the latest runs ended, from `since` on.")
+
+
 class EntryDocument(Document):
     seq: int
     kind: str

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from outlast.http.rest import (
     about,
     actions,
+    attention,
     bulk,
     fleet,
     journals,
@@ -38,6 +39,7 @@ from outlast.version import __version__
 MODULES = (
     submissions,
     runs,
+    attention,
     journals,
     actions,
     bulk,

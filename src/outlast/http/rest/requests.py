@@ -98,6 +98,7 @@ class RunFilter(Parameters):
     parent: Name | None = None
     key: Name | None = Field(default=None, description="Whose limits they count against.")
     waiting_for: Name | None = Field(default=None, description="A message that the run waits for.")
+    awaits_message: bool | None = Field(default=None, description="Runs that wait for a message.")
     items: Literal["no", "only", "all"] = Field(default="no", description="Plain work items.")
     undoing: bool | None = Field(default=None, description="Runs that are being compensated.")
     older_than: Seconds | None = Field(default=None, description="Created that many seconds ago.")
@@ -105,6 +106,10 @@ class RunFilter(Parameters):
     limit: int = Field(default=100, ge=1, le=RUNS_MAX)
     before: Name | None = Field(default=None, description="The id of a run: only older ones.")
     cursor: Number | None = Field(default=None, description="`next` of the page before.")
+
+
+class AttentionFilter(Parameters):
+    limit: int = Field(default=15, ge=1, le=100, description="The most runs of each list.")
 
 
 class RunView(Parameters):

@@ -11,7 +11,7 @@ from outlast.http.rest.problems import Problem
 from outlast.http.web.forms import Form
 from outlast.http.web.inner_api import CallerApi, Refusal
 from outlast.http.web.rendering import Page
-from outlast.http.web.runs_page import filters_of
+from outlast.http.web.runs_page import SWITCHES, filters_of
 from outlast.http.web.site import Done
 
 ACTIONS = ("cancel", "retry", "resume")
@@ -86,8 +86,9 @@ def _bulk_body(action: str, filters: dict[str, Any]) -> dict[str, Any]:
     body: dict[str, Any] = {"action": action, **filters}
     if "newer_than" in body:
         body["newer_than"] = float(body["newer_than"])
-    if "undoing" in body:
-        body["undoing"] = True
+    for name in SWITCHES:
+        if name in body:
+            body[name] = body[name] == "true"
     if action == "cancel":
         body["why"] = WHY
     return body

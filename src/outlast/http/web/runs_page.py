@@ -18,6 +18,7 @@ STATUSES = (
 )
 AGES = {"": "any time", "3600": "the last hour", "86400": "the last day", "604800": "7 days"}
 ITEMS = {"": "runs", "only": "work items", "all": "runs and items"}
+SWITCHES = ("undoing", "awaits_message")
 TEXTS = ("workflow", "queue", "prefix", "key", "waiting_for", "parent")
 LABELS = {
     "workflow": "Workflow",
@@ -38,8 +39,9 @@ def filters_of(query: QueryParams) -> dict[str, Any]:
         found["newer_than"] = query["newer_than"]
     if query.get("items", "") in list(ITEMS)[1:]:
         found["items"] = query["items"]
-    if query.get("undoing") == "true":
-        found["undoing"] = "true"
+    for name in SWITCHES:
+        if query.get(name) in ("true", "false"):
+            found[name] = query[name]
     return found
 
 
@@ -60,7 +62,7 @@ async def runs_page(api: CallerApi, path: dict[str, str], query: QueryParams) ->
         "older": older,
         "is_first": cursor is None and before is None,
         "filters": filters,
-        "given": {**dict.fromkeys((*TEXTS, "newer_than", "items"), ""), **filters},
+        "given": {**dict.fromkeys((*TEXTS, *SWITCHES, "newer_than", "items"), ""), **filters},
         "chosen": filters.get("status", []),
         "statuses": STATUSES,
         "ages": AGES,

@@ -16,6 +16,7 @@ from outlast.store.rows import (
     DELAYED,
     Claimable,
     DrainRow,
+    EndCount,
     Entry,
     ExecutionRow,
     Message,
@@ -61,6 +62,9 @@ class Reads(SessionReads):
             RunRow(*row)
             for row in self._read(sql.RUNS, values, where=" AND ".join(parts) or "true")
         ]
+
+    def ends(self, after: float, limit: int) -> list[EndCount]:
+        return [EndCount(*row) for row in self._read(sql.ENDS, (after, limit))]
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
         return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]

@@ -93,11 +93,18 @@ RUNS_WHERE = {
     "by": "by = %(by)s",
     "key": "key = %(key)s",
     "waiting_for": r"ended IS NULL AND strpos(waits, E'\n' || %(waiting_for)s || E'\n') > 0",
+    "awaits_message": "(ended IS NULL AND waits <> '') = %(awaits_message)s",
     "created_before": "created < %(created_before)s::float8",
     "created_after": "created >= %(created_after)s::float8",
     "ended_after": "ended >= %(ended_after)s::float8",
     "before_pk": "pk < %(before_pk)s",
 }
+ENDS = """
+SELECT status, count(*), sum(deaths), sum(interruptions), min(ended) FROM (
+    SELECT status, deaths, interruptions, ended FROM {s}.runs
+    WHERE ended IS NOT NULL AND ended >= %s ORDER BY ended DESC, pk DESC LIMIT %s
+) latest GROUP BY status ORDER BY status
+"""
 IS_DELAYED = "(status = 'queued' AND ready = 0 AND due > coalesce(%(now)s, {s}.seconds_{v}()))"
 
 JOURNAL = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND seq > %s ORDER BY seq LIMIT %s"

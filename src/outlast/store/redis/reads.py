@@ -26,6 +26,7 @@ from outlast.store.rows import (
     ENDED,
     Claimable,
     DrainRow,
+    EndCount,
     Entry,
     ExecutionRow,
     Message,
@@ -162,6 +163,12 @@ class Reads(SessionReads):
             found += [int(number) for number in page if number is not None]
             asked |= {"low": last, "above": True}
         return sorted((pk for pk in found if before is None or pk < before), reverse=True)
+
+    def ends(self, after: float, limit: int) -> list[EndCount]:
+        return [
+            EndCount(status, int(runs), int(deaths), int(interruptions), float(first))
+            for status, runs, deaths, interruptions, first in self._read("ends", repr(after), limit)
+        ]
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
         entries: list[Entry] = []

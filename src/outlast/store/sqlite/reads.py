@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from outlast.store.protocol import claimable_of
 from outlast.store.rows import (
-    DELAYED,
     Claimable,
     DrainRow,
+    EndCount,
     Entry,
     ExecutionRow,
     Message,
@@ -52,14 +52,14 @@ class Reads(SessionReads):
         return RunRow(*rows[0]) if rows else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
-        statuses = json.dumps(query.statuses) if query.statuses else None
-        delayed = DELAYED in query.statuses
-        values = query._asdict() | {"statuses": statuses, "delayed": delayed, "now": self.now()}
-        if not query.prefix:
-            statement = sql.RUNS if query.key is None else sql.RUNS_WITH_KEY
-            return [RunRow(*row) for row in self._read(statement, values)]
-        values |= NameRange.of(query.prefix)._asdict()
-        return [RunRow(*row) for row in self._read(sql.RUNS_WITH_PREFIX, values)]
+        values = query._asdict() | {"now": self.now()}
+        del values["statuses"]
+        if query.prefix:
+            values |= NameRange.of(query.prefix)._asdict()
+        return [RunRow(*row) for row in self._read(sql.runs_statement(query), values)]
+
+    def ends(self, after: float, limit: int) -> list[EndCount]:
+        return [EndCount(*row) for row in self._read(sql.ENDS, {"after": after, "limit": limit})]
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
         return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]

@@ -6,8 +6,19 @@ Values are always bound.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
-from outlast.store.rows import SUSPECT_DEATHS, DrainRow, Entry, ExecutionRow, RunRow, WorkerRow
+from outlast.store.rows import (
+    DELAYED,
+    SUSPECT_DEATHS,
+    DrainRow,
+    Entry,
+    ExecutionRow,
+    RunQuery,
+    RunRow,
+    Status,
+    WorkerRow,
+)
 from outlast.store.session_rows import NAMES_MAX
 from outlast.store.sqlite.sql_files import SqlFiles
 
@@ -32,9 +43,41 @@ RUN_BY_ID = _sql("RUN_BY_ID")
 RUN_BY_PK = _sql("RUN_BY_PK")
 RUN_BY_FENCE = _sql("RUN_BY_FENCE")
 RUNS_BY_ID = _sql("RUNS_BY_ID")
-RUNS = _sql("RUNS")
-RUNS_WITH_KEY = _sql("RUNS_WITH_KEY")
-RUNS_WITH_PREFIX = _sql("RUNS_WITH_PREFIX", above=">=")
+RUNS_WHERE = {
+    name: _sql(f"where_{name}", above=">=")
+    for name in (
+        *("prefix", "workflow", "queue", "items", "undoing", "parent", "by", "key"),
+        *(
+            "waiting_for",
+            "awaits_message",
+            "created_before",
+            "created_after",
+            "ended_after",
+            "before_pk",
+        ),
+    )
+}
+_AWAITS_NONE = _sql("where_awaits_none")
+# As literals, so that an index for some statuses is used.
+_STATUS_IS = {status: f"status = '{status}'" for status in get_args(Status)} | {
+    DELAYED: _sql("where_delayed")
+}
+_RUNS = _sql("RUNS", where="{where}")
+
+
+def runs_statement(query: RunQuery) -> str:
+    """Return the statement that reads the runs of a query. Its values are bound by their names."""
+    given = query._asdict() | {"prefix": query.prefix or None}
+    where = [text for name, text in RUNS_WHERE.items() if given[name] is not None]
+    if query.awaits_message is False:
+        where[where.index(RUNS_WHERE["awaits_message"])] = _AWAITS_NONE
+    if query.statuses:
+        known = [f"({_STATUS_IS[one]})" for one in query.statuses if one in _STATUS_IS]
+        where.append(f"({' OR '.join(known) or 'false'})")
+    return _RUNS.replace("{where}", " AND ".join(where) or "true")
+
+
+ENDS = _sql("ENDS")
 HAS_FENCE = _sql("HAS_FENCE")
 HAS_DEALT = _sql("HAS_DEALT")
 CANCELS = _sql("CANCELS")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from outlast.store.commands import Release
-from outlast.store.rows import DELAYED, RunQuery
+from outlast.store.commands import Cancel, Release, SetWaiting
+from outlast.store.rows import DELAYED, EndCount, RunQuery
 from outlast.testing.conformance.harness import Contract, StoreDriver
 
 
@@ -94,6 +94,47 @@ class QueryContract(Contract):
             row.id
             for row in driver.store.runs(RunQuery(ended_after=at, limit=1, before_pk=rows[3].pk))
         ] == ["r1"]
+
+    def test_runs_that_wait_for_a_message_are_found(self, driver: StoreDriver) -> None:
+        driver.submit("queued")
+        driver.wait(driver.held("asleep"), due=driver.clock.now + 10.0)
+        driver.wait(driver.held("asks"), waits=("answer", "stop"))
+        asked = driver.held("asked")
+        driver.wait(asked, waits=("answer",))
+        driver.one(Cancel("asked", "x"))
+        driver.settle(driver.take("asked"), "cancelled")
+        row = driver.held("listens")
+        driver.one(SetWaiting(row.pk, row.fence, ("answer",)))
+
+        def found(**query: Any) -> list[str]:
+            return [row.id for row in driver.store.runs(RunQuery(**query))]
+
+        assert found(awaits_message=True) == ["listens", "asks"]
+        assert found(awaits_message=True, statuses=("waiting",)) == ["asks"]
+        assert found(awaits_message=True, limit=1) == ["listens"]
+        assert found(awaits_message=False) == ["asked", "asleep", "queued"]
+        assert found(waiting_for="stop") == ["asks"]
+
+    def test_latest_ends_are_counted_by_status(self, driver: StoreDriver) -> None:
+        assert driver.store.ends(0.0, 10) == []
+        driver.ended("before")
+        driver.clock.forward(5)
+        start = driver.clock.now
+        died = driver.held("died")
+        driver.one(Release(died.pk, died.fence, "drain"))
+        driver.settle(driver.take("died"), "done")
+        driver.clock.forward(10)
+        driver.ended("f1", status="failed")
+        driver.ended("parked", status="parked")
+        driver.clock.forward(10)
+        driver.ended("d2")
+        driver.submit("queued")
+        done, failed = driver.store.ends(start, 10)
+        assert done == EndCount("done", 2, 0, 1, start)
+        assert failed == EndCount("failed", 1, 0, 0, start + 10)
+        latest, failed = driver.store.ends(start, 2)
+        assert (latest.runs, latest.first, failed.runs) == (1, start + 20, 1)
+        assert driver.store.ends(start + 21, 10) == []
 
     def test_runs_are_read_in_pages(self, driver: StoreDriver) -> None:
         for number in range(7):

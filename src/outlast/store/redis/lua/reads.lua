@@ -301,6 +301,10 @@ local function is_waiting_for(row, name)
     return not row.ended and row.waits:find('\n' .. name .. '\n', 1, true)
 end
 
+local function awaits_message(row)
+    return not row.ended and (row.waits or '') ~= ''
+end
+
 local function matches(query, row)
     local undoing = row.undoing and true or false
     return (not query.statuses or query.statuses[row.status] or query.delayed and is_delayed(row))
@@ -311,6 +315,7 @@ local function matches(query, row)
         and (query.key == nil or row.key == query.key)
         and (query.items == nil or (row.workflow == '') == query.items)
         and (query.undoing == nil or undoing == query.undoing)
+        and (query.awaits_message == nil or awaits_message(row) == query.awaits_message)
         and (query.waiting_for == nil or is_waiting_for(row, query.waiting_for))
         and (query.created_before == nil or tonumber(row.created) < query.created_before)
         and (query.created_after == nil or tonumber(row.created) >= query.created_after)
@@ -357,6 +362,45 @@ function R.runs(text)
         at = pk
     end
     return {(#rows == query.limit or #all >= query.look) and at or false, rows}
+end
+
+-- Return how the latest runs and items ended: for each status how many there are, their deaths and
+-- interruptions, and when the first of them ended.
+function R.ends(after, limit)
+    local latest = {}
+    for _, key in ipairs({'ended', 'acked'}) do
+        local found = call('ZREVRANGEBYSCORE', P .. key, '+inf', after, 'WITHSCORES', 'LIMIT', 0, limit)
+        for i = 1, #found, 2 do
+            latest[#latest + 1] = {pk = found[i], ended = tonumber(found[i + 1])}
+        end
+    end
+    table.sort(latest, function(one, other) return one.ended > other.ended end)
+    local counts, order = {}, {}
+    for i = 1, math.min(#latest, tonumber(limit)) do
+        local status, deaths, interruptions = unpack(
+            call('HMGET', P .. 'run:' .. latest[i].pk, 'status', 'deaths', 'interruptions'))
+        local count = status and (counts[status] or {runs = 0, deaths = 0, interruptions = 0})
+        if count then
+            if not counts[status] then
+                counts[status] = count
+                order[#order + 1] = status
+            end
+            count.runs = count.runs + 1
+            count.deaths = count.deaths + (tonumber(deaths or '') or 0)
+            count.interruptions = count.interruptions + (tonumber(interruptions or '') or 0)
+            count.first = latest[i].ended
+        end
+    end
+    table.sort(order)
+    local answer = {}
+    for _, status in ipairs(order) do
+        local one = counts[status]
+        answer[#answer + 1] = {
+            status, S.text(one.runs), S.text(one.deaths), S.text(one.interruptions),
+            S.text(one.first),
+        }
+    end
+    return answer
 end
 
 S.header = cjson.decode(ARGV[1])

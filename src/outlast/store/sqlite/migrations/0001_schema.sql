@@ -75,6 +75,14 @@ CREATE INDEX runs_later ON runs (due) WHERE ready = 0 AND status IN ('queued', '
 CREATE INDEX runs_delayed ON runs (queue, status, ready, due) WHERE ready = 0 AND status = 'queued';
 CREATE INDEX runs_held ON runs (worker) WHERE worker IS NOT NULL;
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
+-- What a person looks for among many runs. Runs that need nobody cost nothing here.
+CREATE INDEX runs_stopped ON runs (status)
+    WHERE status = 'parked' OR status = 'dead' OR status = 'failed' OR status = 'cancelled';
+CREATE INDEX runs_waiting ON runs (queue, status) WHERE status = 'waiting';
+CREATE INDEX runs_undoing ON runs (queue) WHERE undoing IS NOT NULL;
+CREATE INDEX runs_returned ON runs (queue)
+    WHERE status = 'queued' AND (interrupted IS NOT NULL OR deaths_in_a_row > 0);
+CREATE INDEX runs_asking ON runs (ended) WHERE ended IS NULL AND waits <> '';
 CREATE INDEX runs_ended ON runs (ended) WHERE ended IS NOT NULL;
 CREATE INDEX runs_acked ON runs (ended) WHERE workflow = '' AND status = 'done';
 

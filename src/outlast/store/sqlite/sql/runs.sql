@@ -12,42 +12,65 @@ SELECT {run} FROM runs WHERE pk = ? AND fence = ? AND fence > 0
 -- name: RUNS_BY_ID
 SELECT {run} FROM runs WHERE id IN (SELECT value FROM json_each(?))
 
--- name: wanted
-(:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses))
-       OR (:delayed AND status = 'queued' AND ready = 0 AND due > :now))
-  AND (:workflow IS NULL OR workflow = :workflow)
-  AND (:queue IS NULL OR queue = :queue)
-  AND (:items IS NULL OR (workflow = '') = :items)
-  AND (:undoing IS NULL OR (undoing IS NOT NULL) = :undoing)
-  AND (:parent IS NULL OR parent = :parent)
-  AND (:by IS NULL OR by = :by)
-  AND (:key IS NULL OR key = :key)
-  AND (:waiting_for IS NULL OR (ended IS NULL AND instr(waits,
-      char(10) || :waiting_for || char(10)) > 0))
-  AND (:created_before IS NULL OR created < :created_before)
-  AND (:created_after IS NULL OR created >= :created_after)
-  AND (:ended_after IS NULL OR ended >= :ended_after)
+-- A query has the conditions that were asked for, and no others: an index or a partial index is
+-- used only for a condition that stands there.
+-- name: where_delayed
+status = 'queued' AND ready = 0 AND due > :now
+
+-- name: where_workflow
+workflow = :workflow
+
+-- name: where_queue
+queue = :queue
+
+-- name: where_items
+(workflow = '') = :items
+
+-- name: where_undoing
+(undoing IS NOT NULL) = :undoing
+
+-- name: where_parent
+parent = :parent
+
+-- name: where_by
+by = :by
+
+-- name: where_key
+key IS NOT NULL AND key = :key
+
+-- name: where_waiting_for
+ended IS NULL AND waits <> '' AND instr(waits, char(10) || :waiting_for || char(10)) > 0
+
+-- name: where_awaits_message
+ended IS NULL AND waits <> ''
+
+-- name: where_awaits_none
+NOT (ended IS NULL AND waits <> '')
+
+-- name: where_created_before
+created < :created_before
+
+-- name: where_created_after
+created >= :created_after
+
+-- name: where_ended_after
+ended >= :ended_after
+
+-- name: where_before_pk
+pk < :before_pk
+
+-- name: where_prefix
+-- It finds the numbers by their ids, in the index alone.
+pk IN (SELECT pk FROM runs WHERE {id_in_range})
 
 -- name: RUNS
-SELECT {run} FROM runs
-WHERE {wanted}
-  -- not OR: each page begins where the last one ended, without a look at what is before it
-  AND pk < coalesce(:before_pk, 9223372036854775807)
-ORDER BY pk DESC LIMIT :limit
+SELECT {run} FROM runs WHERE {where} ORDER BY pk DESC LIMIT :limit
 
--- name: RUNS_WITH_KEY
-SELECT {run} FROM runs INDEXED BY runs_key
-WHERE key IS NOT NULL AND key = :key
-  AND pk < coalesce(:before_pk, 9223372036854775807) AND {wanted}
-ORDER BY pk DESC LIMIT :limit
-
--- name: RUNS_WITH_PREFIX
--- It finds the numbers by their ids, in the index alone, and reads these rows, newest first. `+`
--- keeps it from walking over all runs.
-SELECT {run} FROM runs
-WHERE pk IN (SELECT pk FROM runs WHERE {id_in_range})
-  AND +pk < coalesce(:before_pk, 9223372036854775807) AND {wanted}
-ORDER BY pk DESC LIMIT :limit
+-- name: ENDS
+SELECT status, count(*), sum(deaths), sum(interruptions), min(ended) FROM (
+    SELECT status, deaths, interruptions, ended FROM runs INDEXED BY runs_ended
+    WHERE ended IS NOT NULL AND ended >= :after ORDER BY ended DESC LIMIT :limit
+) GROUP BY status ORDER BY status
 
 -- name: HAS_FENCE
 SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence > 0
