@@ -166,7 +166,7 @@ def test_masked_role_sees_no_values(served):
     ("tokens", "says"),
     [
         ("ann", "name:role:token"),
-        ("ann:boss:0123456789abcdef", "no role"),
+        ("ann:boss:0123456789abcdef", "is not a role"),
         ("ann:viewer:short-one", "shorter than 16"),
         ("ann:viewer:0123456789abcdef!", "character"),
         ("ann:viewer:0123456789abcdef,ann:operator:0123456789abcdeg", "two roles"),

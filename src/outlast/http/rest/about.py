@@ -23,21 +23,21 @@ NoQuery = Annotated[Nothing, Query()]
 
 
 @routes.add("GET", "/v1/me", Access.ANYONE, MeAnswer)
-async def show_caller(call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def show_caller(call: Call, query: NoQuery) -> Response:
     """Return the name and the role of the caller, and the store's time."""
     now = iso(call.engine.store.now())
     return answer({"name": call.caller.name, "role": call.caller.role, "now": now})
 
 
 @routes.add("GET", "/v1/workflows", Access.ANYONE, WorkflowsAnswer)
-async def list_workflows(call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def list_workflows(call: Call, query: NoQuery) -> Response:
     """List the workflows that can be submitted, each with a JSON schema of its arguments."""
     workflows = call.engine.submissions.workflows
     return answer({"workflows": [_described(workflows[name]) for name in sorted(workflows)]})
 
 
 @routes.add("GET", "/v1/openapi.json", Access.ANYONE, Document)
-async def show_openapi(request: Request, call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def show_openapi(request: Request, call: Call, query: NoQuery) -> Response:
     """Return the OpenAPI document."""
     document = {**request.app.openapi()}
     if root := request.scope.get("root_path"):

@@ -45,7 +45,7 @@ async def send_message(
     id: Segment,
     call: Call,
     body: NewMessage,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Send a message to a run. A message with the same name and id is sent once."""
@@ -59,7 +59,7 @@ async def send_message(
 async def cancel_run(
     id: Segment,
     call: Call,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     body: CancelRequest | None = None,
 ) -> Response:
     """Ask a run to end. Repeating it is harmless."""
@@ -81,7 +81,7 @@ def _is_cancelled(row: RunRow) -> bool:
 async def retry_run(
     id: Segment,
     call: Call,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Queue a failed, cancelled or dead run again."""
@@ -93,7 +93,7 @@ async def retry_run(
 async def resume_run(
     id: Segment,
     call: Call,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Queue a parked run again, after its cause has been fixed."""
@@ -106,7 +106,7 @@ async def decide_effect(
     id: Segment,
     call: Call,
     body: Decision,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Decide an effect whose outcome is unknown, so that its parked run continues."""

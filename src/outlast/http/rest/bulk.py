@@ -72,7 +72,7 @@ class BulkAnswer(Document):
 async def act_on_runs(
     call: Call,
     body: BulkRequest,
-    query: Annotated[Nothing, Query()],  # noqa: ARG001
+    query: Annotated[Nothing, Query()],
     idempotency_key: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Cancel, retry, resume or prune all runs that match. Repeating it continues."""

@@ -44,7 +44,7 @@ PRUNE_SECONDS = 20.0
 
 
 @routes.add("GET", "/v1/workers", Access.READ, WorkersAnswer)
-async def list_workers(call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def list_workers(call: Call, query: NoQuery) -> Response:
     """List the processes that use the store, and what they hold."""
     return await call.answer(lambda store: workers_document(Fleet.with_stalls(store)))
 
@@ -53,7 +53,7 @@ async def list_workers(call: Call, query: NoQuery) -> Response:  # noqa: ARG001
 async def drain_worker(
     id: Segment,
     call: Call,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     body: DrainRequest | None = None,
 ) -> Response:
     """Ask a worker to drain. It releases its runs and exits. Repeating it is harmless."""
@@ -91,7 +91,7 @@ async def list_drains(call: Call, query: Annotated[DrainsPage, Query()]) -> Resp
 async def prune_store(
     call: Call,
     body: PruneRequest,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
 ) -> Response:
     """Delete runs that ended long ago, and expired sessions."""
     engine = call.engine

@@ -182,7 +182,7 @@ def _void(store: Store, row: RunRow) -> set[int]:
 async def read_effects(
     id: Segment,
     call: Call,
-    query: Annotated[Nothing, Query()],  # noqa: ARG001
+    query: Annotated[Nothing, Query()],
 ) -> Response:
     """Return the effects of a run, and the places of those that a person can decide."""
 

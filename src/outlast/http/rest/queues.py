@@ -48,13 +48,13 @@ NoQuery = Annotated[Nothing, Query()]
 
 
 @routes.add("GET", "/v1/queues", Access.READ, QueuesAnswer)
-async def list_queues(call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def list_queues(call: Call, query: NoQuery) -> Response:
     """List the queues: depth, age, throughput, limits."""
     return await call.answer(lambda store: queues_document(FleetQueues.of(store)))
 
 
 @routes.add("GET", "/v1/queues/{name}", Access.READ, QueueAnswer)
-async def show_queue(name: Segment, call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def show_queue(name: Segment, call: Call, query: NoQuery) -> Response:
     """Return how many runs and items of a queue are ready, and its limits."""
     check_queue_name(name, call.engine.settings.name_length_max)
 
@@ -69,7 +69,7 @@ async def limit_queue(
     name: Segment,
     call: Call,
     body: QueueLimits,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
 ) -> Response:
     """Set the limits of a queue. A limit that is left out stays."""
     engine = call.engine
@@ -133,7 +133,7 @@ async def put_into_queue(
     name: Segment,
     call: Call,
     body: NewItems,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Annotated[str | None, Header(alias="Idempotency-Key")] = None,
 ) -> Response:
     """Put items into a queue in one commit, all or none. Repeating the same ids is harmless."""

@@ -65,7 +65,7 @@ async def set_schedule(
     name: Segment,
     call: Call,
     body: ScheduleBody,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
 ) -> Response:
     """Create a schedule or replace its definition. Setting the same one changes nothing."""
     options = body.model_dump(exclude={"workflow", "args", "kwargs"})
@@ -75,14 +75,14 @@ async def set_schedule(
 
 
 @routes.add("POST", "/v1/schedules/{name}/pause", Access.OPERATE, ScheduleAnswer, problems=(404,))
-async def pause_schedule(name: Segment, call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def pause_schedule(name: Segment, call: Call, query: NoQuery) -> Response:
     """Pause a schedule. Times that pass until it is resumed do not fire later."""
     await schedule_actions.pause(call.engine, name, paused=True, by=call.by)
     return await _answer(call, name)
 
 
 @routes.add("POST", "/v1/schedules/{name}/resume", Access.OPERATE, ScheduleAnswer, problems=(404,))
-async def resume_schedule(name: Segment, call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def resume_schedule(name: Segment, call: Call, query: NoQuery) -> Response:
     """Resume a paused schedule from now on."""
     await schedule_actions.pause(call.engine, name, paused=False, by=call.by)
     return await _answer(call, name)
@@ -99,7 +99,7 @@ async def resume_schedule(name: Segment, call: Call, query: NoQuery) -> Response
 async def trigger_schedule(
     name: Segment,
     call: Call,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Submit a run now, whatever the times. The same Idempotency-Key submits no other run."""
@@ -118,7 +118,7 @@ async def backfill_schedule(
     name: Segment,
     call: Call,
     body: Backfill,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
 ) -> Response:
     """Submit the runs of all times in a range. Existing runs stay as they are."""
     ids = await schedule_actions.backfill(call.engine, name, body.start, body.end, by=call.by)
@@ -126,7 +126,7 @@ async def backfill_schedule(
 
 
 @routes.add("DELETE", "/v1/schedules/{name}", Access.OPERATE, DeletedSchedule, problems=(404,))
-async def delete_schedule(name: Segment, call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def delete_schedule(name: Segment, call: Call, query: NoQuery) -> Response:
     """Delete a schedule. Its runs stay."""
     await schedule_actions.delete(call.engine, name)
     log.info(

@@ -82,7 +82,7 @@ async def update_session(
     call: Call,
     space: Space,
     body: FieldsUpdate,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Change fields and lists, all or none."""
@@ -98,7 +98,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
 async def update_sessions(
     call: Call,
     body: SessionUpdates,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Change several sessions, all or none."""
@@ -134,7 +134,7 @@ async def pop_from_session(
     call: Call,
     space: Space,
     body: ItemsToPop,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Remove the newest items of a list and return them, oldest first."""
@@ -158,7 +158,7 @@ async def replace_in_session(
     call: Call,
     space: Space,
     body: ItemToReplace,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Replace one item of a list. A negative index counts from the end."""
@@ -175,7 +175,7 @@ async def clear_session(
     id: Segment,
     call: Call,
     space: Space,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     body: SessionClear | None = None,
     key: Key = None,
 ) -> Response:
@@ -193,7 +193,7 @@ async def take_session(
     id: Segment,
     call: Call,
     space: Space,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     body: SessionTouch | None = None,
     key: Key = None,
 ) -> Response:
@@ -214,7 +214,7 @@ async def touch_session(
     id: Segment,
     call: Call,
     space: Space,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     body: SessionTouch | None = None,
 ) -> Response:
     """Keep a session for longer. The later expiry wins."""
@@ -229,7 +229,7 @@ async def delete_session(
     id: Segment,
     call: Call,
     space: Space,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
 ) -> Response:
     """Delete a session."""
     engine = call.engine

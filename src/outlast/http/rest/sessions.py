@@ -100,7 +100,7 @@ async def read_session_values(
     id: Segment,
     call: Call,
     space: Space,
-    query: Annotated[Nothing, Query()],  # noqa: ARG001
+    query: Annotated[Nothing, Query()],
 ) -> Response:
     """Return everything in a session, by name. It is empty if there is no such session."""
     at = address(space, id, None, call.engine.settings)
@@ -143,7 +143,7 @@ async def read_session_field(
     name: Segment,
     call: Call,
     space: Space,
-    query: Annotated[Nothing, Query()],  # noqa: ARG001
+    query: Annotated[Nothing, Query()],
 ) -> Response:
     """Return a field, and whether it has a value. A list is returned whole."""
     at, field = address(space, id, None, call.engine.settings), _field(call, name)

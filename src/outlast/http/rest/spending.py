@@ -19,6 +19,6 @@ NoQuery = Annotated[Nothing, Query()]
 
 
 @routes.add("GET", "/v1/limiters", Access.READ, LimitersAnswer)
-async def list_limiters(call: Call, query: NoQuery) -> Response:  # noqa: ARG001
+async def list_limiters(call: Call, query: NoQuery) -> Response:
     """List the limiters: what they allow, what was used, and what waits."""
     return await call.answer(limiters_document)

@@ -27,7 +27,7 @@ From = Annotated[WatchFrom, Query()]
 async def list_streams(
     id: Segment,
     call: Call,
-    query: Annotated[Nothing, Query()],  # noqa: ARG001
+    query: Annotated[Nothing, Query()],
 ) -> Response:
     """List the streams of a run, each with the number of its values."""
 

@@ -50,7 +50,7 @@ async def submit_run(
     request: Request,
     call: Call,
     body: Submission,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Submit a run by the name of its workflow. Repeating the same id is harmless."""
@@ -73,7 +73,7 @@ async def submit_run(
 async def submit_runs(
     call: Call,
     body: ManySubmissions,
-    query: NoQuery,  # noqa: ARG001
+    query: NoQuery,
     key: Key = None,
 ) -> Response:
     """Submit several runs in one commit, all or none. Repeating the same ids is harmless."""

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 from outlast.errors import SettingsError
 from outlast.http.rest.roles import Caller, Role
@@ -73,7 +74,7 @@ def _parsed(item: str, number: int) -> tuple[Caller, str]:
             f"Roles: {', '.join(Role)}."
         )
     name, role, token = parts
-    return Caller(name, Role(role) if role in tuple(Role) else role), token  # type: ignore[arg-type]
+    return Caller(name, cast("Role", role)), token
 
 
 def _check(name: str, token: str) -> None:

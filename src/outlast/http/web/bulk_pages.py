@@ -19,7 +19,7 @@ SELECTED_MAX = 200
 WHY = "cancelled with others in the web UI"
 
 
-async def selection_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:  # noqa: ARG001
+async def selection_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
     """Return the form that acts on the selected runs, or on all that match."""
     action = query.get("action", "")
     if action not in ACTIONS:
@@ -43,7 +43,7 @@ async def selection_page(api: CallerApi, path: dict[str, str], query: QueryParam
     return Page(f"{action.capitalize()} runs", "bulk.html", facts)
 
 
-async def act_on_selection(api: CallerApi, path: dict[str, str], form: Form) -> Done | Page:  # noqa: ARG001
+async def act_on_selection(api: CallerApi, path: dict[str, str], form: Form) -> Done | Page:
     """Act on the runs, and return what became of each."""
     # The filter by key has the name "key".
     action, token = form["action"], form["token"]

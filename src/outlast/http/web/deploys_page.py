@@ -40,7 +40,7 @@ class Deploy(NamedTuple):
     """The 95th percentile of the slowest worker's recoveries."""
 
 
-async def deploys_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:  # noqa: ARG001
+async def deploys_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
     """Return the page of the latest drains, as deploys."""
     document = await api.get("drains", limit=DRAINS)
     readable = [one for one in document["drains"] if moment_of(one.get("began")) is not None]

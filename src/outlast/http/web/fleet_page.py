@@ -26,7 +26,7 @@ QUEUE_ACTIONS = ("pause", "resume")
 COUNTS = ("depth", "concurrency", "per_key_concurrency")
 
 
-async def fleet_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+async def fleet_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return the page of workers, queues and schedules."""
     workers, queues, schedules, newest = await asyncio.gather(
         api.get("workers"), api.get("queues"), api.get("schedules"), api.get("runs", limit=1)
@@ -50,7 +50,7 @@ def _readable(rows: list[dict[str, Any]], field: str, name: str) -> list[dict[st
     return fitting([row for row in rows if field in row][:ROWS], LIST_BYTES, (name, name))
 
 
-async def limits_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+async def limits_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return the form with the limits of a queue."""
     _check_operator(api)
     facts = {"queue": await api.get("queues", path["name"])}
@@ -76,7 +76,7 @@ def _limit(name: str, text: str) -> int | None:
     return int(text)
 
 
-async def queue_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+async def queue_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return the form that pauses or resumes a queue."""
     _check_operator(api)
     action = _queue_action(path)
@@ -84,7 +84,7 @@ async def queue_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  #
     return Page(f"{action.capitalize()} {path['name']}", "queue.html", facts)
 
 
-async def act_on_queue(api: CallerApi, path: Path, form: Form) -> Done | Page:  # noqa: ARG001
+async def act_on_queue(api: CallerApi, path: Path, form: Form) -> Done | Page:
     """Pause or resume a queue. Its limits stay."""
     action = _queue_action(path)
     body = {"paused": action == "pause"}
@@ -98,7 +98,7 @@ def _queue_action(path: Path) -> str:
     return path["action"]
 
 
-async def drain_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+async def drain_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return the form that asks a worker to drain."""
     _check_operator(api)
     workers = (await api.get("workers"))["workers"]
@@ -115,7 +115,7 @@ async def drain_worker(api: CallerApi, path: Path, form: Form) -> Done | Page:
     return Done(("fleet",), "drain")
 
 
-async def schedule_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+async def schedule_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return the form that pauses, resumes or triggers a schedule."""
     _check_operator(api)
     if path["action"] not in SCHEDULE_ACTIONS:
@@ -141,7 +141,7 @@ async def act_on_schedule(api: CallerApi, path: Path, form: Form) -> Done | Page
     return Done(("fleet",), "schedule")
 
 
-async def sessions_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+async def sessions_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return a page of sessions, by id."""
     prefix, after = query.get("prefix", ""), query.get("after") or None
     document = await api.get("sessions", prefix=prefix, limit=SESSIONS, after=after, order="id")
@@ -152,7 +152,7 @@ async def sessions_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     return Page("Sessions", "sessions.html", facts)
 
 
-async def session_page(api: CallerApi, path: Path, query: QueryParams) -> Page:  # noqa: ARG001
+async def session_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return the page of a session: its fields, and the last items of its lists."""
     document = await api.get("sessions", path["id"], last=20)
     return Page(path["id"], "session.html", {"session": document["session"]})

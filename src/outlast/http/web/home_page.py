@@ -20,7 +20,7 @@ LISTS = ("parked", "stuck", "dead", "answers")
 DRAINS = 50
 
 
-async def home_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:  # noqa: ARG001
+async def home_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
     """Return the first page."""
     attention, queues, workers, drains = await asyncio.gather(
         api.get("attention", limit=ROWS),

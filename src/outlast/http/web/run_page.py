@@ -80,7 +80,7 @@ def actions_of(run: dict[str, Any], undecided: list[str]) -> list[str]:
     return ["message", "cancel"]
 
 
-async def entry_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:  # noqa: ARG001
+async def entry_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
     """Return the page of one entry, with as much of its values as a page may have."""
     id, entry = path["id"], await _entry(api, path)
     return Page(f"Entry {entry['seq']} of {id}", "entry.html", {"id": id, "entry": entry})

@@ -45,7 +45,7 @@ def filters_of(query: QueryParams) -> dict[str, Any]:
     return found
 
 
-async def runs_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:  # noqa: ARG001
+async def runs_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
     """Return a page of runs, newest first."""
     filters = filters_of(query)
     cursor = query.get("cursor") or None

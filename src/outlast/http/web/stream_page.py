@@ -17,7 +17,7 @@ QUIET_SECONDS = 0.5
 TEXT_MAX = 40_000
 
 
-async def stream_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:  # noqa: ARG001
+async def stream_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
     """Return the page of a stream, with what has been published so far."""
     text, is_cut = await _published(api, path["id"], path["name"])
     facts = {"id": path["id"], "name": path["name"], "text": text, "is_cut": is_cut}

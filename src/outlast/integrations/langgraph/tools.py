@@ -79,7 +79,7 @@ def effect_tool(effect: Effect[..., Any], **options: Any) -> BaseTool:
             raise ToolFailed(error) from error
 
     call.__doc__ = effect.fn.__doc__
-    call.__signature__ = signature.replace(parameters=[*visible, call_id])  # type: ignore[attr-defined]
+    call.__dict__["__signature__"] = signature.replace(parameters=[*visible, call_id])
     call.__annotations__ = {
         **{one.name: hints[one.name] for one in visible if one.name in hints},
         CALL_ID: Annotated[str, InjectedToolCallId],

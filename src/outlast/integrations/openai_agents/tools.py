@@ -63,7 +63,7 @@ def effect_tool(effect: Effect[..., Any], **options: Any) -> FunctionTool:
         "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=ToolContext[Any]
     )
     hints = inspect.get_annotations(effect.fn, eval_str=True)
-    call.__signature__ = signature.replace(parameters=[first, *visible])  # type: ignore[attr-defined]
+    call.__dict__["__signature__"] = signature.replace(parameters=[first, *visible])
     call.__annotations__ = {
         "context": ToolContext[Any],
         **{one.name: hints[one.name] for one in visible if one.name in hints},
