@@ -104,8 +104,8 @@ def test_run_is_parked_when_its_last_thread_has_ended(gate):
         return await unknown()
 
     async def release(app):
-        await wait_until_async(lambda: outside.attempts["unknown"])
-        await asyncio.sleep(0.6)  # longer than the effect's time-out and the margin
+        execution = app._open.in_flight.executions["run"]
+        await wait_until_async(lambda: execution.journal.effect_log.unknown)
         assert (await app.get(one, "run").info()).status == "running"
         gate.set()
 

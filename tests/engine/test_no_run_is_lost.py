@@ -227,9 +227,12 @@ def test_thread_step_is_repeated_only_after_its_cancelled_thread_ends(gate):
         async with Outlast("memory:", close_timeout=0.05) as app:
             run = await app.start(waits(), id="run")
             await wait_until_async(lambda: slow.now == 1)
-            for body in list(app._open.in_flight.executions["run"].steps.tasks):
+            execution = app._open.in_flight.executions["run"]
+            bodies = list(execution.steps.tasks)
+            for body in bodies:
                 body.cancel()
-            await asyncio.sleep(0.2)  # longer than close_timeout, which has no part in this
+            await asyncio.wait(bodies)
+            await wait_until_async(lambda: execution.end_reason)
             assert await (await app.start(waits(), id="run")).info()
             gate.set()
             assert await run.result(timeout=WAIT_SECONDS) == 1

@@ -154,7 +154,10 @@ class Fleet:
         self.clock.set(seconds)
 
     def let_lease_run_out(self, lease: float) -> None:
-        """Have the only worker, which does not renew its lease, taken for dead. It has `clock=True`."""
+        """Have a worker that does not renew this lease taken for dead. Every worker has `clock=True`.
+
+        Others live on if their leases are many times as long.
+        """
         let_lease_run_out(self.address, self.clock, lease)
 
     def image(self) -> Snapshot:

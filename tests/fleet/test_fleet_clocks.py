@@ -6,7 +6,8 @@ from fleet_tools import assert_nothing_recorded_was_redone
 
 from support.waiting import wait_until
 
-SHORT_LEASE = 3.0
+LEASE_SECONDS, LONG_LEASE_SECONDS = 20.0, 600.0
+"""The lease of the worker that dies, and of the one that lives on while the clock passes the end of the other."""
 HOUR = 3600.0
 FLOWS = ("chain", "gated")
 OPTIONS = {"clock": True, "heartbeat": 0.3, "concurrency": 4, "poll": 0.5}
@@ -36,16 +37,16 @@ def test_clock_jumps_charge_no_worker_and_work_continues(fleet, jumps):
 def test_dead_worker_is_found_after_a_clock_jump(fleet, jump, how):
     fleet.set_clock(0.0)
     fleet.submit([gated("gate")] * 8, [f"r{n}" for n in range(8)])
-    first = fleet.start(*FLOWS, **OPTIONS, lease=SHORT_LEASE)
+    first = fleet.start(*FLOWS, **OPTIONS, lease=LEASE_SECONDS)
     wait_until(lambda: len(fleet.lines(pid=first.pid)) == 4)
     (dead_id,) = fleet.image().workers
     first.pause()
-    # A worker that renews its lease notices the jump. Nobody else could take this one for dead.
-    (second,) = fleet.start_many(1, *FLOWS, **OPTIONS, lease=6.0)
+    (second,) = fleet.start_many(1, *FLOWS, **OPTIONS, lease=LONG_LEASE_SECONDS)
     wait_until(lambda: len(fleet.lines(pid=second.pid)) == 4)
     fleet.set_clock(jump)
     if how == "killed":
         first.kill()
+    fleet.let_lease_run_out(LEASE_SECONDS)
     fleet.make("gate")
     fleet.until_all_are("done")
     left = fleet.image()

@@ -18,9 +18,9 @@ from outlast.store.rows import SUSPECT_DEATHS
 from support.processes import is_running, kill_quietly
 from support.waiting import WAIT_SECONDS, wait_until
 
-SHORT_LEASE = 3.0
+LEASE_SECONDS = 20.0
 """For the worker that is to lose its runs. No other worker is open while it still executes."""
-STALE = {"lease": SHORT_LEASE, "clock": True}
+STALE = {"lease": LEASE_SECONDS, "clock": True}
 RACERS = 50 if "OUTLAST_TEST_KILLS" in os.environ else 8
 RACES = 10
 
@@ -46,7 +46,7 @@ def test_one_of_many_racing_processes_executes_each_run(fleet):
 
 def pause_past_its_lease(fleet: Fleet, stale: Program) -> None:
     stale.pause()
-    fleet.let_lease_run_out(SHORT_LEASE)
+    fleet.let_lease_run_out(LEASE_SECONDS)
 
 
 def evictions(fleet: Fleet, pid: int) -> list[tuple[str, str]]:
@@ -172,7 +172,7 @@ def test_worker_that_lost_a_suspect_before_it_began_takes_new_work(fleet):
     fleet.set_clock(0.0)
     stale = fleet.start(*flows, **STALE, at_read="stop")
     stale.wait_until_stopped()
-    fleet.let_lease_run_out(SHORT_LEASE)
+    fleet.let_lease_run_out(LEASE_SECONDS)
     successor = fleet.is_up(fleet.start(*flows, clock=True))
     fleet.until_all_are("done")
     stale.resume()
@@ -188,7 +188,7 @@ def test_worker_whose_event_loop_is_blocked_loses_its_lease(fleet):
     fleet.submit([blocking("gate")], ["r"])
     blocked = fleet.start(*flows, **STALE, stall_max=1.0)
     blocked.wait_until(lambda: "the event loop has been blocked" in blocked.errors)
-    fleet.let_lease_run_out(SHORT_LEASE)
+    fleet.let_lease_run_out(LEASE_SECONDS)
     successor = fleet.is_up(fleet.start(*flows, clock=True))
     fleet.until_all_are("done")
     assert [line.pid for line in fleet.lines("after")] == [successor.pid]

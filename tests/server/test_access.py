@@ -13,6 +13,7 @@ from outlast.http.rest.roles import Access
 from outlast.http.rest.routing import ROLE
 from outlast.http.rest.throttle import REFILL_SECONDS, WRONG_MAX, Throttle
 from outlast.http.rest.tokens import Tokens
+from support.waiting import wait_until_async
 
 ROUTES = [
     route for route in api(Outlast("memory:"), tokens=ITEMS).routes if isinstance(route, APIRoute)
@@ -312,8 +313,7 @@ def test_waiting_requests_of_one_caller_are_bounded(served):
         body = {"workflow": "waiting", "args": ["?"], "id": "w"}
         await api.olga.post("/v1/runs", json=body)
         first = asyncio.ensure_future(api.olga.get("/v1/runs/w/result?wait=60"))
-        while not api.web.state.outlast_api.waiting:
-            await asyncio.sleep(0.01)
+        await wait_until_async(lambda: api.web.state.outlast_api.waiting)
         assert (await api.olga.get("/v1/runs/w/result?wait=60")).status_code == 429
         assert (await api.olga.get("/v1/runs/w/watch")).status_code == 429
         assert (await api.olga.get("/v1/runs/w")).status_code == 200

@@ -21,6 +21,7 @@ from outlast.store.commands import (
 )
 from outlast.store.fleet import Fleet
 from support.store_writes import Writes
+from support.waiting import wait_until_async
 
 ERROR = json.dumps({"type": "builtins:ValueError", "message": "no ink", "args": []})
 
@@ -226,9 +227,7 @@ def test_steps_that_execute_are_shown_until_they_end(served):
         async def executing():
             return (await api.sam.get("/v1/runs/r/timeline")).json()["executing"]
 
-        while not await executing():
-            await asyncio.sleep(0.05)
-        (step,) = await executing()
+        (step,) = await wait_until_async(executing)
         started = step.pop("started")
         assert step == {"key": "pass_gate#1", "name": "pass_gate", "kind": "step", "attempt": 1}
         gates["g"].set()

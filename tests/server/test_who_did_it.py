@@ -1,8 +1,8 @@
 """What a caller does names the caller: in the run, the journal and the mailbox."""
 
-import asyncio
-
 from server_tools import bank
+
+from support.waiting import wait_until_async
 
 
 def by_of(shown, kind):
@@ -119,6 +119,8 @@ def test_parked_run_is_resumed_over_http_once_its_cause_is_fixed(served):
 
 
 async def until_parked(api, id):
-    path = f"/v1/runs/{id}?brief=true"
-    while (await api.olga.get(path)).json()["run"]["status"] != "parked":
-        await asyncio.sleep(0.01)
+    async def is_parked():
+        answer = await api.olga.get(f"/v1/runs/{id}?brief=true")
+        return answer.json()["run"]["status"] == "parked"
+
+    await wait_until_async(is_parked)

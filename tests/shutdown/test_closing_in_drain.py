@@ -15,7 +15,7 @@ from outlast.execution.step_execution import StepExecution
 from outlast.shutdown.phases import AppPhase, DrainPhase
 from outlast.store.address import store_at
 from outlast.testing import App
-from support.waiting import WAIT_SECONDS
+from support.waiting import WAIT_SECONDS, wait_until_async
 
 seen: list = []
 
@@ -48,7 +48,8 @@ def test_a_signal_after_the_drain_ends_the_wait_for_another_process():
             run = await app.submit(elsewhere(), queue="elsewhere")
             waiting = asyncio.create_task(run.result())
             await app.drain("a preStop command", grace=0.1)
-            await asyncio.sleep(0.1)  # its grace is over
+            state = app._shutdown.state
+            await wait_until_async(lambda: state.seconds_left <= 0)
             assert not waiting.done()
             signal.raise_signal(signal.SIGTERM)
             with pytest.raises(Draining, match="executing in another process"):

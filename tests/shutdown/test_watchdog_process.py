@@ -31,7 +31,7 @@ def test_the_guard_kills_c_code_that_holds_the_gil_when_grace_ends(tmp_path, whe
     grace = 0.5
     with executing(tmp_path, "busy.py", where, grace) as program:
         guard = int(program.word("guard"))
-        time.sleep(0.2)  # until the GIL is held
+        program.wait_until_busy()  # it holds the GIL
         sent = time.monotonic()
         program.send_signal(number)
         assert program.wait() == -signal.SIGKILL
@@ -78,8 +78,8 @@ def test_a_guard_can_be_armed_without_a_signal(tmp_path):
 def test_a_stopped_guard_does_not_kill_and_is_reaped(tmp_path):
     with executing(tmp_path, "guarded.py", "armed-and-stopped") as program:
         assert not Path(f"/proc/{program.word('guard')}").exists()
-        time.sleep(0.4)  # longer than it was armed for
-        assert not program.has_ended
+        program.send_signal(signal.SIGTERM)
+        program.wait_for("begin SIGTERM")
 
 
 @pytest.mark.parametrize("how", ["stopped", "died", "pipe", "no-spawn"])
@@ -106,10 +106,12 @@ def test_a_guard_can_be_stopped_after_its_signals(tmp_path):
 def test_a_guard_ignores_signals_and_ends_with_its_worker(tmp_path):
     with executing(tmp_path, "guarded.py", "plain") as program:
         guard = int(program.word("guard"))
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        ignored = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        # The kernel discards an ignored signal when it is sent.
+        program.wait_until(lambda: ignored_signals(guard).issuperset(ignored))
+        for number in ignored:
             os.kill(guard, number)
         assert os.getsid(guard) == guard
-        time.sleep(0.2)
         assert is_running(guard)
         program.send_signal(signal.SIGKILL)
         program.wait()
@@ -162,6 +164,13 @@ def test_signals_and_deadline_import_little():
     assert not {"asyncio", "subprocess", "ctypes", "sqlite3", "pydantic"} & set(said.stdout.split())
 
 
+def ignored_signals(pid: int) -> set[int]:
+    """Return the numbers of the signals that a process ignores."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:")]
+    return {number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1}
+
+
 # --- as PID 1 ---
 
 
@@ -176,6 +185,7 @@ def test_signals_and_deadline_import_little():
 )
 def test_as_pid_1_a_program_ends_when_grace_ends(tmp_path, where):
     with executing(tmp_path, "busy.py", where, 0.5, before=AS_INIT) as program:
-        time.sleep(0.2)
+        if where != "sleep":
+            program.wait_until_busy(program.init)
         program.signal_init(signal.SIGTERM)
         assert program.wait() == 63

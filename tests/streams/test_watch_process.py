@@ -63,34 +63,53 @@ def test_drain_of_a_program_that_goes_on_does_not_end_its_viewers(address):
     asyncio.run(main())
 
 
-def test_outage_is_waited_out_and_then_raised(address, monkeypatch):
+class Outages:
+    """Keep the reads of a viewer from the store, and count those that failed."""
+
+    def __init__(self, store, monkeypatch) -> None:
+        self._store, self._monkeypatch, self.failures = store, monkeypatch, 0
+
+    def begin(self) -> None:
+        for name in ("run", "unended"):
+            self._monkeypatch.setattr(self._store, name, self._fail)
+
+    def end(self) -> None:
+        self._monkeypatch.undo()
+
+    def _fail(self, *args):
+        self.failures += 1
+        raise StoreUnavailable("away")
+
+
+def test_viewer_waits_out_an_outage_shorter_than_patience(address, monkeypatch):
     async def main():
-        async with Outlast(address, signals=0, store_patience=3.0, poll=0.05) as app:
+        async with Outlast(address, signals=0, store_patience=600, poll=0.05) as app:
             await app.start(waits(), id="r")
             watch = app.watch("r", "answer")
             await anext(watch)
-            store, failures = app._open.store, 0
-
-            def fails(*args):
-                nonlocal failures
-                failures += 1
-                raise StoreUnavailable("away")
-
-            def away():
-                monkeypatch.setattr(store, "run", fails)
-                monkeypatch.setattr(store, "unended", fails)
-
-            away()
+            outages = Outages(app._open.store, monkeypatch)
+            outages.begin()
             viewer = asyncio.create_task(anext(watch))
-            await wait_until_async(lambda: failures >= 2)
-            assert not viewer.done(), "a short outage is waited out"
-            monkeypatch.undo()
-            await asyncio.sleep(0.3)
-            assert not viewer.done(), "a short outage is waited out"
-            away()
+            await wait_until_async(lambda: outages.failures >= 2)
+            assert not viewer.done()
+            outages.end()
+            await app.send("r", "word", "an answer")
+            assert (await viewer).result == "an answer"
+
+    asyncio.run(main())
+
+
+def test_viewer_raises_after_an_outage_longer_than_patience(address, monkeypatch):
+    async def main():
+        async with Outlast(address, signals=0, store_patience=0.5, poll=0.05) as app:
+            await app.start(waits(), id="r")
+            watch = app.watch("r", "answer")
+            await anext(watch)
+            outages = Outages(app._open.store, monkeypatch)
+            outages.begin()
             with pytest.raises(StoreUnavailable, match="away"):
-                await viewer
-            monkeypatch.undo()
+                await anext(watch)
+            outages.end()
             again = app.watch("r", "answer")
             assert (await anext(again)).value == "a question"
 

@@ -35,7 +35,7 @@ class MovableClock:
 
 
 def let_lease_run_out(address: str, clock: MovableClock, lease: float) -> None:
-    """Move the clock until a worker is taken for dead. No worker may renew its lease meanwhile.
+    """Move the clock until a worker is taken for dead. No worker may renew a lease this short meanwhile.
 
     This sweeps as another worker would. The steps are short, because a store that gave no sign of life
     for half a lease leaves every worker a whole lease to renew.

@@ -168,6 +168,12 @@ class Program:
         self.kill()
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process, of all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def is_running(pid: int) -> bool:
     """Return whether a process executes. A zombie does not."""
     try:

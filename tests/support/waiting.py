@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -62,17 +62,21 @@ def wait_for_state(
 
 
 async def wait_until_async(
-    condition: Callable[[], T],
+    condition: Callable[[], T] | Callable[[], Awaitable[T]],
     message: str | Callable[[], str] = "",
     *,
     timeout: float = WAIT_SECONDS,
 ) -> T:
-    """Do the same as `wait_until` without blocking the event loop."""
+    """Do the same as `wait_until` without blocking the event loop. The condition may be a coroutine function."""
     deadline = time.monotonic() + timeout
-    while not (result := condition()):
+    while True:
+        result = condition()
+        if isinstance(result, Awaitable):
+            result = await result
+        if result:
+            return result
         assert time.monotonic() < deadline, _failure(message, timeout)
         await asyncio.sleep(PAUSE_SECONDS)
-    return result
 
 
 def _pause_after_look(began: float, pause: float) -> None:

@@ -15,7 +15,9 @@ settings = {
     "headers": {"X-Deadline": lambda: str(time.time() + TIMEOUT_SECONDS)},
     "undo": None,
 }
-verified = http_effect("verified", verify_url=f"{base}/happened?key={{key}}", **settings)
+verified = http_effect(
+    "verified", verify_url=f"{base}/happened?key={{key}}", retries=20, **settings
+)
 idempotent = http_effect("idempotent", idempotent=True, retries=20, **settings)
 blind = http_effect("blind", **settings)
 

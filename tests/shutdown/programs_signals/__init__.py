@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import Program
+from support.processes import Program, cpu_seconds
 from support.waiting import WAIT_SECONDS
 
 HERE = Path(__file__).parent
 AS_INIT = ("unshare", "-Urpf", "--kill-child", "--mount-proc")
+BUSY_SECONDS = 0.1
+"""The CPU time of some work. What a program does between its word `ready` and its work takes much less."""
 LONG = "OUTLAST_TEST_KILLS" in os.environ
 """Whether this is `make soak`, which tries every combination."""
 
@@ -36,10 +38,21 @@ class Executing(Program):
         """Return the signals that have begun a drain."""
         return [said.split()[1] for said in self.said if said.startswith("begin ")]
 
+    def wait_until_busy(self, pid: int | None = None) -> None:
+        """Wait until the program, or the process `pid`, does the work that follows `ready`."""
+        pid = pid or self.pid
+        begun = cpu_seconds(pid)
+        self.wait_until(lambda: cpu_seconds(pid) - begun > BUSY_SECONDS)
+
+    @property
+    def init(self) -> int:
+        """Return the pid, outside of its namespace, of the process that is PID 1 in it."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return int(children.read_text().split()[0])
+
     def signal_init(self, number: int) -> None:
         """Send a signal to the process that is PID 1 in its namespace."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        os.kill(int(children.read_text().split()[0]), number)
+        os.kill(self.init, number)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from programs_servers import AS_INIT, HERE, LONG, PYTHONPATH, Executing, executing
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.processes import Program, clean_environment
+from support.processes import Program, clean_environment, cpu_seconds
 from support.waiting import WAIT_SECONDS
 
 COMMAND = ("-m outlast", "worker", str(HERE / "flows.py"), "--log", "json")
@@ -209,6 +209,7 @@ def test_as_pid_1_a_worker_that_holds_the_gil_is_ended(tmp_path):
         wait_until_ready(program)
         submit(program, "holds_the_gil")
         program.wait_for("hold-begins")
-        time.sleep(0.3)  # until the GIL is held
+        begun = cpu_seconds(program.pid)
+        program.wait_until(lambda: cpu_seconds(program.pid) - begun > 0.3)  # it holds the GIL
         program.send(signal.SIGTERM)
         assert program.wait() == 63

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 from said import (
     cleanup,
@@ -98,7 +99,8 @@ async def drains_itself() -> None:
         await app.start(one(""), id="run")
         report = await app.drain("the program wants it", grace=0.2)
         say("drained", report.reason)
-        await asyncio.sleep(0.3)  # longer than its grace
+        while app._shutdown.state.seconds_left > 0:
+            await asyncio.sleep(0.01)
         if os.environ.get("AND_LEAVES"):
             return
         say("ready")
@@ -184,6 +186,11 @@ async def in_thread() -> None:
         say("drained", report.reason, report.released, (await run.info()).status)
 
 
+def sleeps(method: str) -> None:
+    say("sleeps", method)
+    time.sleep(3600)
+
+
 async def forks() -> None:
     """Start children of all kinds, end each by a signal, and see that none drains its parent."""
     import multiprocessing
@@ -201,9 +208,10 @@ async def forks() -> None:
         os.kill(pid, signal.SIGTERM)
         say("forked", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         for method in ("fork", "spawn", "forkserver"):
-            child = multiprocessing.get_context(method).Process(target=time.sleep, args=(3600,))
+            child = multiprocessing.get_context(method).Process(target=sleeps, args=(method,))
             child.start()
-            await asyncio.sleep(0.1)
+            while f"sleeps {method}\n" not in Path(os.environ["WORDS"]).read_text():
+                await asyncio.sleep(0.01)
             child.terminate()
             await asyncio.to_thread(child.join)
             say(method, child.exitcode)
