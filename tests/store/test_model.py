@@ -9,6 +9,7 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from model_draws import EVENTS, draws
 from store_model import Model
 
 from outlast.store.commands import (
@@ -54,31 +55,6 @@ FIELDS = (
     "deaths", "interruptions", "deaths_in_a_row", "interruptions_in_a_row", "failures", "cancel", "value", "token",
     "ready", "lives", "mark", "attempts_max", "interruptions_max", "undoing", "abandon_after", "key", "turn",
 )  # fmt: skip
-
-COMMANDS = [
-    "submit", "submit", "replace", "replace", "many", "own", "own", "claim", "claim", "claim", "claim_suspect", "claim_suspect", "claim_id",
-    "claim_id", "record", "record", "record", "record_again", "settle", "settle", "settle", "release", "release", "wait",
-    "wait", "nack", "ack", "send", "send", "cancel", "cancel_parked", "retry", "retry", "resume", "resume", "register", "renew",
-    "leave", "sweep", "sweep", "drain", "drain", "limit", "prune", "undo", "undo", "undo_child", "undo_child", "decide", "decide",
-    "limit_keys", "limit_keys", "pause",
-]  # fmt: skip
-EVENTS = [
-    "commit",
-    "time",
-    "time",
-    "time",
-    "lease",
-    "kill",
-    "kill_holder",
-    "start",
-    "start",
-    "reopen",
-]
-
-draws = st.tuples(
-    st.sampled_from(COMMANDS + EVENTS), st.integers(0, 11), st.integers(0, 6), st.integers(0, 3)
-)
-
 
 VERDICTS = ('{"status":"failed"}', '{"status":"done"}')
 
