@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ class Scene:
         self.place, self.way, self.folder, self.server = place, way, folder, server
         self.client = Client()
         self._read = 0
-        self.workers_started = 0
+        self.workers_started = self.servers_stopped = 0
         self.budget(0)
         self.start_worker()
         self.worker.wait_for_line("ready")
@@ -85,6 +86,8 @@ class Scene:
             OUTLAST_MAX_ATTEMPTS="100000",
             OUTLAST_DEATH_BACKOFF="0.01",
             OUTLAST_DEATH_BACKOFF_MAX="0.02",
+            # A worker that is killed together with Redis is taken for dead when its lease ends. No other
+            # worker is open that could take a slow one for dead.
             OUTLAST_LEASE="5",
             OUTLAST_HEARTBEAT="0.05",
         )
@@ -93,6 +96,7 @@ class Scene:
 
     def start_viewer(self) -> None:
         after = () if self.client.cursor is None else (self.client.cursor,)
+        # A server takes longer to start than this, so some viewers give up.
         env = clean_environment(OUTLAST_PUBLISH_INTERVAL="0.02", OUTLAST_STORE_PATIENCE="2")
         words = (PROGRAM, "view", self.place, *after)
         self.viewer = Program.python(*words, folder=self.folder, env=env)
@@ -107,26 +111,44 @@ class Scene:
         return self.client
 
     def wait_for(self, tokens: int) -> None:
-        wait_until(lambda: self.look().tokens >= tokens, self.describe)
+        self.wait_until(lambda: self.look().tokens >= tokens)
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition, and replace processes that give up while a server is away."""
+
+        def holds() -> object:
+            self.supervise()
+            return condition()
+
+        wait_until(holds, self.describe)
 
     def kill(self, victims: set[str]) -> None:
         if "server" in victims and self.server is not None:
             is_postgres = self.place.startswith("postgres")
             self.server.stop(signal.SIGQUIT if is_postgres else signal.SIGKILL)
+            self.servers_stopped += 1
         if "worker" in victims:
             self.worker.kill()
         if "viewer" in victims:
             self.viewer.kill()
-            self.look()
         if "server" in victims and self.server is not None:
             self.server.start()
-        if "worker" in victims or self.worker.has_ended:
-            self.worker.kill()
+        self.supervise()
+
+    def supervise(self) -> None:
+        """Replace each process that was killed, or that gave up because the server was away."""
+        if self.has_ended(self.worker):
             self.start_worker()
-        if "viewer" in victims or self.viewer.has_ended:
-            self.viewer.kill()
-            self.look()
+        if self.has_ended(self.viewer) and self.look().end is None:
             self.start_viewer()
+
+    def has_ended(self, program: Program) -> bool:
+        """Return whether a process has ended. Fail if it gave up although no server was away."""
+        if not program.has_ended:
+            return False
+        may_end = program.wait() == -signal.SIGKILL or self.servers_stopped or self.look().end
+        assert may_end, f"it ended by itself: {program.describe()}"
+        return True
 
     @property
     def calls(self) -> list[int]:
@@ -152,7 +174,7 @@ class Scene:
                 self.wait_for(chance.randint(min(self.client.tokens, budget), budget))
                 self.kill(set(chance.sample(victims, chance.randint(1, len(victims)))))
             self.budget(TOKENS)
-            wait_until(lambda: self.look().end, self.describe)
+            self.wait_until(lambda: self.look().end)
         finally:
             self.close()
 
@@ -164,11 +186,10 @@ class Scene:
         assert client.end["status"] == "done"
         assert client.text == client.end["result"] == recorded(self.place)
         print(f"{len(calls)} calls to the provider, {client.resets} resets")
-        if self.server is None:
-            # A viewer is reset only when another answer begins, or when the server is another one.
-            assert client.resets <= calls.count(0)
-            # Only a worker that begins again asks the provider again.
-            assert len(calls) <= self.workers_started
+        # A viewer is reset only when another answer begins, or when the server is another one.
+        assert client.resets <= calls.count(0) + self.servers_stopped
+        # Only a worker that begins again asks the provider again. A server that stops ends the step at most once.
+        assert len(calls) <= self.workers_started + self.servers_stopped
 
 
 class SceneOverHttp(Scene):
@@ -204,7 +225,11 @@ class SceneOverHttp(Scene):
         if "web" in victims:
             self.web.kill()
         super().kill(victims)
-        if self.web.has_ended:
+
+    def supervise(self) -> None:
+        assert self.web is not None
+        super().supervise()
+        if self.has_ended(self.web):
             self.start_web()
 
     def describe(self) -> str:
