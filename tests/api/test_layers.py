@@ -57,9 +57,15 @@ PATHS = sorted(ROOT.rglob("*.py"))
 
 
 @pytest.fixture(scope="module")
-def modules() -> list[tuple[Path, list[ast.stmt]]]:
-    """Return the statements of every module of the package, parsed once for all tests of this file."""
-    return [(path, list(statements(ast.parse(path.read_text())))) for path in PATHS]
+def trees() -> dict[Path, ast.Module]:
+    """Return every module of the package, parsed once for all tests of this file."""
+    return {path: ast.parse(path.read_text()) for path in PATHS}
+
+
+@pytest.fixture(scope="module")
+def modules(trees) -> list[tuple[Path, list[ast.stmt]]]:
+    """Return the statements of every module of the package."""
+    return [(path, list(statements(tree))) for path, tree in trees.items()]
 
 
 def imported(module: list[ast.stmt]) -> Iterator[str]:
@@ -127,11 +133,11 @@ def test_no_module_or_class_has_a_nickname(modules):
     assert found == []
 
 
-def test_functions_attributes_and_parameters_have_no_private_words():
+def test_functions_attributes_and_parameters_have_no_private_words(trees):
     found = []
-    for path in PATHS:
+    for path, tree in trees.items():
         # The names of tests are sentences.
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree):
             for name in names_in(node):
                 if PRIVATE_WORDS & set(name.split("_")) and not name.startswith("test_"):
                     found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
@@ -146,3 +152,35 @@ def names_in(node: ast.AST) -> Iterator[str]:
         yield node.arg
     elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
         yield node.attr
+
+
+APPS = ("api/outlast.py", "sync/app.py", "client/client.py", "client/sync.py")
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """Return the private attributes and methods that the classes of a module define."""
+    found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+    return {name for name in found if re.match("_[^_]", name)}
+
+
+def test_no_layer_above_api_reads_what_is_private_to_an_app(trees):
+    """`api/internals.py`, `sync/internals.py` and `client/internals.py` are the ways in."""
+    trees = {path.relative_to(ROOT): tree for path, tree in trees.items()}
+    private = set.union(*(private_names(trees[Path(app)]) for app in APPS))
+    assert {"_lifecycle", "_open", "_app"} <= private
+    own: dict[str, set[str]] = {}
+    for path, tree in trees.items():
+        own.setdefault(path.parts[0], set()).update(private_names(tree))
+    found = [
+        f"{path}:{node.lineno}: {ast.unparse(node)}"
+        for path, tree in trees.items()
+        if RANKS.get(path.parts[0], 0) > RANKS["api"] or path.parts[0] == "http"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in private - own[path.parts[0]]
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    ]
+    assert found == []

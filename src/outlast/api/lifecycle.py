@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from outlast.errors import OutlastError
+from outlast.api.context import Place, place
+from outlast.errors import NotInStep, OutlastError
+from outlast.execution.refusal import refused
 from outlast.execution.threads import Executor
 from outlast.shutdown.cleanup import CleanupRunner
 from outlast.shutdown.phases import AppPhase
@@ -34,15 +36,14 @@ class AppLifecycle:
     def __init__(
         self, config: AppConfig, lifespan: Lifespan | None, hooks: Mapping[str, Hook]
     ) -> None:
-        self._config = config
+        self.config = config
         self.lifespan = lifespan
         self.hooks = dict(hooks)
         """Hooks by what a run became: parked or dead."""
         self.cleanup = CleanupRunner()
         self.mode: ExecutionMode | None = None
         """How the engine executes. None: with threads, on the real clock."""
-        self.report_waiting: Callable[[str], None] | None = None
-        """Reports that a command waits for its store. None: the engine logs it."""
+        self._report_waiting: Callable[[str], None] | None = None
         self._role = ProcessRole.SHARED
         self._leave_block: Callable[[], object] | None = None
         self._engine: Engine | None = None
@@ -60,6 +61,10 @@ class AppLifecycle:
         self._role = role
         self._leave_block = leave_block
 
+    def report_waiting(self, report: Callable[[str], None]) -> None:
+        """Report with this function that opening waits for the store. By default it is logged."""
+        self._report_waiting = report
+
     # -- the current opening
 
     @property
@@ -73,6 +78,17 @@ class AppLifecycle:
         if self._engine is None:
             raise _not_open()
         return self._engine
+
+    def outside(self, what: str, instead: str | None = None) -> Engine:
+        """Return the engine for a call `app.{what}()`. Raise NotInStep in a workflow's own code."""
+        if place() in (Place.WORKFLOW, Place.SYNC_WORKFLOW):
+            raise refused(
+                NotInStep(
+                    f"app.{what}() was called in a workflow's own code, where its answers would "
+                    f"differ when the run is replayed. Use {instead or f'outlast.{what}()'} there."
+                )
+            )
+        return self.engine
 
     @property
     def shutdown(self) -> ShutdownCoordinator:
@@ -114,9 +130,9 @@ class AppLifecycle:
 
         if self._engine is not None:
             raise OutlastError("this Outlast is already open. Create another one.")
-        self._config.check_worker()
+        self.config.check_worker()
         check_not_ending(self._role)
-        engine = opening.build_engine(self._config, self.hooks, self.mode)
+        engine = opening.build_engine(self.config, self.hooks, self.mode)
         server, lifespan = self._http_server(app), AsyncExitStack()
         callbacks = opening.AppCallbacks(
             leave_block=self._leave_block or (lambda: engine.loop.create_task(app.__aexit__())),
@@ -127,7 +143,7 @@ class AppLifecycle:
         coordinator = opening.ShutdownCoordinator(engine, self._role, callbacks)
         engine.subscribe(coordinator)
         try:
-            await engine.open(self.report_waiting)
+            await engine.open(self._report_waiting)
         except BaseException:
             coordinator.abandon_opening()
             raise
@@ -143,13 +159,13 @@ class AppLifecycle:
         except BaseException:
             await self.close()
             raise
-        if self._config.worker:
-            opening.claim(engine, self._config)
+        if self.config.worker:
+            opening.claim(engine, self.config)
         coordinator.opened()
 
     def _http_server(self, app: Outlast) -> Server | None:
         """Return the HTTP server of one opening, or None if the settings ask for none."""
-        address = self._config.settings.http
+        address = self.config.settings.http
         executes_inline = self.mode is not None and not self.mode.threads
         if executes_inline or not address:
             return None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 from outlast.api import queries, run_actions
 from outlast.api.app_config import AppConfig
 from outlast.api.checkpoint import Checkpoint
-from outlast.api.context import Place, place
 from outlast.api.each import Each
 from outlast.api.lifecycle import AppLifecycle
 from outlast.api.map import MapJob
@@ -24,8 +23,7 @@ from outlast.api.until_drain import until_drain
 from outlast.codec.identifiers import check_queue_name
 from outlast.codec.signature import NOT_GIVEN
 from outlast.engine import actions
-from outlast.errors import NotInStep, OutlastError
-from outlast.execution.refusal import refused
+from outlast.errors import OutlastError
 from outlast.store.rows import Entry, RunQuery
 
 if TYPE_CHECKING:
@@ -722,11 +720,4 @@ class Outlast:
 
     def _outside(self, what: str, instead: str | None = None) -> Engine:
         """Return the engine. Raise NotInStep in a workflow's own code."""
-        if place() in (Place.WORKFLOW, Place.SYNC_WORKFLOW):
-            raise refused(
-                NotInStep(
-                    f"app.{what}() was called in a workflow's own code, where its answers would "
-                    f"differ when the run is replayed. Use {instead or f'outlast.{what}()'} there."
-                )
-            )
-        return self._open
+        return self._lifecycle.outside(what, instead)

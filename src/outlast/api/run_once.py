@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.api.run import conclude
 from outlast.api.workflow import Call
@@ -54,13 +55,13 @@ def run(
 
     async def main() -> tuple[str, RunOutcome]:
         app = Outlast(store, **settings)
-        app._lifecycle.set_process(ProcessRole.COMMAND)
+        internals(app).set_process(ProcessRole.COMMAND)
         async with app:
             return await or_exit(app, ended(app))
 
     async def ended(app: Outlast) -> tuple[str, RunOutcome]:
         run = await app.start(call, id=id, on_conflict=on_conflict)
-        return run.id, await app._open.runs.wait_until_ended(run.id)
+        return run.id, await internals(app).engine.runs.wait_until_ended(run.id)
 
     try:
         run_id, end = asyncio.run(main())
@@ -85,7 +86,7 @@ async def or_exit(app: Outlast, coro: Coroutine[Any, Any, R]) -> R:
 
     Only for a process that Outlast owns.
     """
-    engine, process = app._open, app._shutdown.process
+    engine, process = internals(app).engine, internals(app).shutdown.process
     task = engine.loop.create_task(coro)
     engine.shutdown.announced.add_done_callback(lambda _: _report_waiting(engine))
     either: list[asyncio.Future[Any]] = [task, engine.shutdown.finished]

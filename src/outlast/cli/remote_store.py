@@ -15,6 +15,7 @@ from outlast.cli.remote_rows import drain_row, schedule_row, stall_rows
 from outlast.client import listing
 from outlast.client.client import Client
 from outlast.client.errors import ApiError
+from outlast.client.internals import transport_of
 from outlast.client.journal_rows import entry_row, execution_row, message_row
 from outlast.client.rows import (
     Document,
@@ -75,7 +76,7 @@ class RemoteStore:
         self._loop.stop()
 
     def _ask(self, request: Callable[[Transport], Coroutine[Any, Any, T]]) -> T:
-        return self._loop.call(request(self._client._open))
+        return self._loop.call(request(transport_of(self._client)))
 
     def _get(self, path: str, **parameters: Any) -> Any:
         return self._ask(lambda transport: transport.get(path, parameters))

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.api.run_once import or_exit
 from outlast.api.workflow import Call, Workflow
@@ -126,7 +127,7 @@ def _execute(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow
 
 async def _execution(workflow: Workflow[..., Any], order: Order, store: Store) -> RunRow:
     app = Outlast(store)
-    app._lifecycle.set_process(ProcessRole.COMMAND)
+    internals(app).set_process(ProcessRole.COMMAND)
     async with app:
         return await or_exit(app, _until_ended(app, store, workflow, order))
 

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
+from outlast.api.internals import internals
+
 if TYPE_CHECKING:
     from outlast.api.outlast import Outlast
 
@@ -71,7 +73,7 @@ def _strike(
     if kill:
         end()
     else:
-        loop.call_soon_threadsafe(lambda: app._shutdown.begin(REASON))
+        loop.call_soon_threadsafe(lambda: internals(app).shutdown.begin(REASON))
 
 
 def _die() -> NoReturn:

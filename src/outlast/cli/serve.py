@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import FAILED, OK
 from outlast.cli.options import StoreOnlyOption
@@ -105,7 +106,7 @@ async def serve_until_drained(
     app: Outlast, server: ApiServer, started: Callable[[], None] | None = None
 ) -> int:
     """Serve until the app has drained, and return the exit code. Call `started` once it listens."""
-    app._lifecycle.set_process(ProcessRole.WORKER)
+    internals(app).set_process(ProcessRole.WORKER)
     async with app:
         server.start()
         log.info(
@@ -120,4 +121,4 @@ async def serve_until_drained(
         finally:
             await server.stop()
     log.info("server has stopped", extra={"event": "stopped"})
-    return app._lifecycle.exit_code
+    return internals(app).exit_code

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.cli.output import print_message
 from outlast.cli.server import App, server_of
@@ -182,7 +183,7 @@ def doing(
     of `OUTLAST_HTTP` belongs to the worker.
     """
     given = (
-        {name: value for name, value in like._config.given.items() if name != "store"}
+        {name: value for name, value in internals(like).config.given.items() if name != "store"}
         if like is not None
         else {}
     )
@@ -191,7 +192,7 @@ def doing(
 
     async def main() -> T:
         app = Outlast(store, **given | {"http": ""})
-        app._lifecycle.report_waiting = print_message
+        internals(app).report_waiting(print_message)
         async with app:
             return await action(app, store)
 

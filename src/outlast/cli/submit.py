@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from outlast.api.internals import internals
 from outlast.cli.options import (
     ArgsArgument,
     DelayOption,
@@ -104,7 +105,9 @@ def submit(
             if url is not None:
                 row = acting_over_http(url, action)
             else:
-                place = store or (theirs._config.address() if theirs is not None else None)
+                place = store or (
+                    internals(theirs).config.address() if theirs is not None else None
+                )
                 row = doing(shared(place), action, theirs)
         except StoreUnavailable as error:
             raise StoreUnavailable(

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import FAILED, OK, code_of
 from outlast.cli.options import StoreOnlyOption
@@ -107,7 +108,8 @@ def _app(
 
 def place_of(app: Outlast) -> str:
     """Return the location of the app's store, with secrets masked."""
-    return masked(str(getattr(app._open.store, "place", type(app._open.store).__name__)))
+    store = internals(app).engine.store
+    return masked(str(getattr(store, "place", type(store).__name__)))
 
 
 async def drain_or_loss(app: Outlast) -> None:
@@ -116,7 +118,7 @@ async def drain_or_loss(app: Outlast) -> None:
     A supervisor then restarts the worker on the store that exists now.
     """
     drain = asyncio.ensure_future(app.wait_drain())
-    lost = app._open.maintenance.store_lost
+    lost = internals(app).engine.maintenance.store_lost
     try:
         await asyncio.wait((drain, lost), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -127,28 +129,29 @@ async def drain_or_loss(app: Outlast) -> None:
 
 async def _work(app: Outlast, place: WorkerTarget) -> int:
     """Work until the app has drained, and return the exit code."""
-    app._lifecycle.set_process(ProcessRole.WORKER)
+    internals(app).set_process(ProcessRole.WORKER)
     try:
         await _until_drained(app, place)
     except StoreBroken as error:
         # The event loop would wait for tasks that refuse to end.
-        if error.gone and app._lifecycle.is_hung:
+        if error.gone and internals(app).is_hung:
             print_error(error)
             end_now(code_of(error))
         raise
     log.info("worker has stopped", extra={"event": "stopped"})
-    return app._lifecycle.exit_code
+    return internals(app).exit_code
 
 
 async def _until_drained(app: Outlast, place: WorkerTarget) -> None:
     async with app:
         names = sorted(workflow.name for workflow in place.workflows)
+        registration = internals(app).engine.worker
         log.info(
             "worker is ready",
             extra={
                 "event": "working",
-                "worker": app._open.worker.id,
-                "queues": app._open.worker.offer.queues,
+                "worker": registration.id,
+                "queues": registration.offer.queues,
                 "workflows": names,
                 "concurrency": app.settings.concurrency,
                 "store": place_of(app),

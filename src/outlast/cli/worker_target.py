@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.api.workflow import Workflow
 from outlast.cli.target import imported, refusal
@@ -39,9 +40,9 @@ def worker_target(targets: Sequence[str]) -> WorkerTarget:
             _add(workflows, workflow)
     app = _only(apps)
     if app is not None:
-        for workflow in app._config.workflows:
+        for workflow in internals(app).config.workflows:
             _add(workflows, workflow)
-    if not workflows and (app is None or app._lifecycle.lifespan is None):
+    if not workflows and (app is None or internals(app).lifespan is None):
         where = ", ".join(safe(target) for target in targets)
         raise refusal(
             f"there is nothing to work on in {where}: no workflow (decorate a function with "
@@ -59,7 +60,7 @@ def app_beside(target: str) -> Outlast | None:
     Return None if there is none, or if it was given a store object instead of an address.
     """
     found = getattr(imported(target.rpartition(":")[0]), APP, None)
-    return found if isinstance(found, Outlast) and found._config.store is None else None
+    return found if isinstance(found, Outlast) and internals(found).config.store is None else None
 
 
 def _parts(target: str) -> tuple[str, str | None]:

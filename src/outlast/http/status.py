@@ -84,7 +84,7 @@ class AppStatus:
     """The status of an Outlast that is open, read from its engine."""
 
     def __init__(self, engine: Engine, shutdown: ShutdownCoordinator) -> None:
-        self._engine = engine
+        self.engine = engine
         self._shutdown = shutdown
         self.unhealthy: str | None = None
         """Why this process is not ready, if its program set a reason."""
@@ -94,8 +94,8 @@ class AppStatus:
         """Return the poller of the store's statistics. It is made on first use."""
         from outlast.http.store_stats import StoreStatsPoller
 
-        queues_max = self._engine.settings.metrics_series_max // len(STATUSES)
-        return StoreStatsPoller(self._engine, queues_max)
+        queues_max = self.engine.settings.metrics_series_max // len(STATUSES)
+        return StoreStatsPoller(self.engine, queues_max)
 
     def ready(self) -> str | None:
         """Return why this process is not ready, or None if it is."""
@@ -106,11 +106,11 @@ class AppStatus:
             return f"unhealthy: {self.unhealthy}"
         if self._shutdown.app_phase is AppPhase.OPENING:
             return "starting"
-        trouble = self._engine.worker.trouble()
+        trouble = self.engine.worker.trouble()
         return None if trouble is None else f"the lease cannot be renewed: {trouble}"
 
     def stalled(self) -> float:
-        return self._engine.worker.stalled()
+        return self.engine.worker.stalled()
 
     def begin_drain(self, reason: str) -> None:
         self._shutdown.begin(reason)
@@ -127,17 +127,17 @@ class AppStatus:
         }
 
     def refresh(self) -> None:
-        if self._engine.settings.metrics and self._shutdown.app_phase is AppPhase.OPEN:
+        if self.engine.settings.metrics and self._shutdown.app_phase is AppPhase.OPEN:
             self.store_stats.refresh()
 
     def samples(self) -> Iterable[Sample]:
         """Return the metrics to export. There are none if `metrics` is 0."""
-        if not self._engine.settings.metrics:
+        if not self.engine.settings.metrics:
             return ()
         from outlast.http.export import samples
 
         ready = self.ready() is None
-        return samples(self._engine, self.store_stats, self._shutdown.reporter, ready=ready)
+        return samples(self.engine, self.store_stats, self._shutdown.reporter, ready=ready)
 
 
 class NotOpen:

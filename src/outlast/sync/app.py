@@ -20,6 +20,7 @@ from typing import (
 )
 
 from outlast.api import outlast as core
+from outlast.api.internals import internals
 from outlast.errors import OutlastError
 from outlast.shutdown.process import ProcessRole, ProcessShutdown
 from outlast.sync.batch import Each, map_in
@@ -174,7 +175,7 @@ class Outlast:
             on_dead=on_dead,
             **settings,
         )
-        self._app._lifecycle.set_process(ProcessRole.PORTAL, leave_block=self._leave_in_thread)
+        internals(self._app).set_process(ProcessRole.PORTAL, leave_block=self._leave_in_thread)
         self._portal: Portal | None = None
         self._process: ProcessShutdown | None = None
         self._leaving = threading.Lock()
@@ -213,7 +214,7 @@ class Outlast:
         self._leaving = threading.Lock()
         self._left = False
         if self.settings.signals:
-            self._process = self._app._shutdown.process
+            self._process = internals(self._app).shutdown.process
             # Signal handlers are installed in the program's own thread, not in the portal's.
             self._process.install(self.settings.grace)
         return self
@@ -243,7 +244,7 @@ class Outlast:
         if self._left:
             return False
         self._left = True
-        portal.call(self._app._lifecycle.close, left_by=threading.get_ident())
+        portal.call(internals(self._app).close, left_by=threading.get_ident())
         return True
 
     def __exit__(self, *exc: object) -> None:
@@ -330,7 +331,9 @@ class Outlast:
         numbers are their own keys. Once a drain has begun, the next item raises Draining. The items
         are read in this thread.
         """
-        return Each(self._open, self._app._outside("each").services, items, id=id, key=key)
+        return Each(
+            self._open, internals(self._app).outside("each").services, items, id=id, key=key
+        )
 
     @overload
     def map(
@@ -366,7 +369,7 @@ class Outlast:
         At most `concurrency` threads call it at once (by default the setting). Results are
         recorded: the same call again processes only the remaining items.
         """
-        portal, services = self._open, self._app._outside("map").services
+        portal, services = self._open, internals(self._app).outside("map").services
         return map_in(portal, services, fn, items, id=id, key=key, concurrency=concurrency)
 
     def unit(self, name: str) -> Unit:

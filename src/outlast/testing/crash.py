@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, TypeVar, Unpack
 
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
 from outlast.api.workflow import Call
@@ -347,8 +348,8 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
     refuses their writes.
     """
     tasks = list(tasks_of(loop))
-    if app._lifecycle.is_open:
-        for execution in app._open.in_flight.executions.values():
+    if internals(app).is_open:
+        for execution in internals(app).engine.in_flight.executions.values():
             execution.stop(EndReason(EndKind.LOST, Crash()))
             tasks += execution.loop.tasks
     if isinstance(loop, VirtualLoop):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from outlast.api.internals import internals
 from outlast.api.run import Run
 from outlast.api.workflow import Call
 from outlast.engine.in_flight_registry import InFlight
@@ -139,7 +140,9 @@ def differences(app: App, workflows: Mapping[str, WorkflowDefinition]) -> list[D
     clock = VirtualClock(app.clock() + 1)
     copy = open_image(image_of(app.store), clock=clock)
     settings = {
-        name: value for name, value in app._config.given.items() if name not in ("store", "queues")
+        name: value
+        for name, value in internals(app).config.given.items()
+        if name not in ("store", "queues")
     }
     again = App(copy, clock=clock, **settings)
     again._is_replay = True
@@ -147,7 +150,7 @@ def differences(app: App, workflows: Mapping[str, WorkflowDefinition]) -> list[D
     bodies = again._stubs = _NoBodies()
 
     async def main(opened: Outlast) -> list[Difference]:
-        executions = opened._open.in_flight
+        executions = internals(opened).engine.in_flight
         assert isinstance(executions, _LastExecutions)
         found = (
             await _difference(opened, copy, row, workflows[row.workflow], bodies, executions)

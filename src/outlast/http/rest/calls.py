@@ -22,6 +22,7 @@ from outlast.store.rows import RunRow
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
     from outlast.http.rest.access import Gate
+    from outlast.http.status import AppStatus
     from outlast.settings import Settings
 
 
@@ -31,7 +32,8 @@ class ServedApp(Protocol):
     settings: Settings
 
     @property
-    def _open(self) -> Engine: ...
+    def status_provider(self) -> AppStatus:
+        """Return the status of the open app. Raise OutlastError if it is not open."""
 
     def watch(self, run_id: str, stream: str | None = None, *, after: str | None = None) -> Any:
         """Follow a stream of a run, or the run itself."""
@@ -53,7 +55,7 @@ class Api:
     def engine(self) -> Engine:
         """Return the engine of the open app. Raise Problem 503 if the app is not open here."""
         try:
-            engine = self.app._open
+            engine = self.app.status_provider.engine
         except OutlastError:
             engine = None
         if engine is None or engine.loop is not asyncio.get_running_loop():

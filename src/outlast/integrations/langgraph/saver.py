@@ -21,6 +21,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from outlast import sync
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.api.session import Session
 from outlast.errors import NotInRun
@@ -37,6 +38,7 @@ from outlast.integrations.langgraph.saver_layout import (
     write_name,
 )
 from outlast.integrations.langgraph.saver_writes import GatheredWrites
+from outlast.sync.internals import core_of, portal_of
 
 T = TypeVar("T")
 
@@ -74,7 +76,7 @@ class OutlastSaver(BaseCheckpointSaver[str]):
         """
         super().__init__(serde=serde)
         self._given = app
-        self._app = app._app if isinstance(app, sync.Outlast) else app
+        self._app = core_of(app) if isinstance(app, sync.Outlast) else app
         self._ttl, self._fields_max = ttl, fields_max
         self._writes = GatheredWrites()
         self._last: dict[tuple[str, str], tuple[str, frozenset[str]]] = {}
@@ -374,7 +376,7 @@ class OutlastSaver(BaseCheckpointSaver[str]):
 
     @property
     def _host(self) -> asyncio.AbstractEventLoop:
-        return self._app._open.loop
+        return internals(self._app).engine.loop
 
     @property
     def _is_host(self) -> bool:
@@ -389,7 +391,7 @@ class OutlastSaver(BaseCheckpointSaver[str]):
     def _wait(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a call on the event loop of the app and wait for it."""
         if isinstance(self._given, sync.Outlast):
-            return self._given._open.call(make)
+            return portal_of(self._given).call(make)
         if self._is_host:
             raise NotInRun(
                 "a sync method of OutlastSaver was called on the event loop of its app, which it "

@@ -9,6 +9,7 @@ import asyncio
 import time
 from typing import Any, NamedTuple
 
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.api.step import step
 from outlast.api.workflow import Workflow, workflow
@@ -179,4 +180,4 @@ async def _while_they_go(tasks: list[asyncio.Task[None]], seconds: float) -> Non
 
 
 def _now(app: Outlast, pulse: Pulse) -> _Moment:
-    return _Moment(time.perf_counter(), cpu(), app._open.writer.batches, pulse.steps)
+    return _Moment(time.perf_counter(), cpu(), internals(app).engine.writer.batches, pulse.steps)

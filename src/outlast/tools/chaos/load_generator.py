@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
+from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.engine.inspection import EffectInfo
 from outlast.errors import StaleFence, StoreError, UnknownEffect, UnknownRun, WrongStatus
@@ -198,7 +199,7 @@ class LoadGenerator:
     async def _rounds(self) -> None:
         async with _app(self.address) as app:
             while not self._stop.is_set():
-                await self.round(app, app._open.store)
+                await self.round(app, internals(app).engine.store)
                 await asyncio.sleep(PAUSE)
 
     def visit(self) -> None:
@@ -207,7 +208,7 @@ class LoadGenerator:
         async def once() -> None:
             async with _app(self.address) as app:
                 self._polled = 0.0
-                await self.round(app, app._open.store)
+                await self.round(app, internals(app).engine.store)
 
         asyncio.run(once())
 
