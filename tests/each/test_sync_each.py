@@ -115,15 +115,15 @@ def test_drain_is_raised_at_the_next_item(app):
     with pytest.raises(Draining):
         for item in app.each("abc", id="job"):
             seen.append(item)
-            app._app._shutdown.begin("test")
+            app._async._shutdown.begin("test")
     assert seen == ["a"]
     assert [entry.kind for entry in app.journal("job")] == ["items", "done"]
 
 
 def test_unit_is_counted(app):
     with app.unit("order"):
-        assert len(app._app._open.active_scopes) == 1
+        assert len(app._async._open.active_scopes) == 1
     with pytest.raises(ValueError), app.unit("order"):
         raise ValueError
-    units = app._app._open.services.totals
-    assert (units.committed, units.rolled_back, len(app._app._open.active_scopes)) == (1, 1, 0)
+    units = app._async._open.services.totals
+    assert (units.committed, units.rolled_back, len(app._async._open.active_scopes)) == (1, 1, 0)

@@ -110,7 +110,7 @@ try:
     with Outlast(store, close_timeout=0.5, signals=0) as app:
         app.start(hanging(), id="run")
         begun.wait()
-        app._app._open.__class__ = Interrupted
+        app._async._open.__class__ = Interrupted
 except KeyboardInterrupt:
     with Outlast(store, signals=0) as other:
         print([run.status for run in other.runs()], flush=True)

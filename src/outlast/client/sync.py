@@ -9,19 +9,18 @@ with Client("https://agents.example.com", token="…") as client:
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 from outlast.api.workflow import Workflow
 from outlast.client import client as core
 from outlast.client.queue import Queue as AsyncQueue
-from outlast.client.run import Run as AsyncRun
 from outlast.engine.queue_limits import UNCHANGED
 from outlast.errors import OutlastError
-from outlast.sync.app import Run
+from outlast.sync.blocking import blocking, giving_runs
 from outlast.sync.portal import Portal
+from outlast.sync.run import Run
 from outlast.sync.sessions import Checkpoint, Session
 from outlast.sync.watch import Watch
 
@@ -31,38 +30,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 CLOSE_SECONDS = 5.0
-Method = Callable[Concatenate[core.Client, P], Coroutine[Any, Any, R]]
-"""A method of the async Client."""
-
-
-def blocking(method: Method[P, R]) -> Callable[Concatenate[Client, P], R]:
-    """Return the blocking version of a method of the async Client."""
-
-    @functools.wraps(method)
-    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._open.call(method, self._client, *args, **kwargs)
-
-    return call
-
-
-@overload
-def giving_runs(method: Method[P, AsyncRun[R]]) -> Callable[Concatenate[Client, P], Run[R]]: ...
-@overload
-def giving_runs(
-    method: Method[P, list[AsyncRun[R]]],
-) -> Callable[Concatenate[Client, P], list[Run[R]]]: ...
-def giving_runs(method: Method[P, Any]) -> Callable[Concatenate[Client, P], Any]:
-    """Return the blocking version of a method, with sync runs in place of async ones."""
-    wait = blocking(method)
-
-    @functools.wraps(method)
-    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        answer = wait(self, *args, **kwargs)
-        if isinstance(answer, list):
-            return [Run(self._open, run) for run in answer]
-        return Run(self._open, answer)
-
-    return call
 
 
 class Queue:
@@ -170,7 +137,7 @@ class Client:
         backoff_max: float | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._client = core.Client(
+        self._async = core.Client(
             url,
             token=token,
             timeout=timeout,
@@ -186,7 +153,7 @@ class Client:
             raise OutlastError("this Client is already open. Create another one.")
         portal = Portal()
         try:
-            portal.call(self._client.__aenter__)
+            portal.call(self._async.__aenter__)
         except BaseException:
             portal.close(CLOSE_SECONDS)
             raise
@@ -196,7 +163,7 @@ class Client:
     def __exit__(self, *exc: object) -> None:
         portal, self._portal = self._open, None
         try:
-            portal.call(self._client.__aexit__)
+            portal.call(self._async.__aexit__)
         finally:
             portal.close(CLOSE_SECONDS)
 
@@ -240,17 +207,17 @@ class Client:
     def get(self, workflow: Workflow[..., Any] | str, id: str) -> Run[Any]:
         """Return the run with this id. The workflow gives its result a type."""
         portal = self._open
-        return Run(portal, self._client.get(workflow, id))
+        return Run(portal, self._async.get(workflow, id))
 
     def watch(self, id: str, stream: str | None = None, *, after: str | None = None) -> Watch:
         """Return the events of a stream of a run, until the run ends. Iterate with `for`."""
         portal = self._open
-        return Watch(portal, self._client.watch(id, stream, after=after))
+        return Watch(portal, self._async.watch(id, stream, after=after))
 
     def queue(self, name: str) -> Queue:
         """Return the queue of plain work items with this name."""
         portal = self._open
-        return Queue(portal, self._client.queue(name))
+        return Queue(portal, self._async.queue(name))
 
     def session(
         self,
@@ -261,12 +228,12 @@ class Client:
     ) -> Session:
         """Return a session. A read does not extend its expiry."""
         portal = self._open
-        return Session(portal, self._client.session(id, ttl=ttl, fields_max=fields_max))
+        return Session(portal, self._async.session(id, ttl=ttl, fields_max=fields_max))
 
     def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
         """Return a checkpoint: the saved position of a script that has no workflow."""
         portal = self._open
-        return Checkpoint(portal, self._client.checkpoint(task_id, ttl=ttl))
+        return Checkpoint(portal, self._async.checkpoint(task_id, ttl=ttl))
 
 
 __all__ = ["Client", "Queue"]

@@ -68,11 +68,12 @@ from outlast.errors import (
     WrongStatus,
 )
 from outlast.execution.progress import Progress
-from outlast.sync.app import Outlast, Run
+from outlast.sync.app import Outlast
 from outlast.sync.batch import each, map  # noqa: A004 - the design's word
 from outlast.sync.context import compensate_with, receive, run, sleep, started_before
 from outlast.sync.items import Item, Queue
 from outlast.sync.publish import Output, publish
+from outlast.sync.run import Run
 from outlast.sync.sessions import (
     Checkpoint,
     Session,

@@ -1,18 +1,14 @@
-"""Define `Outlast` and `Run` for sync programs. Each call goes through the portal."""
+"""Define `Outlast` for sync programs. Each call goes through the portal."""
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
 from types import EllipsisType
 from typing import (
     TYPE_CHECKING,
     Any,
-    Concatenate,
-    Generic,
     ParamSpec,
-    Protocol,
     Self,
     TypeVar,
     Unpack,
@@ -24,6 +20,7 @@ from outlast.api.internals import internals
 from outlast.errors import OutlastError
 from outlast.shutdown.process import ProcessRole, ProcessShutdown
 from outlast.sync.batch import Each, map_in
+from outlast.sync.blocking import blocking, giving_runs
 from outlast.sync.items import Queue
 from outlast.sync.portal import Portal, check_may_block
 from outlast.sync.sessions import Checkpoint, Session
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from outlast.api.unit import Unit
     from outlast.api.workflow import Workflow
     from outlast.engine.hooks import Hook
-    from outlast.engine.inspection import RunInfo
     from outlast.http.status import AppStatus
     from outlast.settings import Settings
     from outlast.settings.options import SettingsOptions
@@ -45,89 +41,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-R_co = TypeVar("R_co", covariant=True)
-
-
-class AwaitedRun(Protocol[R_co]):
-    """A handle on a run of an async program."""
-
-    @property
-    def id(self) -> str: ...
-
-    async def result(self, timeout: float | None = None) -> R_co:
-        """Wait for the run to end and return its result."""
-        ...
-
-    async def info(self) -> RunInfo:
-        """Return the run's current state."""
-        ...
-
-
-class Run(Generic[R]):
-    """A handle on a run, wherever it executes.
-
-    `run.result()` returns the workflow's result, or raises an error if there is none.
-    """
-
-    def __init__(self, portal: Portal, run: AwaitedRun[R]) -> None:
-        self._portal, self._run = portal, run
-
-    @property
-    def id(self) -> str:
-        """Return the run's id."""
-        return self._run.id
-
-    def result(self, timeout: float | None = None) -> R:
-        """Wait for the run to end and return its result.
-
-        A failure is raised as the workflow's own exception where that is safe, else as RunFailed.
-        RunCancelled, RunTimeout, RunParked and RunDead say how else it ended. Raise TimeoutError
-        after `timeout` seconds.
-        """
-        return self._portal.call(self._run.result, timeout)
-
-    def info(self) -> RunInfo:
-        """Return the run's current state. Raise UnknownRun if it does not exist."""
-        return self._portal.call(self._run.info)
-
-    def __repr__(self) -> str:
-        return repr(self._run)
-
-
-Method = Callable[Concatenate[core.Outlast, P], Coroutine[Any, Any, R]]
-"""A method of the async Outlast."""
-
-
-def blocking(method: Method[P, R]) -> Callable[Concatenate[Outlast, P], R]:
-    """Return the blocking version of a method of the async Outlast."""
-
-    @functools.wraps(method)
-    def call(self: Outlast, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._open.call(method, self._app, *args, **kwargs)
-
-    return call
-
-
-@overload
-def giving_runs(method: Method[P, AsyncRun[R]]) -> Callable[Concatenate[Outlast, P], Run[R]]: ...
-@overload
-def giving_runs(
-    method: Method[P, list[AsyncRun[R]]],
-) -> Callable[Concatenate[Outlast, P], list[Run[R]]]: ...
-def giving_runs(method: Method[P, Any]) -> Callable[Concatenate[Outlast, P], Any]:
-    """Return the blocking version of a method, with sync runs in place of async ones."""
-    wait = blocking(method)
-
-    @functools.wraps(method)
-    def call(self: Outlast, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        answer = wait(self, *args, **kwargs)
-        if isinstance(answer, list):
-            return [Run(self._open, run) for run in answer]
-        return Run(self._open, answer)
-
-    return call
 
 
 async def get(app: core.Outlast, workflow: Workflow[..., R], id: str) -> AsyncRun[R]:
@@ -166,7 +79,7 @@ class Outlast:
         on_dead: Hook | None = None,
         **settings: Unpack[SettingsOptions],
     ) -> None:
-        self._app = core.Outlast(
+        self._async = core.Outlast(
             store,
             worker=worker,
             queues=queues,
@@ -175,7 +88,7 @@ class Outlast:
             on_dead=on_dead,
             **settings,
         )
-        internals(self._app).set_process(ProcessRole.PORTAL, leave_block=self._leave_in_thread)
+        internals(self._async).set_process(ProcessRole.PORTAL, leave_block=self._leave_in_thread)
         self._portal: Portal | None = None
         self._process: ProcessShutdown | None = None
         self._leaving = threading.Lock()
@@ -194,19 +107,19 @@ class Outlast:
 
         Raise OutlastError if this Outlast is open.
         """
-        self._app.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
+        self._async.configure(store, worker=worker, queues=queues, workflows=workflows, **settings)
 
     @property
     def settings(self) -> Settings:
         """Return the effective settings, from arguments, environment, files and defaults."""
-        return self._app.settings
+        return self._async.settings
 
     def __enter__(self) -> Self:
         if self._portal is not None:
             raise OutlastError("this Outlast is already open. Create another one.")
         portal = Portal()
         try:
-            portal.call(self._app.__aenter__)
+            portal.call(self._async.__aenter__)
         except BaseException:
             portal.close(self.settings.close_timeout)
             raise
@@ -214,7 +127,7 @@ class Outlast:
         self._leaving = threading.Lock()
         self._left = False
         if self.settings.signals:
-            self._process = internals(self._app).shutdown.process
+            self._process = internals(self._async).shutdown.process
             # Signal handlers are installed in the program's own thread, not in the portal's.
             self._process.install(self.settings.grace)
         return self
@@ -244,7 +157,7 @@ class Outlast:
         if self._left:
             return False
         self._left = True
-        portal.call(internals(self._app).close, left_by=threading.get_ident())
+        portal.call(internals(self._async).close, left_by=threading.get_ident())
         return True
 
     def __exit__(self, *exc: object) -> None:
@@ -295,12 +208,12 @@ class Outlast:
     @property
     def status_provider(self) -> AppStatus:
         """Return the status that the HTTP routes show."""
-        return self._app.status_provider
+        return self._async.status_provider
 
     @property
     def draining(self) -> bool:
         """Return whether this process is draining."""
-        return self._app.draining
+        return self._async.draining
 
     def on_cleanup(self, fn: CleanupHook, *, timeout: float | None = None) -> CleanupHook:
         """Register a function to call when this Outlast closes.
@@ -308,14 +221,14 @@ class Outlast:
         Functions are called newest first, within the rest of the grace period and `timeout`
         seconds.
         """
-        return self._app.on_cleanup(fn, timeout=timeout)
+        return self._async.on_cleanup(fn, timeout=timeout)
 
     def unhealthy(self, reason: str | None) -> None:
         """Declare that this process should get no requests: `/ready` answers 503 with the reason.
 
         Pass None to declare it healthy again.
         """
-        self._app.unhealthy(reason)
+        self._async.unhealthy(reason)
 
     def each(
         self,
@@ -332,7 +245,7 @@ class Outlast:
         are read in this thread.
         """
         return Each(
-            self._open, internals(self._app).outside("each").services, items, id=id, key=key
+            self._open, internals(self._async).outside("each").services, items, id=id, key=key
         )
 
     @overload
@@ -369,7 +282,7 @@ class Outlast:
         At most `concurrency` threads call it at once (by default the setting). Results are
         recorded: the same call again processes only the remaining items.
         """
-        portal, services = self._open, internals(self._app).outside("map").services
+        portal, services = self._open, internals(self._async).outside("map").services
         return map_in(portal, services, fn, items, id=id, key=key, concurrency=concurrency)
 
     def unit(self, name: str) -> Unit:
@@ -377,7 +290,7 @@ class Outlast:
 
         Use it as `with app.unit("order"):`.
         """
-        return self._app.unit(name)
+        return self._async.unit(name)
 
     def watch(self, id: str, stream: str | None = None, *, after: str | None = None) -> Watch:
         """Return the events of a stream of a run, from any process, until the run ends.
@@ -397,18 +310,18 @@ class Outlast:
 
         portal = self._open
         check_may_block()
-        return Watch(portal, self._app.watch(id, stream, after=after))
+        return Watch(portal, self._async.watch(id, stream, after=after))
 
     def queue(self, name: str) -> Queue:
         """Return the queue of plain work items with this name."""
-        return Queue(self._open, self._app.queue(name))
+        return Queue(self._open, self._async.queue(name))
 
     def limiter(self, name: str, *, hold: float = 5.0, **rates: str) -> Limiter:
         """Return a limiter for code outside of runs. It shares what `limiter` of this name uses.
 
         A use waits as long as it has to. Raise SettingsError for an invalid rate.
         """
-        return self._app.limiter(name, hold=hold, **rates)
+        return self._async.limiter(name, hold=hold, **rates)
 
     def session(
         self,
@@ -425,14 +338,14 @@ class Outlast:
 
         It may have `fields_max` fields and lists instead of the setting `session_fields_max`.
         """
-        return Session(self._open, self._app.session(id, ttl=ttl, fields_max=fields_max))
+        return Session(self._open, self._async.session(id, ttl=ttl, fields_max=fields_max))
 
     def checkpoint(self, task_id: str, *, ttl: float | None = None) -> Checkpoint:
         """Return a checkpoint: the saved position of a script that has no workflow.
 
         It stays until it is cleared, or until it is not used for `ttl` seconds.
         """
-        return Checkpoint(self._open, self._app.checkpoint(task_id, ttl=ttl))
+        return Checkpoint(self._open, self._async.checkpoint(task_id, ttl=ttl))
 
     @property
     def _open(self) -> Portal:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def core_of(app: Outlast) -> core.Outlast:
     """Return the async app that a sync app uses."""
-    return app._app
+    return app._async
 
 
 def portal_of(app: Outlast) -> Portal:
