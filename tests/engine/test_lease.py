@@ -2,7 +2,6 @@
 
 import threading
 import time
-from queue import Empty
 
 from outlast.engine.lease import Lease
 from outlast.engine.registration import WorkerRegistration
@@ -72,15 +71,15 @@ def test_refused_renewal_is_reported_once_and_ends_the_thread():
 def test_unanswered_renewal_is_logged_and_tried_again_sooner(caplog):
     class Silent:
         def execute_urgent(self, command, timeout):
-            raise Empty
+            raise StoreUnavailable("no answer within 10 s")
 
     pauses = Pauses(2)
     made = lease(pauses, Silent())
     made._renew()
     assert [one.getMessage() for one in caplog.records] == [
-        "Worker w could not renew its lease: no answer"
+        "Worker w could not renew its lease: no answer within 10 s"
     ]
-    assert made.trouble == "no answer"
+    assert made.trouble == "no answer within 10 s"
     assert all(seconds <= 2.5 for seconds in pauses.seconds[1:]), (
         "sooner than a renewal that succeeded"
     )

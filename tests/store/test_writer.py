@@ -1,12 +1,12 @@
 """The writer commits everything that waits in one transaction, in order."""
 
 import asyncio
-import queue
 import threading
 
 import pytest
 from writer_tools import WatchedStore, at_the_gate, submit, with_writer
 
+from outlast.errors import StoreUnavailable
 from outlast.store.commands import (
     FENCE,
     Record,
@@ -202,7 +202,7 @@ def test_bad_value_fails_alone(store):
 def test_call_without_an_answer_times_out(store):
     async def scenario(writer):
         store.gate.clear()
-        with pytest.raises(queue.Empty):
+        with pytest.raises(StoreUnavailable, match=r"no answer within 0\.05 s"):
             await asyncio.to_thread(writer.execute_urgent, Sweep(), 0.05)
 
     with_writer(store, scenario)

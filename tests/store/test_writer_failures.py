@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import queue
 import threading
 
 import pytest
@@ -222,7 +221,7 @@ def test_write_that_waits_behind_failing_renewals_fails_at_its_own_deadline(stor
 
         def renew_for_ever():
             while not over.is_set():
-                with contextlib.suppress(StoreUnavailable, queue.Empty):
+                with contextlib.suppress(StoreUnavailable):
                     writer.execute_urgent(Renew("w", 60.0), WAIT_SECONDS)
 
         renewing = asyncio.ensure_future(asyncio.to_thread(renew_for_ever))

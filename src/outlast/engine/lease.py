@@ -11,7 +11,6 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty
 from typing import TYPE_CHECKING
 
 from outlast.errors import StoreError
@@ -95,8 +94,8 @@ class Lease:
                 outcome = self._writer.execute_urgent(
                     Renew(self._worker, self._seconds), timeout=pause
                 )
-            except (StoreError, Empty) as error:
-                self._complain(str(error) or "no answer")
+            except StoreError as error:
+                self._complain(str(error))
                 pause /= RETRIES
                 continue
             renewed_at = time.monotonic()

@@ -14,7 +14,6 @@ import secrets
 import sys
 import threading
 import time
-from queue import Empty
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -163,11 +162,11 @@ class Stalls:
             return
         try:
             self._client.writer.execute_urgent(keep, timeout=RECORD_SECONDS)
-        except (StoreError, Empty) as error:
+        except StoreError as error:
             log.warning(
                 "the stall could not be recorded (%s). "
                 "`outlast workers` shows it when the loop runs again.",
-                error or "the store did not answer",
+                error,
                 extra=culprit.facts,
             )
 

@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import StoreError
@@ -86,14 +85,15 @@ class DrainSteps:
                 outcome = engine.writer.execute_urgent(
                     command, timeout=max(0.01, state.seconds_left)
                 )
-        except (StoreError, Empty) as error:
-            why = str(error) or "no answer"
-            self._reporter.note_blocked(f"the store did not record that this worker drains: {why}")
+        except StoreError as error:
+            self._reporter.note_blocked(
+                f"the store did not record that this worker drains: {error}"
+            )
             log.warning(
                 "Could not record in the store that worker %s drains: %s. "
                 "Work that has not started stays claimed until the worker is deregistered.",
                 command.worker,
-                why,
+                error,
             )
         else:
             self._reporter.layer_ended("coordinate")

@@ -157,8 +157,9 @@ class GroupCommitWriter:
     def execute_urgent(self, command: Command, timeout: float | None = None) -> Any:
         """Write a command ahead of the others, from a thread.
 
-        Return its result or a Refused, and raise a StoreError. Use it only for a worker's own signs
-        of life.
+        Return its result or a Refused, and raise a StoreError. StoreUnavailable also says that
+        there was no answer within `timeout` seconds; the command may still be written. Use it only
+        for a worker's own signs of life.
         """
         outcomes: SimpleQueue[Any] = SimpleQueue()
         deadline = time.monotonic() + min(self._patience, timeout or self._patience)
@@ -167,7 +168,10 @@ class GroupCommitWriter:
         if self._idle:
             self._idle = False
             self._wake.put(None)
-        outcome = outcomes.get(timeout=timeout)
+        try:
+            outcome = outcomes.get(timeout=timeout)
+        except Empty:
+            raise StoreUnavailable(f"no answer within {timeout:.3g} s") from None
         if isinstance(outcome, StoreError):
             raise outcome
         return outcome
