@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import suppress
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from outlast.api.item_source import ItemSource, Lookup, Source
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     from outlast.engine.execution_services import EngineServices
 
 T = TypeVar("T")
+
+
+class LoopState(Enum):
+    """Where the loop of `app.each` is."""
+
+    BETWEEN = auto()
+    """The program has an item, or has not asked for one yet."""
+    ASKED = auto()
+    """The program waits for the next item."""
+    LEFT = auto()
+    """The loop was left before the items ended."""
+    ENDED = auto()
 
 
 class Each(AsyncIterator[T], Generic[T]):
@@ -49,20 +62,19 @@ class Each(AsyncIterator[T], Generic[T]):
         self._token: object = None
         self.thread: int | None = None
         """In a sync program: the thread that executes the loop."""
-        self._asked = self._over = self._ended = False
+        self._state = LoopState.BETWEEN
 
     def __aiter__(self) -> Each[T]:
         return self
 
     async def __anext__(self) -> T:
-        if self._ended:
+        if self._state is LoopState.ENDED:
             raise StopAsyncIteration
-        if self._over or self._asked:
-            what = (
-                "is asked for two items at once" if self._asked else "was left: make the call again"
-            )
-            raise OutlastError(f"each {self._id!r} {what}.")
-        self._asked = True
+        if self._state is LoopState.ASKED:
+            raise OutlastError(f"each {self._id!r} is asked for two items at once.")
+        if self._state is LoopState.LEFT:
+            raise OutlastError(f"each {self._id!r} was left: make the call again.")
+        self._state = LoopState.ASKED
         try:
             return await self._next()
         except StopAsyncIteration:
@@ -72,7 +84,8 @@ class Each(AsyncIterator[T], Generic[T]):
             self._leave(f"{type(error).__name__} ended it: {error}")
             raise
         finally:
-            self._asked = False
+            if self._state is LoopState.ASKED:
+                self._state = LoopState.BETWEEN
 
     async def _next(self) -> T:
         batch_run = self._batch_run
@@ -110,16 +123,16 @@ class Each(AsyncIterator[T], Generic[T]):
 
     async def _end(self) -> None:
         await self._batch_run.settle()
-        self._ended = True
         self._leave("it has ended")
+        self._state = LoopState.ENDED
 
     async def aclose(self) -> None:
         """Leave the loop and release its run. The current item is not done."""
         self._leave("its loop was left")
 
     def _leave(self, why: str) -> None:
-        if not self._over:
-            self._over = True
+        if self._state in (LoopState.BETWEEN, LoopState.ASKED):
+            self._state = LoopState.LEFT
             self._batch_run.leave(why)
             self._scopes.leave(self._token)
             self._progress_line.close()
@@ -132,7 +145,7 @@ class Each(AsyncIterator[T], Generic[T]):
 
         `break` and exceptions end here at once, because nothing else refers to this iterator.
         """
-        if not getattr(self, "_over", True):
+        if getattr(self, "_state", LoopState.LEFT) in (LoopState.BETWEEN, LoopState.ASKED):
             self._progress_line.close()
             loop = self._loop
             if asyncio._get_running_loop() is loop:

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from enum import IntEnum, auto
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ class RequestSender:
             ) from None
         try:
             async with client:
-                sent.begun = True
+                sent.begin()
                 # A client that follows redirects would send the key, the fence and the secrets
                 # elsewhere.
                 answer = await client.send(request, stream=True, follow_redirects=False)
@@ -175,6 +176,17 @@ class RequestSender:
             raise StaleFence(str(answer.request.url), int(sent), int(newest))
 
 
+class _Stage(IntEnum):
+    """How far a request got."""
+
+    NOT_BEGUN = auto()
+    BEGUN = auto()
+    """The client has it, and its transport has reported nothing."""
+    CONNECTING = auto()
+    """The transport has reported something, but not that it sends the request."""
+    SENDING = auto()
+
+
 class _Transmission:
     """Track how far a request got, as httpx's own transport reports it.
 
@@ -182,11 +194,16 @@ class _Transmission:
     """
 
     def __init__(self) -> None:
-        self.begun = self.reported = self.sending = False
+        self._stage = _Stage.NOT_BEGUN
+
+    def begin(self) -> None:
+        """Note that the client gets the request."""
+        self._stage = _Stage.BEGUN
 
     async def see(self, event: str, _: Any) -> None:
-        self.reported = True
-        self.sending = self.sending or event.endswith("send_request_headers.started")
+        """Note what the transport reports."""
+        sends = event.endswith("send_request_headers.started")
+        self._stage = max(self._stage, _Stage.SENDING if sends else _Stage.CONNECTING)
 
     def ended_before(self, error: Exception) -> bool:
         """Return whether nothing of the request was sent."""
@@ -199,7 +216,7 @@ class _Transmission:
             httpx.ProxyError,
             httpx.UnsupportedProtocol,
         )
-        return not self.begun or isinstance(error, before) or (self.reported and not self.sending)
+        return self._stage in (_Stage.NOT_BEGUN, _Stage.CONNECTING) or isinstance(error, before)
 
 
 def _redirect(answer: httpx.Response) -> str:

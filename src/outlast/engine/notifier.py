@@ -8,9 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum, auto
 
 DEBOUNCE_SECONDS = 0.002
 """Notifications that follow another within this time are merged into one."""
+
+
+class Burst(Enum):
+    """What becomes of a notification that arrives now."""
+
+    NONE = auto()
+    """It goes out at once, and begins a burst."""
+    BEGUN = auto()
+    """It goes out when the burst is over."""
+    MERGED = auto()
+    """One goes out already when the burst is over, also for this one."""
 
 
 class ChangeNotifier:
@@ -21,7 +33,9 @@ class ChangeNotifier:
         self._subscribers: list[Callable[[], None]] = []
         self._observers: list[Callable[[], object]] = []
         self._waiting: set[asyncio.Future[None]] = set()
-        self._on_its_way = self._pausing = self._again = False
+        self._is_scheduled = False
+        """Whether the loop will take a notification from another thread."""
+        self._burst = Burst.NONE
         self._looking: asyncio.TimerHandle | None = None
         self.count = 0
         """Number of changes so far that a caller may wait for."""
@@ -71,8 +85,8 @@ class ChangeNotifier:
         `DEBOUNCE_SECONDS` of it are merged into one, which goes out when that time is over, so the
         last of a burst is not lost.
         """
-        if not self._on_its_way:
-            self._on_its_way = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             try:
                 self._loop.call_soon_threadsafe(self._arrived)
             except RuntimeError:
@@ -94,19 +108,21 @@ class ChangeNotifier:
 
     def _arrived(self) -> None:
         # Reset it before callers read the store: a later change is another notification.
-        self._on_its_way = False
-        if self._pausing:
-            self._again = True
+        self._is_scheduled = False
+        if self._burst is Burst.NONE:
+            self._begin_burst()
         else:
-            self._pausing = True
-            self._loop.call_later(DEBOUNCE_SECONDS, self._paused)
-            self._changed()
+            self._burst = Burst.MERGED
 
-    def _paused(self) -> None:
-        self._pausing = False
-        if self._again:
-            self._again = False
-            self._arrived()
+    def _begin_burst(self) -> None:
+        self._burst = Burst.BEGUN
+        self._loop.call_later(DEBOUNCE_SECONDS, self._end_burst)
+        self._changed()
+
+    def _end_burst(self) -> None:
+        burst, self._burst = self._burst, Burst.NONE
+        if burst is Burst.MERGED:
+            self._begin_burst()
 
     def _changed(self) -> None:
         self.notify()
