@@ -170,7 +170,7 @@ def test_no_layer_above_api_reads_what_is_private_to_an_app(trees):
     """`api/internals.py`, `sync/internals.py` and `client/internals.py` are the ways in."""
     trees = {path.relative_to(ROOT): tree for path, tree in trees.items()}
     private = set.union(*(private_names(trees[Path(app)]) for app in APPS))
-    assert {"_lifecycle", "_open", "_app"} <= private
+    assert {"_lifecycle", "_open", "_async"} <= private
     own: dict[str, set[str]] = {}
     for path, tree in trees.items():
         own.setdefault(path.parts[0], set()).update(private_names(tree))
