@@ -291,7 +291,7 @@ async def receive(name: str, type: type[Any] = object, *, timeout: float | None 
     check_name(name, execution.services.settings.name_length_max, "message name")
     codec = codec_for(Any if type is object else type)
     async with asyncio.timeout(timeout):
-        message, seq = await execution.mailbox.take(name)
+        message, seq = await execution.mailbox.take(name, codec)
     try:
         return codec.decode(message.value)
     except Unrecordable as error:

@@ -111,6 +111,10 @@ class TypedCodec:
                 f"JSON or pydantic can serialise. ({str(error).splitlines()[0]})"
             ) from error
 
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of what `decode` accepts."""
+        return self._adapter.json_schema()
+
     def encode(self, value: Any) -> str:
         try:
             # Use Python's JSON encoder: pydantic's would write NaN in a model as null, and refuse a

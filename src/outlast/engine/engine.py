@@ -25,6 +25,7 @@ from outlast.engine.item_queues import ItemQueues
 from outlast.engine.lost_lease import LostLease
 from outlast.engine.maintenance import Maintenance
 from outlast.engine.message_poller import MessagePoller
+from outlast.engine.message_types import MessageTypes
 from outlast.engine.request_poller import RequestPoller
 from outlast.engine.run_observer import RunObserver
 from outlast.engine.run_queues import RunQueues
@@ -129,7 +130,7 @@ class Engine(SharedComponents):
             shutdown=shutdown,
             settings=settings,
         )
-        messages = MessagePoller(self.client, self.background)
+        messages = MessagePoller(self.client, self.background, MessageTypes(self.client))
         requests = self._build_requests(messages)
         observer = self._build_observer(messages, requests)
         self._connect_runs(claims, observer, requests)

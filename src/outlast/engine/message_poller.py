@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from outlast.engine.background import Background
+from outlast.engine.message_types import MessageTypes
 from outlast.engine.store_client import StoreClient
 from outlast.errors import StoreBroken, StoreError
 from outlast.execution.execution_state import ExecutionState
@@ -29,8 +30,11 @@ class MessagePoller:
     of them, so their number does not become a number of threads.
     """
 
-    def __init__(self, client: StoreClient, background: Background) -> None:
+    def __init__(
+        self, client: StoreClient, background: Background, message_types: MessageTypes
+    ) -> None:
         self._client = client
+        self._message_types = message_types
         self._background = background
         self._recorded_waits: dict[str, tuple[str, ...]] = {}
         """What each run waits for, according to the store."""
@@ -95,6 +99,8 @@ class MessagePoller:
         recorded = self._recorded_waits.get(execution.id, waiting)
         if execution.end_reason is None and recorded != waiting:
             self._recorded_waits[execution.id] = waiting
+            # Before the names: whoever sees a name finds its type.
+            self._message_types.record(execution.row.workflow, execution.mailbox.codecs)
             command = SetWaiting(execution.pk, execution.fence, waiting)
             self._client.writer.enqueue(command, lambda *_: None)
 

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from outlast.codec.codecs import Codec
 from outlast.store.rows import Message
 
 Record = Callable[[str, str], object]
@@ -29,6 +30,7 @@ class Mailbox:
         "_recorded",
         "_unread",
         "_wanted",
+        "codecs",
         "last",
     )
 
@@ -56,6 +58,8 @@ class Mailbox:
         """How many receives wait for each name."""
         self._coming: dict[str, int] = {}
         """How many messages of each name are recorded and not delivered yet."""
+        self.codecs: dict[str, Codec] = {}
+        """What reads the messages of each name that a receive waits for."""
         self.last = 0
         """The number of the newest message known here."""
         for message in messages:
@@ -78,15 +82,18 @@ class Mailbox:
         """Return whether a receive waits for a message that is here but not in the journal."""
         return any(self._unread.get(name) for name in self.waiting)
 
-    async def take(self, name: str) -> tuple[Message, int]:
+    async def take(self, name: str, codec: Codec) -> tuple[Message, int]:
         """Wait for the next message of this name. Return it with the number of its entry."""
         box = self._boxes.setdefault(name, asyncio.Queue())
         self._wanted[name] = self._wanted.get(name, 0) + 1
+        self.codecs[name] = codec
         self._on_waiting()
         try:
             return await box.get()
         finally:
             self._wanted[name] -= 1
+            if not self._wanted[name]:
+                self.codecs.pop(name, None)
             self._on_taken()
 
     def arrived(self, messages: Iterable[Message]) -> None:

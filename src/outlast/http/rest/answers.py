@@ -74,6 +74,11 @@ class RunsPage(Document):
     next: str | None = Field(description="Pass it as `cursor` for the next page.")
 
 
+class WaitsAnswer(Document):
+    run: str
+    waits: list[dict[str, Any]] = Field(description="`name` and `schema`, which may be null.")
+
+
 class AttentionList(Document):
     """Runs of one kind, newest first, each with `since` and the number of `undecided` effects."""
 

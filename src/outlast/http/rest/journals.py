@@ -13,16 +13,19 @@ from outlast.engine.documents import (
     effect_document,
     entry_document,
     history_document,
+    waits_of,
     whole_run_document,
 )
 from outlast.engine.executing_steps import executing_steps
 from outlast.engine.inspection import EffectInfo
 from outlast.engine.journal_view import History
+from outlast.engine.message_types import message_schemas
 from outlast.engine.timeline import size_of, timeline_document
 from outlast.http.rest.answers import (
     EffectsAnswer,
     JournalAnswer,
     TimelineAnswer,
+    WaitsAnswer,
     WholeRunAnswer,
 )
 from outlast.http.rest.problems import Problem
@@ -176,6 +179,24 @@ def _void(store: Store, row: RunRow) -> set[int]:
     if not any(entry.kind == "retry" for entry in store.history(row.pk)):
         return set()
     return History.of(store, row).void
+
+
+@routes.add("GET", "/v1/runs/{id}/waits", Access.READ_RUNS, WaitsAnswer, problems=(404,))
+async def read_waits(
+    id: Segment,
+    call: Call,
+    query: Annotated[Nothing, Query()],  # noqa: ARG001
+) -> Response:
+    """Return the messages that a run waits for, each with the JSON schema of its type, if known."""
+
+    def document(store: Store) -> Any:
+        row = call.check_own(store.run(id), id)
+        names = waits_of(row)
+        schemas = message_schemas(store, row.workflow, names)
+        waits = [{"name": name, "schema": schemas.get(name)} for name in names]
+        return {"run": row.id, "waits": waits}
+
+    return await call.answer(document)
 
 
 @routes.add("GET", "/v1/runs/{id}/effects", Access.READ_RUNS, EffectsAnswer, problems=(404,))

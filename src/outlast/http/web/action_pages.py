@@ -12,6 +12,7 @@ from outlast.http.rest.problems import Problem
 from outlast.http.rest.roles import Role
 from outlast.http.web.forms import Form
 from outlast.http.web.inner_api import CallerApi
+from outlast.http.web.message_form import form_of, value_of_form
 from outlast.http.web.rendering import Page
 from outlast.http.web.run_page import actions_of
 from outlast.http.web.site import Done
@@ -48,7 +49,13 @@ async def action_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
         "fits": action in actions_of(run, found["undecided"]),
         "effects": sorted(effects, key=lambda one: one["place"] != chosen),
         "name": query.get("name") or next(iter(run["waiting_for"]), ""),
+        "form": None,
     }
+    if action == "message" and query.get("as") != "json":
+        waits = (await api.get("runs", id, "waits"))["waits"]
+        facts["form"] = form_of(
+            next((one["schema"] for one in waits if one["name"] == facts["name"]), None)
+        )
     return Page(f"{LABELS[action]} {id}", "action.html", facts)
 
 
@@ -71,7 +78,8 @@ async def submit_action(api: CallerApi, path: Path, form: Form) -> Done | Page:
 
 
 async def _send_message(api: CallerApi, id: str, form: Form) -> None:
-    body = {"name": form["name"], "value": _value(form["kind"], form["value"]), "id": form["key"]}
+    value = value_of_form(form) if form["shape"] else _value(form["kind"], form["value"])
+    body = {"name": form["name"], "value": value, "id": form["key"]}
     await api.send("POST", "runs", id, "messages", body=body)
 
 
