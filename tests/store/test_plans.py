@@ -9,7 +9,7 @@ from outlast.store.sqlite.store import SQLiteStore
 
 BOUND = {
     "low": "a", "high": "b", "now": 1.0, "limit": 5, "before_pk": 9, "workflow": "w", "parent": "p",
-    "waiting_for": "m", "queue": "q", "items": False, "key": "k", "created_after": 1.0,
+    "waiting_for": "m", "queue": "q", "items": False, "key": "k", "worker": "w", "created_after": 1.0,
 }  # fmt: skip
 PLANS = {
     "done": (sql.DONE, (1, "[]"), "entries USING INDEX entries_done (run=? AND key=?)"),
@@ -108,6 +108,11 @@ PLANS = {
         sql.runs_statement(RunQuery(key="k", queue="q", statuses=("queued",), before_pk=9)),
         BOUND,
         "runs USING INDEX runs_key (key=? AND pk<?)",
+    ),
+    "runs_of_a_worker": (
+        sql.runs_statement(RunQuery(worker="w", statuses=("running",))),
+        BOUND,
+        "runs USING INDEX runs_held (worker=?)",
     ),
     "parked_runs": (
         sql.runs_statement(RunQuery(statuses=("parked",), queue="q")),

@@ -23,7 +23,8 @@ def test_home_names_what_needs_a_person_with_the_action_beside_it(visited):
             await (await site.app.start(failing("no"), id="f")).result()
         page = await site.page(olga, "/")
         assert {"/runs/p/decide", "/runs/p/resume"} <= set(page.links())
-        assert "failed of 1 that ended in the last hour" in page.text
+        assert "ended in the last hour" in page.text
+        assert "of them failed" in page.text
         vera = await site.page(await site.as_("vera"), "/")
         assert "/runs/p" in vera.links()
         assert "/runs/p/decide" not in vera.links()
@@ -166,6 +167,8 @@ def test_drains_of_one_deploy_are_one_picture(visited):
         assert "3 completed, 6 released" in page.text
         bars = [one["class"] for one in page.all("rect")]
         assert bars.count("layer-exit") == 3 + 1, "one for each worker, and the legend"
+        cells = [one["data-label"] for one in page.all("td") if "data-label" in one]
+        assert cells.count("Released") == 3, "and a row of the table"
 
     visited(scenario, worker=False)
 
@@ -229,8 +232,12 @@ def test_worker_is_asked_to_drain_with_a_reason_and_a_name(visited):
         writes = Writes(site.app)
         await writes.commit(RegisterWorker("w/1", "host", 41, 1e6, ("default",), ("report",), 4))
         writes.store.acquire_liveness("w/1")
+        row = await writes.held("held", "w/1")
+        await site.app.submit(waiting("?"), id="free")
         page = await site.page(olga, "/fleet")
         assert "/fleet/workers/w%2F1/drain" in page.links()
+        (link,) = [href for href in page.links() if "worker=" in href]
+        assert runs_in(await site.page(olga, link)) == [row.id]
         answer = await olga.act("/fleet/workers/w%2F1/drain", why="new release")
         assert "The worker was asked to drain." in answer.text
         (row,) = [one for one in writes.store.workers() if one.id == "w/1"]

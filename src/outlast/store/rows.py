@@ -334,5 +334,7 @@ class RunQuery(NamedTuple):
     """Who submitted it."""
     key: str | None = None
     """Whose limits it counts against. Runs without a key have none."""
+    worker: str | None = None
+    """The worker that holds it."""
     awaits_message: bool | None = None
     """Runs that have not ended and wait for a message: True for only them, False for none."""

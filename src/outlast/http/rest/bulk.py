@@ -46,6 +46,7 @@ class BulkRequest(BaseModel):
     parent: Name | None = None
     key: Name | None = Field(default=None, description="Whose limits they count against.")
     waiting_for: Name | None = None
+    worker: Name | None = None
     awaits_message: bool | None = None
     items: Literal["no", "only", "all"] = "no"
     undoing: bool | None = None
@@ -89,6 +90,7 @@ async def act_on_runs(
             parent=body.parent,
             key=body.key,
             waiting_for=body.waiting_for,
+            worker=body.worker,
             awaits_message=body.awaits_message,
             created_before=None if body.older_than is None else now - body.older_than,
             created_after=None if body.newer_than is None else now - body.newer_than,

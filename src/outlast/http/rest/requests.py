@@ -98,6 +98,7 @@ class RunFilter(Parameters):
     parent: Name | None = None
     key: Name | None = Field(default=None, description="Whose limits they count against.")
     waiting_for: Name | None = Field(default=None, description="A message that the run waits for.")
+    worker: Name | None = Field(default=None, description="The worker that holds the run.")
     awaits_message: bool | None = Field(default=None, description="Runs that wait for a message.")
     items: Literal["no", "only", "all"] = Field(default="no", description="Plain work items.")
     undoing: bool | None = Field(default=None, description="Runs that are being compensated.")

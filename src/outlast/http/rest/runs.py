@@ -54,6 +54,7 @@ async def list_runs(call: Call, query: Annotated[RunFilter, Query()]) -> Respons
                 parent=query.parent,
                 key=query.key,
                 waiting_for=query.waiting_for,
+                worker=query.worker,
                 awaits_message=query.awaits_message,
                 created_before=None if query.older_than is None else now - query.older_than,
                 created_after=None if query.newer_than is None else now - query.newer_than,

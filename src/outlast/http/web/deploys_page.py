@@ -16,7 +16,14 @@ PAGE_BYTES = 75_000
 GAP_SECONDS = 120.0
 """Drains that begin within this time of another's end belong to the same deploy."""
 LAYERS = ("coordinate", "boundary", "checkpoint", "exit")
-COUNTS = ("completed", "released", "waiting", "checkpointed", "given_back")
+COUNTS = {
+    "completed": "completed",
+    "released": "released",
+    "waiting": "were waiting",
+    "checkpointed": "checkpointed",
+    "given_back": "not started",
+}
+"""What became of the work that a worker held, and how the page calls it."""
 
 
 class Drain(NamedTuple):
@@ -44,9 +51,10 @@ async def deploys_page(api: CallerApi, path: dict[str, str], query: QueryParams)
     """Return the page of the latest drains, as deploys."""
     document = await api.get("drains", limit=DRAINS)
     readable = [one for one in document["drains"] if moment_of(one.get("began")) is not None]
-    readable = fitting(readable, PAGE_BYTES)
+    # Each is in the picture and in the table.
+    readable = fitting(readable, PAGE_BYTES // 2)
     deploys = [_deploy(group) for group in _groups(readable)]
-    facts = {"deploys": deploys, "layers": LAYERS}
+    facts = {"deploys": deploys, "layers": LAYERS, "counts": COUNTS}
     return Page("Deploys", "deploys.html", facts)
 
 

@@ -19,7 +19,9 @@ STATUSES = (
 AGES = {"": "any time", "3600": "the last hour", "86400": "the last day", "604800": "7 days"}
 ITEMS = {"": "runs", "only": "work items", "all": "runs and items"}
 SWITCHES = ("undoing", "awaits_message")
-TEXTS = ("workflow", "queue", "prefix", "key", "waiting_for", "parent")
+ONLY_BY_LINK = ("parent", "worker")
+"""Filters without a field of the form, unless a link has set them."""
+TEXTS = ("workflow", "queue", "prefix", "key", "waiting_for", "parent", "worker")
 LABELS = {
     "workflow": "Workflow",
     "queue": "Queue",
@@ -27,6 +29,7 @@ LABELS = {
     "key": "Key",
     "waiting_for": "Waits for",
     "parent": "Parent",
+    "worker": "Worker",
 }
 
 
@@ -68,5 +71,6 @@ async def runs_page(api: CallerApi, path: dict[str, str], query: QueryParams) ->
         "ages": AGES,
         "kinds": ITEMS,
         "labels": LABELS,
+        "by_link": ONLY_BY_LINK,
     }
     return Page("Runs", "runs.html", facts)

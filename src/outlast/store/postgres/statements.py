@@ -93,6 +93,7 @@ RUNS_WHERE = {
     "by": "by = %(by)s",
     "key": "key = %(key)s",
     "waiting_for": r"ended IS NULL AND strpos(waits, E'\n' || %(waiting_for)s || E'\n') > 0",
+    "worker": "worker = %(worker)s",
     "awaits_message": "(ended IS NULL AND waits <> '') = %(awaits_message)s",
     "created_before": "created < %(created_before)s::float8",
     "created_after": "created >= %(created_after)s::float8",

@@ -46,7 +46,7 @@ RUNS_BY_ID = _sql("RUNS_BY_ID")
 RUNS_WHERE = {
     name: _sql(f"where_{name}", above=">=")
     for name in (
-        *("prefix", "workflow", "queue", "items", "undoing", "parent", "by", "key"),
+        *("prefix", "workflow", "queue", "items", "undoing", "parent", "by", "key", "worker"),
         *(
             "waiting_for",
             "awaits_message",

@@ -40,6 +40,8 @@ class QueryContract(Contract):
             ({"prefix": "m", "queue": "default"}, []),
             ({"limit": 2}, ["parked", "done"]),
             ({"workflow": "' OR 1=1 --"}, []),
+            ({"worker": "w1"}, ["running"]),
+            ({"worker": "w2"}, []),
         ],
     )
     def test_runs_are_found_by_what_is_asked_newest_first(

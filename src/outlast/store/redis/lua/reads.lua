@@ -287,7 +287,7 @@ end
 -- The fields that a query can filter by.
 local FILTER_FIELDS = {
     'id', 'status', 'workflow', 'queue', 'parent', 'waits', 'ended', 'created', 'undoing', 'ready',
-    'due', 'by', 'key',
+    'due', 'by', 'key', 'worker',
 }
 
 -- Return whether a run is queued but not due yet.
@@ -315,6 +315,7 @@ local function matches(query, row)
         and (query.key == nil or row.key == query.key)
         and (query.items == nil or (row.workflow == '') == query.items)
         and (query.undoing == nil or undoing == query.undoing)
+        and (query.worker == nil or row.worker == query.worker)
         and (query.awaits_message == nil or awaits_message(row) == query.awaits_message)
         and (query.waiting_for == nil or is_waiting_for(row, query.waiting_for))
         and (query.created_before == nil or tonumber(row.created) < query.created_before)

@@ -35,6 +35,9 @@ parent = :parent
 -- name: where_by
 by = :by
 
+-- name: where_worker
+worker = :worker
+
 -- name: where_key
 key IS NOT NULL AND key = :key
 
