@@ -99,7 +99,7 @@ class MessagePoller:
         recorded = self._recorded_waits.get(execution.id, waiting)
         if execution.end_reason is None and recorded != waiting:
             self._recorded_waits[execution.id] = waiting
-            # Before the names: whoever sees a name finds its type.
+            # Before the names: a reader that sees a name finds its type.
             self._message_types.record(execution.row.workflow, execution.mailbox.codecs)
             command = SetWaiting(execution.pk, execution.fence, waiting)
             self._client.writer.enqueue(command, lambda *_: None)

@@ -185,7 +185,7 @@ def _void(store: Store, row: RunRow) -> set[int]:
 async def read_waits(
     id: Segment,
     call: Call,
-    query: Annotated[Nothing, Query()],  # noqa: ARG001
+    query: Annotated[Nothing, Query()],
 ) -> Response:
     """Return the messages that a run waits for, each with the JSON schema of its type, if known."""
 
