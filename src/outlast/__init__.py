@@ -49,6 +49,7 @@ from outlast.codec.error_codec import ErrorCodec
 from outlast.codec.signature import Unchecked, Unrecorded
 from outlast.errors import (
     Abandoned,
+    AlreadySubmitted,
     Backpressure,
     BadCursor,
     BadName,
@@ -106,8 +107,9 @@ else:
     )
 
 __all__ = [
-    "KEY", "Abandoned", "Backpressure", "BadCursor", "BadName", "BulkReport", "Call",
-    "CannotResume", "Checkpoint", "Conflict", "Current", "DataEvent", "Diverged", "DrainReport",
+    "KEY", "Abandoned", "AlreadySubmitted", "Backpressure", "BadCursor", "BadName", "BulkReport",
+    "Call", "CannotResume", "Checkpoint", "Conflict", "Current", "DataEvent", "Diverged",
+    "DrainReport",
     "Draining", "DuplicateName", "Effect", "EffectInfo", "EndEvent", "ErrorCodec", "Evicted",
     "Happened", "Item", "LeaseLost", "LimitExceeded", "LimitInfo", "Limiter", "LimiterInfo",
     "LimiterUse", "NotInRun", "NotInStep", "NotOwner", "Outlast", "OutlastError", "Output",

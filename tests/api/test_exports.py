@@ -15,6 +15,7 @@ from outlast.errors.explained import Explained
 
 NAMES = [
     "Abandoned",
+    "AlreadySubmitted",
     "Backpressure",
     "BadCursor",
     "BadName",

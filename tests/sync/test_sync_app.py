@@ -273,3 +273,12 @@ def test_item_is_not_acked_when_its_sync_handler_returns_a_coroutine():
 def test_consume_refuses_steps_and_coroutine_functions(handler):
     with Outlast("memory:") as app, pytest.raises(TypeError, match=r"consume\(\)"):
         app.queue("mail").consume(handler)
+
+
+def test_submissions_in_a_window():
+    with Outlast(store="memory:") as app:
+        first = app.submit(doubled(1), key="ann", debounce=60)
+        assert app.submit(doubled(2), key="ann", debounce=60).id == first.id
+        app.submit(doubled(1), id="a", window=60)
+        with pytest.raises(Conflict, match="same window"):
+            app.submit(doubled(1), id="a", window=60)

@@ -23,6 +23,7 @@ from outlast.api.until_drain import until_drain
 from outlast.codec.identifiers import check_queue_name
 from outlast.codec.signature import NOT_GIVEN
 from outlast.engine import actions
+from outlast.engine.windows import policy_of
 from outlast.errors import OutlastError
 from outlast.store.rows import Entry, RunQuery
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
     from outlast.engine.limiters import LimiterInfo
     from outlast.engine.submission import OnConflict
+    from outlast.engine.windows import RepeatPolicy
     from outlast.http.status import AppStatus
     from outlast.settings import Settings
     from outlast.settings.options import SettingsOptions
@@ -209,6 +211,10 @@ class Outlast:
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
         key: str | None = None,
+        debounce: float | None = None,
+        debounce_max: float | None = None,
+        window: float | None = None,
+        on_repeat: RepeatPolicy | None = None,
         by: str | None = None,
     ) -> Run[R]:
         """Queue a run for the workers. It is durable when this returns.
@@ -219,7 +225,37 @@ class Outlast:
         room within `wait` seconds (`math.inf`: wait without limit). Runs of a queue with different
         keys take turns, and the limits per key of `Queue.limit` apply. `by` is recorded as who
         submitted the run.
+
+        Of calls with the same id, or with the same workflow and key, only some run. With
+        `debounce`, the last call of a burst runs, so many seconds after it, and at most
+        `debounce_max` seconds after the first. With `window`, one call in so many seconds runs, and
+        `on_repeat` says what the others do: "reject" raises AlreadySubmitted (the default), "join"
+        returns the run, and "replace" takes its place. The run's id is the given id, or the
+        workflow and the key, with the time at which the window began.
         """
+        policy = policy_of(
+            debounce=debounce,
+            debounce_max=debounce_max,
+            window=window,
+            on_repeat=on_repeat,
+            id=id,
+            key=key,
+            delay=delay,
+            on_conflict=on_conflict,
+        )
+        if policy is not None:
+            return await run_actions.submit_in_window(
+                self._open,
+                call,
+                policy,
+                id=id,
+                key=key,
+                queue=queue,
+                priority=priority,
+                delay=delay,
+                wait=wait,
+                by=by,
+            )
         runs = await self.submit_many(
             [call],
             ids=None if id is None else [id],

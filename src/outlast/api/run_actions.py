@@ -14,6 +14,7 @@ from outlast.engine.submission import OnConflict, check_on_conflict
 if TYPE_CHECKING:
     from outlast.api.workflow import Call, Workflow
     from outlast.engine.engine import Engine
+    from outlast.engine.windows import Policy
 
 R = TypeVar("R")
 
@@ -30,6 +31,12 @@ def handle_of(engine: Engine, workflow: Workflow[..., R], id: str) -> Run[R]:
     """Return a handle on a run, whether it exists or not."""
     engine.workflows.register(workflow)
     return Run(engine, checked_id(engine, id), workflow)
+
+
+async def submit_in_window(engine: Engine, call: Call[R], policy: Policy, **options: Any) -> Run[R]:
+    """Queue a run in a window, and return the run. See `actions.submit_in_window`."""
+    submitted = await actions.submit_in_window(engine, call, policy, **options)
+    return Run(engine, submitted.id, call.workflow)
 
 
 async def submit(

@@ -12,6 +12,7 @@ import typer
 
 from outlast.cli.text import parse_age, safe
 from outlast.codec.identifiers import check_id
+from outlast.engine.windows import OnRepeat
 
 NameT = TypeVar("NameT", bound=StrEnum)
 
@@ -123,6 +124,43 @@ KeyOption = Annotated[
     str | None,
     typer.Option(
         "--key", metavar="KEY", help="Whose limits it counts against, such as a customer."
+    ),
+]
+DebounceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--debounce",
+        parser=_seconds,
+        metavar="SECONDS",
+        help="Of runs with the same id or key, execute the last one, so long after it: 30s.",
+    ),
+]
+DebounceMaxOption = Annotated[
+    float | None,
+    typer.Option(
+        "--debounce-max",
+        parser=_seconds,
+        metavar="SECONDS",
+        help="With --debounce: execute it at most so long after the first one: 5m.",
+    ),
+]
+WindowOption = Annotated[
+    float | None,
+    typer.Option(
+        "--window",
+        parser=_seconds,
+        metavar="SECONDS",
+        help="Accept one run with the same id or key in this time: 10m.",
+    ),
+]
+OnRepeatOption = Annotated[
+    OnRepeat | None,
+    typer.Option(
+        "--on-repeat",
+        parser=one_of(OnRepeat),
+        autocompletion=lambda: [*OnRepeat],
+        metavar="WHAT",
+        help=f"With --window: what another run does: {', '.join(OnRepeat)}.",
     ),
 ]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]

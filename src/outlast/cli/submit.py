@@ -9,21 +9,25 @@ import math
 import shlex
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from outlast.api.internals import internals
 from outlast.cli.options import (
     ArgsArgument,
+    DebounceMaxOption,
+    DebounceOption,
     DelayOption,
     JsonOption,
     KeyOption,
     KwargsOption,
+    OnRepeatOption,
     RunIdOption,
     StoreOption,
     TargetArgument,
     WaitOption,
+    WindowOption,
 )
 from outlast.cli.output import answering, document
 from outlast.cli.server import App, caller_options, server_of
@@ -33,7 +37,8 @@ from outlast.cli.text import safe
 from outlast.cli.worker_target import app_beside
 from outlast.codec.identifiers import check_id, check_queue_name, new_ids
 from outlast.engine.documents import run_document
-from outlast.engine.submission import PRIORITY_MAX
+from outlast.engine.submission import PRIORITY_MAX, OnConflict
+from outlast.engine.windows import policy_of
 from outlast.errors import StoreUnavailable
 from outlast.settings import Settings
 from outlast.store.protocol import Store
@@ -58,6 +63,10 @@ def submit(
     delay: DelayOption = 0.0,
     wait: WaitOption = 0.0,
     key: KeyOption = None,
+    debounce: DebounceOption = None,
+    debounce_max: DebounceMaxOption = None,
+    window: WindowOption = None,
+    on_repeat: OnRepeatOption = None,
     join: Annotated[
         bool,
         typer.Option(
@@ -72,14 +81,27 @@ def submit(
     If the module has an Outlast object named `app`, its store and settings are used, as in a
     worker. Repeating the same --id is harmless. With other arguments it is an error, unless you
     pass --join. A full queue is an error (75); --wait waits for room first.
+
+    --debounce and --window need --id or --key. With --debounce, the last run of a burst is
+    executed. With --window, one run is accepted in that time.
     """
     if not math.isfinite(delay):
         raise typer.BadParameter(
             "it must be a finite number of seconds, like 30 or 5m.", param_hint="--delay"
         )
+    windowed: dict[str, Any] = {
+        "debounce": debounce,
+        "debounce_max": debounce_max,
+        "window": window,
+        "on_repeat": None if on_repeat is None else on_repeat.value,
+    }
+    on_conflict: OnConflict = "join" if join else "raise"
     with answering(as_json):
+        policy = policy_of(**windowed, id=id, key=key, delay=delay, on_conflict=on_conflict)
         settings = Settings.load({})
-        chosen = new_ids(1)[0] if id is None else check_id(id, settings.id_length_max, "run id")
+        given = None if id is None else check_id(id, settings.id_length_max, "run id")
+        # The id of a run in a window is made of its name and the time.
+        chosen = new_ids(1)[0] if given is None and policy is None else given
         check_queue_name(queue, settings.name_length_max)
         # Importing the program may print something.
         with redirect_stdout(sys.stderr):
@@ -87,33 +109,36 @@ def submit(
             theirs = app_beside(target)
         url = server_of(store)
 
-        async def action(app: App, opened: Store) -> RunRow | None:
-            await app.submit(
+        async def action(app: App, opened: Store) -> tuple[str, RunRow | None]:
+            run = await app.submit(
                 call,
                 id=chosen,
                 queue=queue,
                 priority=priority,
                 delay=delay,
                 wait=wait,
-                on_conflict="join" if join else "raise",
+                on_conflict=on_conflict,
                 key=key,
+                **windowed,
                 **caller_options(app),
             )
-            return opened.run(chosen)
+            return run.id, opened.run(run.id)
 
         try:
             if url is not None:
-                row = acting_over_http(url, action)
+                submitted, row = acting_over_http(url, action)
             else:
                 place = store or (
                     internals(theirs).config.address() if theirs is not None else None
                 )
-                row = doing(shared(place), action, theirs)
+                submitted, row = doing(shared(place), action, theirs)
         except StoreUnavailable as error:
+            if chosen is None or policy is not None:
+                raise
             raise StoreUnavailable(
                 f"{error} Submit it again with --id {shlex.quote(chosen)}: it is queued once."
             ) from None
         if as_json:
-            document({"id": chosen, "run": None if row is None else run_document(row)})
+            document({"id": submitted, "run": None if row is None else run_document(row)})
         else:
-            print(safe(chosen), flush=True)
+            print(safe(submitted), flush=True)

@@ -69,6 +69,29 @@ async def submit(
     return [Run(transport, id, codec_of(call)) for call, id in zip(calls, names, strict=True)]
 
 
+async def submit_in_window(
+    transport: Transport,
+    call: Call[R] | NamedCall[R],
+    *,
+    id: str | None,
+    key: str | None,
+    wait: float,
+    **options: Any,
+) -> Run[R]:
+    """Queue a run in the current window of its id or key, and return the run."""
+    given = {"id": id, "key": key, **options}
+    body = {**call_body(call), **{name: one for name, one in given.items() if one is not None}}
+    token = secrets.token_hex(16)
+
+    async def request(part: float) -> str:
+        answer = await transport.act(
+            "POST", "/v1/runs", {**body, "wait": part}, key=token, wait=part
+        )
+        return str(answer["run"]["id"])
+
+    return Run(transport, await transport.with_room(wait, request), codec_of(call))
+
+
 async def send(
     transport: Transport, id: str, name: str, value: Any, message_id: str | None
 ) -> None:

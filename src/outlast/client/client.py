@@ -25,6 +25,7 @@ from outlast.codec.signature import NOT_GIVEN
 from outlast.engine.bulk import BulkReport
 from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.submission import OnConflict
+from outlast.engine.windows import RepeatPolicy, policy_of
 from outlast.errors import OutlastError, SettingsError
 from outlast.shutdown.report import DrainReport
 from outlast.store.commands import SESSION
@@ -134,6 +135,10 @@ class Client:
         wait: float = 0.0,
         on_conflict: OnConflict = "raise",
         key: str | None = None,
+        debounce: float | None = None,
+        debounce_max: float | None = None,
+        window: float | None = None,
+        on_repeat: RepeatPolicy | None = None,
     ) -> Run[R]:
         """Queue a run for the workers. It is durable when this returns.
 
@@ -141,8 +146,20 @@ class Client:
         `on_conflict` is "join". Higher priorities go first. Workers do not claim the run before
         `delay` seconds have passed. Raise Backpressure if the queue is full and has no room within
         `wait` seconds (`math.inf`: wait without limit). Runs of a queue with different keys take
-        turns, and the limits per key of `Queue.limit` apply.
+        turns, and the limits per key of `Queue.limit` apply. For `debounce` and `window` see
+        `Outlast.submit`.
         """
+        windowed: dict[str, Any] = {
+            "debounce": debounce,
+            "debounce_max": debounce_max,
+            "window": window,
+            "on_repeat": on_repeat,
+        }
+        if policy_of(**windowed, id=id, key=key, delay=delay, on_conflict=on_conflict) is not None:
+            options = {"queue": queue, "priority": priority, "delay": delay, **windowed}
+            return await actions.submit_in_window(
+                self._open, call, id=id, key=key, wait=wait, **options
+            )
         runs = await self.submit_many(
             [call],
             ids=None if id is None else [id],

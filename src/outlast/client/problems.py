@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from outlast import errors
@@ -19,6 +20,9 @@ _MADE: dict[str, Callable[[Facts], OutlastError]] = {
     ),
     "Conflict": lambda facts: errors.Conflict(
         facts["run"], facts.get("recorded", ""), facts.get("asked", "")
+    ),
+    "AlreadySubmitted": lambda facts: errors.AlreadySubmitted(
+        facts["run"], datetime.fromisoformat(facts["until"])
     ),
     "VersionConflict": lambda facts: errors.VersionConflict(
         facts["session"], facts["expected"], facts["current"]
@@ -43,7 +47,7 @@ def error_of(status: int, document: Any) -> OutlastError:
     if isinstance(name, str) and name in _MADE:
         try:
             return _MADE[name](facts)
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ValueError):
             # A server of another version. The text says the same.
             return ApiError(status, message, facts)
     kind = vars(errors).get(name) if isinstance(name, str) else None

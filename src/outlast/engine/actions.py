@@ -15,6 +15,7 @@ from outlast.engine import decisions
 from outlast.engine import retry as engine_retry
 from outlast.engine.sessions import prune_sessions
 from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, joins
+from outlast.engine.windows import Policy, SubmittedInWindow, window_name
 from outlast.errors import LimitExceeded, SettingsError, UnknownRun, WrongStatus
 from outlast.store.commands import (
     DEPTH,
@@ -107,6 +108,36 @@ async def submit(
         if outcome.row is not None:
             check_joins(outcome.row, call, on_conflict)
     return list(zip(names, outcomes, strict=True))
+
+
+async def submit_in_window(
+    engine: Engine,
+    call: WorkflowCall,
+    policy: Policy,
+    *,
+    id: str | None,
+    key: str | None,
+    queue: str,
+    priority: int,
+    delay: float,
+    wait: float,
+    by: str | None = None,
+    token: str | None = None,
+    owner: str | None = None,
+) -> SubmittedInWindow:
+    """Queue a run in the current window of its id or key. See `window_name` for the `owner`."""
+    by = checked_by(engine, by)
+    check_queue_name(queue, engine.settings.name_length_max)
+    [checked_key] = checked_keys(engine, 1, [key])
+    given = None if id is None else checked_id(engine, id)
+    name = window_name(call.workflow.name, given, checked_key, owner)
+    command = engine.submissions.for_call(
+        call, name, queue=queue, priority=priority, delay=delay, key=checked_key, by=by
+    )
+    with engine.services.spans.starting("submit", command.workflow) as link:
+        submitted = await engine.windows.submit(command, policy, wait=wait, token=token)
+        link([submitted.seed])
+    return submitted
 
 
 def _names(engine: Engine, count: int, ids: Iterable[str] | None) -> list[str]:

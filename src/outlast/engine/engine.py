@@ -39,6 +39,7 @@ from outlast.engine.store_opening import Startup
 from outlast.engine.takeover_by_id import FleetRule, Takeover
 from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.engine.watching.followers import Followers
+from outlast.engine.windows import Windows
 from outlast.execution.run_execution import RunExecution
 from outlast.execution.services import StepBodies
 from outlast.execution.shutdown_state import ShutdownState
@@ -327,6 +328,11 @@ class Engine(SharedComponents):
             shutdown=self.shutdown,
             settings=self.settings,
         )
+
+    @cached_property
+    def windows(self) -> Windows:
+        """Return what submits runs in windows."""
+        return Windows(self.client, self.submissions, self.settings.id_length_max)
 
     @property
     def sweeper(self) -> Sweeper:

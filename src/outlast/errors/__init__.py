@@ -17,6 +17,7 @@
         ├── Draining            this process is shutting down and accepts nothing new
         ├── LeaseLost           another worker has taken over the item
         ├── Conflict            this id was started with another workflow or other arguments
+        │   └── AlreadySubmitted  another run was submitted in the same window
         ├── VersionConflict     the session has changed since; nothing was written
         ├── NotOwner            the session has a new owner; nothing was written
         ├── WrongStatus         the run is not in a status that allows this
@@ -49,6 +50,7 @@ not part of `str(error)`.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from shlex import quote
 
 from outlast.errors.explained import Explained
@@ -223,6 +225,23 @@ class Conflict(OutlastError):
         return (
             f"run {self.id!r} was started as {self.recorded}, but this call is {self.asked}. "
             f"An id is an idempotency key: use another id for other work. {hint}"
+        )
+
+
+class AlreadySubmitted(Conflict):
+    """A run was submitted in the same window, and the submission rejects repeats."""
+
+    def __init__(self, id: str, until: datetime) -> None:
+        super().__init__(id, "", "")
+        self.until = until
+        """When the window ends."""
+        self.args = (id, until)
+
+    def __str__(self) -> str:
+        until = self.until.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
+        return (
+            f"run {self.id!r} was submitted in the same window, which ends at {until}Z. To get "
+            "that run, submit with on_repeat=join. To take its place, use on_repeat=replace."
         )
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
 
 from outlast.codec.documents import render
+from outlast.codec.text import iso
 from outlast.errors import (
+    AlreadySubmitted,
     Backpressure,
     BadCursor,
     BadName,
@@ -53,6 +56,7 @@ _FACTS: dict[type[OutlastError], dict[str, str]] = {
     UnknownSchedule: {"schedule": "name"},
     UnknownEffect: {"run": "id", "effect": "effect", "there": "there"},
     Conflict: {"run": "id", "recorded": "recorded", "asked": "asked"},
+    AlreadySubmitted: {"run": "id", "until": "until"},
     VersionConflict: {"session": "session", "expected": "expected", "current": "current"},
     NotOwner: {"session": "session", "owner": "owner", "current": "current"},
     Backpressure: {"queue": "queue", "depth": "depth", "limit": "limit"},
@@ -65,6 +69,7 @@ _NEXT = {
     "UnknownSchedule": "Check the name: GET /v1/schedules lists the schedules.",
     "WrongStatus": "Read the run, and act according to its status.",
     "Conflict": "Use another id, or submit with on_conflict=join to get the existing run.",
+    "AlreadySubmitted": "Repeat it after `until`, or pass on_repeat=join or replace.",
     "VersionConflict": "Read the session again, and repeat the change.",
     "NotOwner": "Stop writing, or take the session again.",
     "Backpressure": "Repeat the request later with the same id, or pass `wait`.",
@@ -133,15 +138,19 @@ def problem_of(error: OutlastError, *, masked: bool = False) -> Problem:
     """
     name = error.explained_as
     headers: dict[str, str] = {}
-    if isinstance(error, Conflict) and masked:
+    if type(error) is Conflict and masked:
         error = Conflict(error.id, "", "")
     names = _FACTS.get(type(error), {})
-    facts = {name: getattr(error, attribute) for name, attribute in names.items()}
+    facts = {name: _plain(getattr(error, attribute)) for name, attribute in names.items()}
     status = _status_of(error)
     if status in (429, 503):
         headers["retry-after"] = RETRY_SECONDS
     then = _NEXT.get(name, f"Run `outlast explain {name}` where the server runs.")
     return Problem(status, str(error), next=then, error=name, headers=headers, facts=facts)
+
+
+def _plain(value: Any) -> Any:
+    return iso(value.timestamp()) if isinstance(value, datetime) else value
 
 
 def _status_of(error: OutlastError) -> int:

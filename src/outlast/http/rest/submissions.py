@@ -12,6 +12,7 @@ from starlette.responses import Response
 from outlast.codec.identifiers import new_ids
 from outlast.engine import actions
 from outlast.engine.documents import run_document
+from outlast.engine.windows import Policy, policy_of
 from outlast.errors import Conflict, UnknownRun
 from outlast.http.rest.answers import SubmittedRun, SubmittedRuns
 from outlast.http.rest.calls import ApiCall, answer
@@ -28,11 +29,13 @@ from outlast.http.rest.requests import (
 from outlast.http.rest.roles import Access
 from outlast.http.rest.routing import Call, Routes
 from outlast.http.rest.workflow_calls import workflow_call
+from outlast.store.commands import Submitted
 from outlast.store.protocol import Store
 from outlast.store.rows import RunRow
 
 routes = Routes("runs")
 
+WINDOW_OPTIONS = {"debounce", "debounce_max", "window", "on_repeat"}
 Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 NoQuery = Annotated[Nothing, Query()]
 
@@ -54,8 +57,18 @@ async def submit_run(
     key: Key = None,
 ) -> Response:
     """Submit a run by the name of its workflow. Repeating the same id is harmless."""
-    ids = [body.id or key_of(key)]
-    (document,) = await _submitted(call, [workflow_call(call.engine, body)], ids, [body], body)
+    policy = policy_of(
+        **body.model_dump(include=WINDOW_OPTIONS),
+        id=body.id,
+        key=body.key,
+        delay=body.delay,
+        on_conflict=body.on_conflict,
+    )
+    if policy is None:
+        ids = [body.id or key_of(key)]
+        (document,) = await _submitted(call, [workflow_call(call.engine, body)], ids, [body], body)
+    else:
+        document = await _submitted_in_window(call, body, policy, key_of(key))
     root = request.scope.get("root_path", "")
     location = f"{root}/v1/runs/{quoted(document['run']['id'])}"
     return answer(call.masked(document), 201 if document["new"] else 200, location=location)
@@ -107,6 +120,39 @@ async def _submitted(
         keys=[one.key for one in runs],
         by=call.by,
     )
+
+    return await _documents(call, submitted)
+
+
+async def _submitted_in_window(
+    call: ApiCall, body: Submission, policy: Policy, key: str | None
+) -> dict[str, Any]:
+    """Submit a run in a window. Return its document, and whether it is new.
+
+    A caller that may see only its own runs replaces and joins no other's.
+    """
+    submitted = await actions.submit_in_window(
+        call.engine,
+        workflow_call(call.engine, body),
+        policy,
+        id=body.id,
+        key=body.key,
+        queue=body.queue,
+        priority=body.priority,
+        delay=body.delay,
+        wait=body.wait,
+        by=call.by,
+        token=None if key is None else f"{call.by}\0{key}",
+        owner=call.by if call.is_own_only else None,
+    )
+    (document,) = await _documents(call, [(submitted.id, submitted.outcome)])
+    return document
+
+
+async def _documents(
+    call: ApiCall, submitted: Sequence[tuple[str, Submitted]]
+) -> list[dict[str, Any]]:
+    engine = call.engine
 
     def rows(store: Store) -> list[RunRow | None]:
         return [one.row or store.run(id) for id, one in submitted]
