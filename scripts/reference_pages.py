@@ -55,8 +55,9 @@ PAGES = {
                 "Errors",
                 "OutlastError NotInRun NotInStep BadName BadCursor LimitExceeded Unrecordable "
                 "SettingsError UnknownRun UnknownEffect UnknownSchedule DuplicateName Backpressure "
-                "Draining LeaseLost Conflict VersionConflict NotOwner WrongStatus StaleFence "
-                "StepFailed StepTimeout StreamStalled CannotResume RunError RunFailed RunTimeout "
+                "Draining LeaseLost Conflict AlreadySubmitted VersionConflict NotOwner WrongStatus "
+                "StaleFence StepFailed StepTimeout StreamStalled CannotResume RunError RunFailed "
+                "RunTimeout "
                 "Abandoned RunCancelled RunParked RunDead StoreError StoreUnavailable StoreBroken "
                 "StoreTooNew Evicted Diverged",
                 _CAUSES,
@@ -99,7 +100,7 @@ PAGES = {
             _section(
                 "Snapshots of the store",
                 "RunInfo BulkReport EffectInfo QueueInfo ScheduleInfo LimiterInfo LimitInfo "
-                "WorkerInfo DrainReport outlast.store.rows.Entry",
+                "PausedWorkflow WorkerInfo DrainReport outlast.store.rows.Entry",
             ),
             _section("Streams of a run", "Watch DataEvent ResetEvent EndEvent"),
         ],

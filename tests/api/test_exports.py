@@ -50,6 +50,7 @@ NAMES = [
     "Outlast",
     "OutlastError",
     "Output",
+    "PausedWorkflow",
     "Progress",
     "Queue",
     "QueueInfo",

@@ -173,3 +173,17 @@ def test_viewer_reads_sessions_while_its_client_is_open():
             viewer.session("s")
 
     run_remote(scenario)
+
+
+def test_workflows_are_paused_and_resumed():
+    async def scenario(remote, client):
+        await client.pause_workflow(reporting)
+        await client.pause_workflow("a/b")
+        found = await client.paused_workflows()
+        assert found == await remote.app.paused_workflows()
+        assert [one.name for one in found] == ["a/b", reporting.name]
+        await client.resume_workflow("a/b")
+        await client.resume_workflow(reporting)
+        assert await remote.app.paused_workflows() == []
+
+    run_remote(scenario)

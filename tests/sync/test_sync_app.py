@@ -282,3 +282,11 @@ def test_submissions_in_a_window():
         app.submit(doubled(1), id="a", window=60)
         with pytest.raises(Conflict, match="same window"):
             app.submit(doubled(1), id="a", window=60)
+
+
+def test_workflows_are_paused_and_resumed():
+    with Outlast(store="memory:") as app:
+        app.pause_workflow(doubled, by="ann")
+        assert [(one.name, one.by) for one in app.paused_workflows()] == [("doubled", "ann")]
+        app.resume_workflow("doubled")
+        assert app.paused_workflows() == []

@@ -16,6 +16,7 @@ SHARED = {
     "Limiter": "outlast.api.limiter",
     "LimiterInfo": "outlast.engine.limiters",
     "LimiterUse": "outlast.api.limiter",
+    "PausedWorkflow": "outlast.store.pauses",
     "QueueInfo": "outlast.engine.inspection",
     "ResetEvent": "outlast.engine.watching.events",
     "RunInfo": "outlast.engine.inspection",

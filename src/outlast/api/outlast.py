@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from outlast.shutdown.cleanup import Hook as CleanupHook
     from outlast.shutdown.coordinator import ShutdownCoordinator
     from outlast.shutdown.report import DrainReport
+    from outlast.store.pauses import PausedWorkflow
     from outlast.store.protocol import Store
 
 R = TypeVar("R")
@@ -227,10 +228,10 @@ class Outlast:
         submitted the run.
 
         Of calls with the same id, or with the same workflow and key, only some run. With
-        `debounce`, the last call of a burst runs, so many seconds after it, and at most
-        `debounce_max` seconds after the first. With `window`, one call in so many seconds runs, and
-        `on_repeat` says what the others do: "reject" raises AlreadySubmitted (the default), "join"
-        returns the run, and "replace" takes its place. The run's id is the given id, or the
+        `debounce`, the last call of a burst runs, that many seconds after it, and at most
+        `debounce_max` seconds after the first. With `window`, one call in that many seconds runs,
+        and `on_repeat` says what the others do: "reject" raises AlreadySubmitted (the default),
+        "join" returns the run, and "replace" takes its place. The run's id is the given id, or the
         workflow and the key, with the time at which the window began.
         """
         policy = policy_of(
@@ -380,6 +381,34 @@ class Outlast:
         from outlast.engine import schedule_actions
 
         await schedule_actions.delete(self._open, name)
+
+    # -- pausing workflows
+
+    async def pause_workflow(
+        self, workflow: Workflow[..., Any] | str, *, by: str | None = None
+    ) -> None:
+        """Stop claiming runs of a workflow, in all processes. What executes continues.
+
+        Workers notice it within `poll` seconds. Runs can still be submitted, and wait. A run that
+        sleeps, waits or is interrupted waits too when it comes back. `by` is recorded.
+        """
+        from outlast.engine import workflow_pauses
+
+        await workflow_pauses.set_paused(self._open, workflow, paused=True, by=by)
+
+    async def resume_workflow(
+        self, workflow: Workflow[..., Any] | str, *, by: str | None = None
+    ) -> None:
+        """Claim runs of a workflow again. Workers notice it within `poll` seconds."""
+        from outlast.engine import workflow_pauses
+
+        await workflow_pauses.set_paused(self._open, workflow, paused=False, by=by)
+
+    async def paused_workflows(self) -> list[PausedWorkflow]:
+        """Return the paused workflows, ordered by name."""
+        from outlast.engine import workflow_pauses
+
+        return await workflow_pauses.paused_workflows(self._open)
 
     # -- finding
 

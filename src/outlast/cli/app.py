@@ -41,11 +41,13 @@ PARTS = {
         "drains": "outlast.cli.drains",
         "limiters": "outlast.cli.limiters",
         "schedules": "outlast.cli.schedules",
+        "workflows": "outlast.cli.workflows",
     },
     "Act on the fleet": {
         "drain": "outlast.cli.drain",
         "limit": "outlast.cli.fleet",
         "schedule": "outlast.cli.schedules",
+        "workflow": "outlast.cli.workflows",
     },
     "Deploy and maintain": {
         "doctor": "outlast.tools.doctor.command",

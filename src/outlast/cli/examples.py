@@ -54,6 +54,14 @@ outlast schedules --wide""",
 outlast schedule pause nightly
 outlast schedule trigger nightly
 outlast schedule backfill nightly 2026-11-01 2026-11-08""",
+    "workflows": """\
+outlast workflows
+outlast workflows --watch""",
+    "workflow": """\
+outlast workflow pause report
+outlast workflow resume report""",
+    "workflow pause": "outlast workflow pause report",
+    "workflow resume": "outlast workflow resume report",
     "schedule pause": "outlast schedule pause nightly",
     "schedule resume": "outlast schedule resume nightly",
     "schedule trigger": "outlast schedule trigger nightly",

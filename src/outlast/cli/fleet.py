@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,7 +11,8 @@ from outlast.cli.hints import command
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering, document, print_message
 from outlast.cli.server import App
-from outlast.cli.stores import acting
+from outlast.cli.stores import acting, pauses_in
+from outlast.cli.text import safe
 from outlast.cli.watch import View, print_view
 from outlast.codec.identifiers import check_queue_name
 from outlast.engine.documents import (
@@ -23,6 +24,7 @@ from outlast.engine.queue_limits import check_key_rate
 from outlast.errors import SettingsError
 from outlast.settings import Settings
 from outlast.store.fleet import Fleet, FleetQueues
+from outlast.store.pauses import PausedWorkflow
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow
 
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LIMIT_MAX = 1_000_000_000
+
+
+class QueuesAndPauses(NamedTuple):
+    queues: FleetQueues
+    paused: list[PausedWorkflow]
+    """The paused workflows."""
 
 
 def workers(
@@ -66,10 +74,11 @@ def queues(
         print_view(
             store,
             View(
-                FleetQueues.of,
+                _queues_and_pauses,
                 partial(_queue_lines, store=store, wide=wide),
-                queues_document,
+                lambda found: queues_document(found.queues),
                 "no queues.",
+                notes=partial(_pause_notes, store=store),
             ),
             watch=watch,
             as_json=as_json,
@@ -206,9 +215,26 @@ def _worker_lines(fleet: Fleet, *, wide: bool) -> list[Text]:
     return worker_lines(fleet, wide=wide)
 
 
-def _queue_lines(found: FleetQueues, *, store: str | None, wide: bool) -> list[Text]:
+def _queues_and_pauses(store: Store) -> QueuesAndPauses:
+    return QueuesAndPauses(FleetQueues.of(store), pauses_in(store))
+
+
+def _pause_notes(found: QueuesAndPauses, *, store: str | None) -> list[str]:
+    return [
+        f"workflow {safe(one.name)} is paused. "
+        f"To resume it: {command('workflow', 'resume', one.name, store=store)}."
+        for one in found.paused
+    ]
+
+
+def _queue_lines(found: QueuesAndPauses, *, store: str | None, wide: bool) -> list[Text]:
     from outlast.cli.fleet_tables import queue_lines
 
     return queue_lines(
-        found.rows, found.unknown, found.unclaimed, found.now, store=store, wide=wide
+        found.queues.rows,
+        found.queues.unknown,
+        found.queues.unclaimed,
+        found.queues.now,
+        store=store,
+        wide=wide,
     )

@@ -20,6 +20,7 @@ from outlast.client.journal_rows import entry_row, execution_row, message_row
 from outlast.client.rows import (
     Document,
     json_text,
+    pause_of,
     queue_row,
     run_row,
     seconds_of,
@@ -32,6 +33,7 @@ from outlast.engine.schedule_rows import ScheduleRow
 from outlast.errors import UnknownRun
 from outlast.store.commands import UNKNOWN, Prune, Refused, RequestDrain
 from outlast.store.fleet import STALLS
+from outlast.store.pauses import PausedWorkflow
 from outlast.store.rows import (
     Claimable,
     DrainRow,
@@ -215,6 +217,10 @@ class RemoteStore:
         """Return the schedules, and what is wrong with each damaged one."""
         found = self._get("/v1/schedules")
         return [schedule_row(one) for one in found["schedules"]], list(found["damaged"])
+
+    def pauses(self) -> list[PausedWorkflow]:
+        """Return the paused workflows."""
+        return [pause_of(one) for one in self._get("/v1/paused-workflows")["workflows"]]
 
     # -- writes
 

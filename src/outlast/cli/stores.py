@@ -25,6 +25,7 @@ from outlast.store.protocol import CommitUnknown, NoStore, Store, left_as_it_is
 
 if TYPE_CHECKING:
     from outlast.engine.schedule_rows import ScheduleRow
+    from outlast.store.pauses import PausedWorkflow
 
 T = TypeVar("T")
 AGAIN_SECONDS = 0.2
@@ -128,6 +129,18 @@ def schedules_in(store: Store) -> tuple[list[ScheduleRow], list[str]]:
 
     rows, damaged = read_schedules(store)
     return rows, [str(error) for error in damaged]
+
+
+def pauses_in(store: Store) -> list[PausedWorkflow]:
+    """Return the paused workflows, ordered by name."""
+    read: Any = getattr(store, "pauses", None)
+    if read is not None:
+        # Of a server. A store keeps pauses in sessions.
+        found: list[PausedWorkflow] = read()
+        return found
+    from outlast.store.pauses import read_pauses
+
+    return read_pauses(store)
 
 
 def patiently(store: Store, action: Callable[[], T]) -> T:

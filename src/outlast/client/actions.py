@@ -8,19 +8,21 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from outlast.api.workflow import Call
+from outlast.api.workflow import Call, Workflow
 from outlast.client.calls import NamedCall, call_body, codec_of
 from outlast.client.listing import seconds
-from outlast.client.rows import Document
+from outlast.client.rows import Document, pause_of
 from outlast.client.run import Run, run_path
-from outlast.client.transport import Transport
+from outlast.client.transport import Transport, segment
 from outlast.codec import plain_json
-from outlast.codec.identifiers import new_ids
+from outlast.codec.identifiers import check_name, new_ids
 from outlast.codec.signature import NOT_GIVEN
 from outlast.engine.bulk import EXAMPLES_MAX, BulkReport
 from outlast.errors import SettingsError
+from outlast.store.pauses import PausedWorkflow
 
 R = TypeVar("R")
+NAME_LENGTH_MAX = 10_000
 
 
 def key_of(token: str | None) -> str:
@@ -89,7 +91,7 @@ async def submit_in_window(
         )
         return str(answer["run"]["id"])
 
-    return Run(transport, await transport.with_room(wait, request), codec_of(call))
+    return Run(transport, await transport.wait_for_slot(wait, request), codec_of(call))
 
 
 async def send(
@@ -137,6 +139,22 @@ async def prune(transport: Transport, older_than: timedelta | float, *, dead: bo
         deleted += int(answer["deleted"])
         if not answer["more"]:
             return deleted
+
+
+async def set_workflow_paused(
+    transport: Transport, workflow: Workflow[..., Any] | str, *, paused: bool
+) -> None:
+    """Pause or resume a workflow."""
+    name = workflow if isinstance(workflow, str) else workflow.name
+    check_name(name, NAME_LENGTH_MAX, "workflow name")
+    action = "pause" if paused else "resume"
+    await transport.act("POST", f"/v1/workflows/{segment(name)}/{action}")
+
+
+async def paused_workflows(transport: Transport) -> list[PausedWorkflow]:
+    """Return the paused workflows, ordered by name."""
+    found = await transport.get("/v1/paused-workflows")
+    return [pause_of(one) for one in found["workflows"]]
 
 
 async def bulk(

@@ -29,6 +29,7 @@ from outlast.engine.windows import RepeatPolicy, policy_of
 from outlast.errors import OutlastError, SettingsError
 from outlast.shutdown.report import DrainReport
 from outlast.store.commands import SESSION
+from outlast.store.pauses import PausedWorkflow
 from outlast.store.rows import Entry
 
 if TYPE_CHECKING:
@@ -233,6 +234,21 @@ class Client:
             key=key,
         )
         return await schedules.set_schedule(self._open, name, call, schedule)
+
+    async def pause_workflow(self, workflow: Workflow[..., Any] | str) -> None:
+        """Stop claiming runs of a workflow, in all processes. What executes continues.
+
+        Workers notice it within a poll. Runs can still be submitted, and wait.
+        """
+        await actions.set_workflow_paused(self._open, workflow, paused=True)
+
+    async def resume_workflow(self, workflow: Workflow[..., Any] | str) -> None:
+        """Claim runs of a workflow again."""
+        await actions.set_workflow_paused(self._open, workflow, paused=False)
+
+    async def paused_workflows(self) -> list[PausedWorkflow]:
+        """Return the paused workflows, ordered by name."""
+        return await actions.paused_workflows(self._open)
 
     async def schedules(self) -> list[ScheduleInfo]:
         """Return all schedules, ordered by name."""

@@ -17,6 +17,7 @@ from outlast.engine.inspection import EffectInfo
 from outlast.errors import StoreBroken
 from outlast.shutdown.report import CleanupResult, DrainReport, Remaining
 from outlast.store.commands import verdict
+from outlast.store.pauses import PausedWorkflow
 from outlast.store.rows import NEVER, QueueRow, RunRow, WorkerRow
 from outlast.store.session_rows import SessionRow
 
@@ -40,6 +41,13 @@ def seconds_of(time: Any) -> float | None:
 def moment_of(time: Any) -> datetime | None:
     """Return a time as a datetime, or None if there is none."""
     return None if not isinstance(time, str) else datetime.fromisoformat(time)
+
+
+def pause_of(document: Document) -> PausedWorkflow:
+    """Return a pause of a workflow."""
+    return PausedWorkflow(
+        document["name"], datetime.fromisoformat(document["since"]), document["by"]
+    )
 
 
 def text_of(value: Any) -> str | None:

@@ -21,6 +21,7 @@ from outlast.engine.isolation import Isolation
 from outlast.engine.log_backoff import LogBackoff
 from outlast.engine.poison_suspects import SuspectClaim, SuspectWait
 from outlast.engine.store_client import StoreClient
+from outlast.engine.workflow_pauses import WorkflowPauses
 from outlast.errors import StoreError
 from outlast.settings import Settings
 from outlast.store.commands import Claim
@@ -54,6 +55,8 @@ class ClaimedWork(NamedTuple):
     """Starts the claimed runs or items."""
     before_round: Callable[[], None] = lambda: None
     """Called before every round. What it enqueues is committed together with the claim."""
+    pauses: WorkflowPauses | None = None
+    """Which of the workflows are paused. Items have no workflow that could be."""
 
 
 class Slots:
@@ -179,11 +182,19 @@ class Claimer:
     async def _round(self) -> float:
         """Peek, claim what fits, and return the seconds until the next round."""
         now = self._loop.time()
+        if self._work.pauses is not None:
+            await self._work.pauses.refresh(now)
+            if self._work.workflows() and not self._workflows():
+                # Without workflows, a claim would take the runs of any.
+                self._suspects.end()
+                self._more = False
+                return self._pause(None)
         limit, returned, new_first = self.pacer.allow(now, self.slots.used, self.slots.returned)
         if not self._more or now >= self._peek_at:
             self._peek_at = now + PEEK_SECONDS
             claimable = await self._peek()
-            self._unknown.log(claimable.unknown)
+            known = self._work.workflows()
+            self._unknown.log(tuple(name for name in claimable.unknown if name not in known))
             # What came due while no worker was alive is not sorted yet. A suspect among it goes
             # first, while nothing is held.
             if claimable.suspect or (
@@ -216,8 +227,13 @@ class Claimer:
 
     async def _peek(self) -> Claimable:
         return await self._client.read(
-            self._client.store.peek, self._work.queues, self._work.workflows()
+            self._client.store.peek, self._work.queues, self._workflows()
         )
+
+    def _workflows(self) -> tuple[str, ...]:
+        """Return the workflows whose runs may be claimed."""
+        known = self._work.workflows()
+        return known if self._work.pauses is None else self._work.pauses.without_paused(known)
 
     def _pause(self, claimable: Claimable | None) -> float:
         pauses = [self._settings.poll * _chance.uniform(0.75, 1.0)]
@@ -233,7 +249,7 @@ class Claimer:
     async def _claim(
         self, limit: int, returned: int, *, suspects: bool = False, alone: bool = False
     ) -> list[RunRow]:
-        queues, workflows = self._work.queues, self._work.workflows()
+        queues, workflows = self._work.queues, self._workflows()
         command = Claim(
             self._acquirer.worker_id, self._token, (), queues, workflows, limit, returned, suspects
         )

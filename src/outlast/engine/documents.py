@@ -17,6 +17,7 @@ from outlast.engine.limiters import LimiterInfo, read_limiters
 from outlast.engine.schedule_rows import ScheduleRow
 from outlast.store.commands import ITEM
 from outlast.store.fleet import Fleet, FleetQueues, names_of
+from outlast.store.pauses import PausedWorkflow
 from outlast.store.protocol import Store
 from outlast.store.rows import NEVER, Entry, ExecutionRow, Message, QueueRow, RunRow, WorkerRow
 from outlast.store.session_rows import SessionRow
@@ -289,6 +290,10 @@ def message_document(message: Message, received: Iterable[int]) -> dict[str, Any
 def waits_of(row: RunRow) -> list[str]:
     """Return the names of the messages that a run waits for."""
     return [name for name in row.waits.split("\n") if name] if row.ended is None else []
+
+
+def pause_document(pause: PausedWorkflow) -> dict[str, Any]:
+    return {"name": pause.name, "since": iso(pause.since.timestamp()), "by": pause.by}
 
 
 def limiters_document(store: Store) -> dict[str, Any]:

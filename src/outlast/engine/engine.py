@@ -40,6 +40,7 @@ from outlast.engine.takeover_by_id import FleetRule, Takeover
 from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.engine.watching.followers import Followers
 from outlast.engine.windows import Windows
+from outlast.engine.workflow_pauses import WorkflowPauses
 from outlast.execution.run_execution import RunExecution
 from outlast.execution.services import StepBodies
 from outlast.execution.shutdown_state import ShutdownState
@@ -219,6 +220,7 @@ class Engine(SharedComponents):
             isolation=self.isolation,
             client=client,
             workflows=self.workflows,
+            pauses=self.pauses,
             background=background,
             settings=settings,
         )
@@ -328,6 +330,11 @@ class Engine(SharedComponents):
             shutdown=self.shutdown,
             settings=self.settings,
         )
+
+    @cached_property
+    def pauses(self) -> WorkflowPauses:
+        """Return which workflows are paused, as this process knows it."""
+        return WorkflowPauses(self.client, self.settings.poll)
 
     @cached_property
     def windows(self) -> Windows:

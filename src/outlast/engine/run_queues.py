@@ -11,6 +11,7 @@ from outlast.engine.isolation import Isolation
 from outlast.engine.known_workflows import KnownWorkflows
 from outlast.engine.store_client import StoreClient
 from outlast.engine.waiting_run_releaser import WaitingRunReleaser
+from outlast.engine.workflow_pauses import WorkflowPauses
 from outlast.settings import Settings
 
 
@@ -27,6 +28,7 @@ class RunQueues:
         isolation: Isolation,
         client: StoreClient,
         workflows: KnownWorkflows,
+        pauses: WorkflowPauses,
         background: Background,
         settings: Settings,
     ) -> None:
@@ -37,13 +39,19 @@ class RunQueues:
         self._isolation = isolation
         self._client = client
         self._workflows = workflows
+        self._pauses = pauses
         self._background = background
         self._settings = settings
 
     def claim_from(self, queues: tuple[str, ...], concurrency: int) -> None:
         """Claim runs of the registered workflows in the background, until the claimers stop."""
         claimer = Claimer(
-            ClaimedWork(queues, self._workflows.names, self.starter.begin_claimed),
+            ClaimedWork(
+                queues,
+                self._workflows.names,
+                self.starter.begin_claimed,
+                pauses=self._pauses,
+            ),
             concurrency,
             acquirer=self._acquirer,
             isolation=self._isolation,

@@ -64,8 +64,8 @@ class Outlast:
     `submit`, `submit_many`, `get`, `result`, `runs`, `journal`, `send`, `cancel`, `retry`,
     `resume`, `bulk`, `decide`, `effects`, `prune`, `sessions`, `limiters`, `queues`, `schedule`,
     `schedules`, `pause_schedule`, `resume_schedule`, `trigger_schedule`, `backfill_schedule`,
-    `delete_schedule`, `workers`, `drain`, `drains`, `wait_drain` and `run_until_drain`. The first
-    four return runs of this module.
+    `delete_schedule`, `pause_workflow`, `resume_workflow`, `paused_workflows`, `workers`, `drain`,
+    `drains`, `wait_drain` and `run_until_drain`. The first four return runs of this module.
     """
 
     def __init__(
@@ -192,6 +192,9 @@ class Outlast:
     sessions = blocking(core.Outlast.sessions)
     queues = blocking(core.Outlast.queues)
     limiters = blocking(core.Outlast.limiters)
+    pause_workflow = blocking(core.Outlast.pause_workflow)
+    resume_workflow = blocking(core.Outlast.resume_workflow)
+    paused_workflows = blocking(core.Outlast.paused_workflows)
     schedule = blocking(core.Outlast.schedule)
     schedules = blocking(core.Outlast.schedules)
     pause_schedule = blocking(core.Outlast.pause_schedule)

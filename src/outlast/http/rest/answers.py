@@ -196,6 +196,15 @@ class LimitersAnswer(Document):
     damaged: list[str]
 
 
+class PausedWorkflowsAnswer(Document):
+    workflows: list[dict[str, Any]]
+
+
+class WorkflowPauseAnswer(Document):
+    workflow: str
+    paused: bool
+
+
 class LimitsAnswer(Document):
     queue: str
     depth: int | None

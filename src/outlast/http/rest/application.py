@@ -26,6 +26,7 @@ from outlast.http.rest import (
     spending,
     streams,
     submissions,
+    workflow_pauses,
 )
 from outlast.http.rest.access import Authenticate, Gate
 from outlast.http.rest.answers import ProblemDocument
@@ -48,6 +49,7 @@ MODULES = (
     fleet,
     schedules,
     spending,
+    workflow_pauses,
     sessions,
     session_changes,
     about,

@@ -167,13 +167,13 @@ class Submission(RunToSubmit, HowToSubmit):
     """A run to submit. See `Outlast.submit` for `debounce` and `window`."""
 
     debounce: Seconds | None = Field(
-        default=None, description="The last run of a burst is executed, so many seconds after it."
+        default=None, description="The last run of a burst is executed, this many seconds after it."
     )
     debounce_max: Seconds | None = Field(
         default=None, description="Seconds after which a burst runs at the latest."
     )
     window: Seconds | None = Field(
-        default=None, description="One run is accepted in so many seconds."
+        default=None, description="One run is accepted in this many seconds."
     )
     on_repeat: Literal["reject", "join", "replace"] | None = Field(
         default=None, description="What another run in the window does. By default rejected."

@@ -19,6 +19,7 @@ from outlast.settings.load import Loaded
 from outlast.shutdown.report import DrainReport
 from outlast.store.address import store_at
 from outlast.store.fleet import Fleet, Stall, stalls_of
+from outlast.store.pauses import read_pauses
 from outlast.store.private_files import lock
 from outlast.store.protocol import Store
 from outlast.store.rows import QueueRow, WorkerRow
@@ -49,6 +50,8 @@ class InStore:
     stalls: tuple[Stall, ...] = ()
     """What blocked the event loops of workers in the last day."""
     durations: Mapping[tuple[str, str], list[float]] = field(default_factory=dict)
+    paused: tuple[str, ...] = ()
+    """The paused workflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,7 @@ def _in_store(store: Store) -> InStore:
         workers=tuple(fleet.workers),
         dead=fleet.dead,
         stalls=stalls_of(store),
+        paused=tuple(one.name for one in read_pauses(store)),
         drains=tuple(map(DrainReport.of, store.drains(DRAINS))),
         durations=store.durations(pairs) if pairs else {},
     )

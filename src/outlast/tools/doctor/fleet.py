@@ -92,6 +92,11 @@ def runs(facts: Facts) -> Iterator[Finding]:
                 "limited (`outlast queues`)?",
                 where,
             )
+    for name in found.paused:
+        yield note(
+            f"workflow {name} is paused. Workers leave its runs in their queues.",
+            f"To resume it, run `outlast workflow resume {quote(name)}`.",
+        )
     if not trouble:
         ready = sum(one.ready for one in found.queues)
         delayed = sum(one.delayed for one in found.queues)
