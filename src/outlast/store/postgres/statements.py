@@ -195,7 +195,7 @@ SELECT d.workflow, d.step, d.seconds FROM unnest(%s::text[], %s::text[]) pair(wo
 JOIN {s}.durations d ON d.workflow = pair.workflow AND d.step = pair.step ORDER BY d.number
 """
 
-LOOK = "SELECT {s}.look_{v}(%s, %s, %s)"
+LOOK = "SELECT {s}.peek_{v}(%s, %s, %s)"
 DEPTH = """
 SELECT (SELECT count(*) FROM {s}.runs WHERE queue = %(queue)s AND status = 'queued')
      - (SELECT count(*) FROM {s}.runs
@@ -235,4 +235,4 @@ WHERE listed ORDER BY name
 
 NOTIFY = "SELECT pg_notify(%s, '')"
 HEART = "SELECT {s}.heartbeat_{v}(%s, %s, %s)"
-QUIET = "SELECT {s}.quiet_{v}(%s, %s)"
+QUIET = "SELECT {s}.end_heartbeat_{v}(%s, %s)"

@@ -1,19 +1,19 @@
 -- A batch is one call of `commit`, in a transaction of its own. Conventions of all functions here:
 --   * They are VOLATILE, so each statement sees what was committed before it began (READ COMMITTED).
---   * A command comes as the JSON array of its fields, in their order. An outcome goes back as JSON:
---     null, a value, or {"!": [why, detail]}.
---   * The statement that reads a row for a decision locks it. The lock phase is for the order only.
---   * Only expressions are in SQL. Any other function would be planned again in every transaction.
---   * A join with runs also says `pk = ANY(...)`. Without it, old statistics may lead to a plan that
---     walks over all runs. So no condition says `parent IS NOT NULL` (runs_parent would read every
---     child), and the runs of a worker are ordered by `pk + 0`.
---   * Names end in the schema's version: workers of an older release keep calling their functions.
+--   * A command is the JSON array of its fields, in order. An outcome is JSON: null, a value, or
+--     {"!": [why, detail]} for a refusal.
+--   * A statement that reads a row for a decision also locks it. The lock phase only sets the order.
+--   * LANGUAGE sql is for single expressions. Other functions would be planned in every transaction.
+--   * A join with runs also has `pk = ANY(...)`. Without it, stale statistics can lead to a plan
+--     that reads all runs. For the same reason no condition is `parent IS NOT NULL`, which would
+--     read every child through runs_parent, and the runs of a worker are ordered by `pk + 0`.
+--   * Names end in the schema's version, so workers of an older release keep calling their own.
 
--- Of `writer` there is one call at a time, and none of an epoch that is over: whoever has raised it
--- (`recover`) knows that what it lost sight of has ended or never will be. `patience`: how long it
--- waits for each lock, and then has done nothing (55P03); NULL: as the session is set. `pks` are
--- the runs of fenced commands. With `needs`, what else must be locked; without it they are all
--- Records.
+-- Commit a batch. A writer makes one call at a time. A call with an old epoch is rejected, so a
+-- writer that has raised its epoch (`recover`) knows that its earlier calls have ended or will
+-- never start. `patience` bounds the wait for each lock; a call that exceeds it writes nothing
+-- (55P03). NULL keeps the session's setting. `pks` are the runs of fenced commands. `needs` names
+-- what else must be locked; without it, all commands are Records.
 CREATE FUNCTION commit__v(writer text, epoch bigint, at double precision, patience text,
     pks bigint[], needs jsonb, batch jsonb)
 RETURNS text LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
@@ -26,14 +26,14 @@ DECLARE
     outcome text;
     several text[];
     outcomes text := '';
-    rings boolean := false;
+    notifies boolean := false;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'this role''s default_transaction_isolation is %: it must be read committed',
             current_setting('transaction_isolation')
             USING ERRCODE = 'OL004';
     END IF;
-    -- a pooler's session is as its role's; on others it is set
+    -- A pooler's session has the settings of its role. Elsewhere the client sets it.
     IF current_setting('extra_float_digits')::int < 1 THEN
         RAISE EXCEPTION
             'this role''s extra_float_digits is %: it must be 1, or a time is not read as it was written',
@@ -57,7 +57,7 @@ BEGIN
         RETURN format('[%s,false,[%s]]', coalesce(at, seconds__v()), coalesce(outcome, 'null'));
     END IF;
     PERFORM lock__v(pks, needs, at);
-    -- after all locks: who waited for them has not lived in the past
+    -- Read the clock after all locks, so that time spent waiting for them counts.
     now := coalesce(at, seconds__v());
     FOR part IN SELECT value FROM jsonb_array_elements(batch) LOOP
         kind := part->>0;
@@ -69,11 +69,11 @@ BEGIN
             outcome := settle__v(commands, now);
         ELSIF kind = 'Ack' THEN
             outcome := ack__v(commands, now);
-            rings := rings OR EXISTS (
+            notifies := notifies OR EXISTS (
                 SELECT 1 FROM queues WHERE name = ANY(ARRAY(SELECT DISTINCT v->>2
                     FROM jsonb_array_elements(commands) v))
                     AND (concurrency_max IS NOT NULL OR key_concurrency_max IS NOT NULL));
-        -- of a group all or none are begun at once
+        -- In a group, either all runs start at once or none does.
         ELSIF kind = 'Submit' AND commands->0->>10 IS NULL THEN
             outcome := enqueue__v(commands, full__v(commands), now);
         ELSIF kind = 'RecordDurations' THEN
@@ -81,19 +81,18 @@ BEGIN
         ELSE
             several := '{}';
             FOR command IN SELECT value FROM jsonb_array_elements(commands) LOOP
-                several := several || coalesce(one__v(kind, command, now), 'null');
+                several := several || coalesce(execute__v(kind, command, now), 'null');
             END LOOP;
             outcome := '[' || array_to_string(several, ',') || ']';
         END IF;
         outcomes := outcomes || CASE WHEN outcomes = '' THEN ''
             ELSE ',' END || coalesce(outcome, 'null');
     END LOOP;
-    RETURN format('[%s,%s,[%s]]', now, rings::text, outcomes);
+    RETURN format('[%s,%s,[%s]]', now, notifies::text, outcomes);
 END $$;
 
--- A command of a kind that is not carried out for all of a group at once: those that come in
--- numbers are, by a statement or two.
-CREATE FUNCTION one__v(kind text, v jsonb, now double precision) RETURNS text
+-- Execute one command. Kinds that are frequent execute as a group, in one or two statements.
+CREATE FUNCTION execute__v(kind text, v jsonb, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     CASE kind
@@ -132,20 +131,20 @@ CREATE FUNCTION seconds__v() RETURNS double precision LANGUAGE sql VOLATILE AS $
     SELECT extract(epoch FROM clock_timestamp())::double precision
 $$;
 
--- Of an advisory lock: different for each schema.
+-- Return the key of an advisory lock, which differs between schemas.
 CREATE FUNCTION key__v(what text, name text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT hashtextextended('SCHEMA__v/' || what || '/' || name, 6074001)
 $$;
 
--- What is added to the numbers that are drawn for fences. A server that was promoted may not have
--- seen the last ones that its predecessor gave out: it jumps over them.
+-- Return what is added to numbers from the fence sequence. A promoted server may not have received
+-- the last numbers that its predecessor used, so it skips ahead of them.
 CREATE FUNCTION fences_from__v() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     known meta;
 BEGIN
     SELECT * INTO known FROM meta;
     IF known.timeline IS NULL THEN
-        -- the server does not tell it, and may not be asked
+        -- This server does not show its timeline.
         RETURN known.fences_from;
     END IF;
     IF known.timeline <> timeline__v() THEN
@@ -162,19 +161,19 @@ CREATE FUNCTION timeline__v() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
 $$;
 
--- Lock everything that a batch needs, in the one order that all batches keep: workers by id, queues
--- by name, sessions, runs by number. `needs` has these lists:
---   workers    ids of workers whose rows are changed
---   readers    ids of workers whose rows must only stay
---   leavers    ids of workers from which everything is taken
---   sweep      the workers that seem dead are leavers, too
+-- Lock everything that a batch needs, in the order that all batches follow: workers by id, queues
+-- by name, sessions by space and id, runs by number. `needs` has these lists:
+--   workers    ids of workers whose rows change
+--   readers    ids of workers whose rows must not disappear
+--   leavers    ids of workers that lose all their runs
+--   sweep      present if workers that seem dead are leavers too
 --   ids        ids of runs
---   enders     numbers, and ender_ids ids, of runs that may end: their parents are locked, too
---   depths     names of queues that are counted
---   limits     names of queues whose limits are changed
---   claims     names of queues to claim from (null: any)
---   claim_ids  ids of runs to claim: the queues of those with a key are locked, too
---   sessions   [space, id]; those in made are created if missing
+--   enders     numbers, and ender_ids ids, of runs that may end, whose parents are locked too
+--   depths     names of queues whose depth is counted
+--   limits     names of queues whose limits change
+--   claims     names of queues to claim from, or null for any
+--   claim_ids  ids of runs to claim; for runs with a key, their queues are locked too
+--   sessions   [space, id]; those in `made` are created if missing
 CREATE FUNCTION lock__v(pks bigint[], needs jsonb, at double precision) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -226,8 +225,7 @@ BEGIN
             OR (name = ANY(claims) AND (concurrency_max IS NOT NULL OR keyed)))
         ORDER BY name FOR NO KEY UPDATE;
     END IF;
-    -- in their order: who makes them in the order of its commands would wait for one who waits for
-    -- him
+    -- Inserted in key order. In the order of the commands, two batches could deadlock.
     IF needs ? 'made' THEN
         INSERT INTO sessions (space, id, version, updated, expires, tokens)
         SELECT DISTINCT s->>0, s->>1, 0, coalesce(at, seconds__v()), coalesce(at, seconds__v()),
@@ -256,7 +254,7 @@ BEGIN
     END IF;
 END $$;
 
--- The runs of these that cannot be locked now, or whose parents cannot be.
+-- Return those of these runs that another transaction has locked, or whose parents it has locked.
 CREATE FUNCTION locked__v(pks bigint[], ids text[]) RETURNS TABLE (pk bigint, id text)
     LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
@@ -272,9 +270,8 @@ BEGIN
             WHERE p.id = r.parent AND p.pk <> ALL(free)));
 END $$;
 
--- What a worker holds, but for these fences, and can be taken from it now: its row and its parent's
--- are locked. Nobody waits for a row that another program keeps locked: who takes the others comes
--- back for it.
+-- Return the runs of a worker, except those with these fences, and lock them and their parents.
+-- Rows that another program keeps locked are left out. The caller takes them later.
 CREATE FUNCTION takeable__v(holder text, keep bigint[]) RETURNS runs[]
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -293,7 +290,7 @@ BEGIN
             THEN ARRAY(SELECT jsonb_array_elements_text(list)) ELSE '{}' END);
 END $$;
 
--- Why a command was not carried out.
+-- Return the outcome of a refused command.
 CREATE FUNCTION refused__v(why text, detail text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT '{"!":[' || to_json(why)::text || ',' || to_json(detail)::text || ']}'
 $$;

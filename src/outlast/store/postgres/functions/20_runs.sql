@@ -1,6 +1,6 @@
--- The life of a run: what it records, saves and waits for, and how it ends.
+-- Execution of a run: recording, progress, waiting and settling.
 
--- One run, locked.
+-- Lock a run and return it.
 CREATE FUNCTION run__v(id text) RETURNS runs LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
@@ -17,9 +17,9 @@ BEGIN
     RETURN r;
 END $$;
 
--- The outcome of a command that gives runs: their fields. A run with long texts goes as its number
--- and fence alone, to be read later: an answer that does not fit into the socket of a client that
--- was stopped would keep all locks.
+-- Return the fields of a run for an outcome. For a run with long texts, return only its number and
+-- fence; the client reads the rest later. An answer that does not fit into the socket of a stopped
+-- client would hold all locks.
 CREATE FUNCTION row__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN octet_length(r.args) + coalesce(octet_length(r.value),
         0) + coalesce(octet_length(r.error), 0) > 2000
@@ -27,9 +27,8 @@ CREATE FUNCTION row__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
     ELSE json_build_array(COLUMNS__v) END::text
 $$;
 
--- The same for one that was claimed just now, at the time of the call, and to which nothing has
--- happened before: short, since who claims hundreds of items a call pays for every field. The
--- client knows the others.
+-- Return the fields of a run that this call claimed for the first time. Fields with a known value
+-- are left out, because a call may claim hundreds of items.
 CREATE FUNCTION brief__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN r.lives = 1 AND octet_length(r.args) <= 2000
         AND (r.parent, r.timeout, r.deadline, r.ended, r.interrupted, r.cancel, r.reason,
@@ -42,11 +41,11 @@ CREATE FUNCTION brief__v(r runs) RETURNS text LANGUAGE sql VOLATILE AS $$
     ELSE row__v(r) END
 $$;
 
--- An entry must follow the last one: a hole would mean that the server has lost something which the
--- life still goes by. Who holds the fence is the journal's only writer, so what is read of it
--- without a lock is as good. Most batches are one new entry of each run, which one statement
--- writes; where a run has several it counts them from the last. Whatever is not all new, and
--- written, goes one by one.
+-- Record entries. An entry must follow the last one: a gap would mean that the server lost an entry
+-- on which the execution still relies. The holder of the fence is the journal's only writer, so the
+-- journal can be read without a lock. Most batches have one new entry per run, and one statement
+-- writes them. If a run has several, they are numbered from its last entry. If anything is not new,
+-- the entries are recorded one by one.
 CREATE FUNCTION record__v(pks bigint[], commands jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wrote bigint;
@@ -119,9 +118,9 @@ BEGIN
     RETURN 'null';
 END $$;
 
--- An entry by the store itself, in a command that has just made the fence void. It is under the
--- void fence: the life that lost the run may still record this seq, and under its own fence the
--- entry would pass for that record's repeat.
+-- Append an entry of the store itself, in a command that has just voided the fence. The entry has
+-- the void fence. With the old fence, a late record of the same seq by the execution that lost the
+-- run would look like a repeat of this entry.
 CREATE FUNCTION append__v(run bigint, fence bigint, kind text, key text, value text, token text,
     now double precision)
 RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -134,7 +133,7 @@ BEGIN
     RETURN last;
 END $$;
 
--- The same; what comes after it is progress.
+-- Append such an entry. Entries after it count as progress.
 CREATE FUNCTION mark__v(r runs, kind text, key text, value text, token text, now double precision)
     RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -143,7 +142,7 @@ BEGIN
     UPDATE runs SET mark = seq WHERE pk = r.pk;
 END $$;
 
--- Whether the life that has the run has recorded anything of its own.
+-- Return whether the current execution has recorded anything of its own.
 CREATE FUNCTION progress__v(r runs) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (
@@ -179,7 +178,8 @@ BEGIN
     RETURN CASE WHEN FOUND THEN 'null' ELSE refused__v('fence', '') END;
 END $$;
 
--- A line break before, between and after: a name is found with its two, and no other text is.
+-- Join names with a line break before, between and after them. A search for a name between two line
+-- breaks then finds only the whole name.
 CREATE FUNCTION waits__v(names jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN (
@@ -187,8 +187,8 @@ BEGIN
                          FROM jsonb_array_elements_text(names) WITH ORDINALITY t(name, n)), ''));
 END $$;
 
--- Those without a parent need no lock but their own. (`pk = ANY(pks)` says what `pk = s.pk` says,
--- too: with it the plan is by an index, whatever the statistics are.)
+-- Settle runs. A run without a parent needs no other lock. `pk = ANY(pks)` repeats what `pk = s.pk`
+-- requires, so that the plan uses the index whatever the statistics are.
 CREATE FUNCTION settle__v(commands jsonb, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -208,7 +208,7 @@ BEGIN
                         failed_at = s.failed_at, interrupted = NULL, waits = '',
                             deaths_in_a_row = 0, interruptions_in_a_row = 0,
                         undoing = CASE WHEN s.status <> 'parked' THEN NULL ELSE undoing END,
-                        -- since when its clock stands still
+                        -- The time at which its clock stopped.
                         due = CASE WHEN s.status <> 'parked' THEN due ELSE now END,
                         released = CASE WHEN s.status <> 'parked' THEN NULL ELSE now END,
                         released_as = CASE WHEN s.status <> 'parked' THEN NULL ELSE 'parked' END,
@@ -229,7 +229,7 @@ BEGIN
         RETURN NULL;
     END IF;
     SELECT '[' || string_agg(CASE WHEN r.pk IS NULL THEN refused__v('fence', '')
-                                  -- it kept the run from being parked
+                                  -- A cancellation prevented parking.
                                   WHEN r.fence > 0 THEN refused__v('cancel', r.cancel)
                                   ELSE 'null' END, ',' ORDER BY n) || ']' INTO outcome
     FROM jsonb_array_elements(commands) WITH ORDINALITY t(v, n) LEFT JOIN runs r
@@ -237,7 +237,7 @@ BEGIN
             (r.fence = (v->>1)::bigint AND r.fence > 0)
             OR (r.fence = -(v->>1)::bigint AND r.fence < 0
                 AND r.status IN ('done', 'failed', 'cancelled', 'parked')
-                -- else it was a dead letter, cancelled since
+                -- Otherwise it became a dead letter and was cancelled.
                 AND r.deaths_in_a_row = 0 AND r.interruptions_in_a_row = 0));
     RETURN outcome;
 END $$;
@@ -265,8 +265,8 @@ BEGIN
     RETURN outcome;
 END $$;
 
--- Whoever waits for a run that has ended is due. Locked before it is looked at: who is about to
--- rest sees the end, or is seen resting.
+-- Make the parent of an ended run due if it waits. Its row is locked before it is read: a parent
+-- that is about to wait either sees the end or is seen waiting here.
 CREATE FUNCTION wake_parent__v(parent text, now double precision) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -275,17 +275,17 @@ BEGIN
     IF parent IS NOT NULL THEN
         r := run__v(parent);
         IF r.status = 'waiting' THEN
-            PERFORM wake__v(r, now);
+            PERFORM make_due__v(r, now);
         END IF;
     END IF;
 END $$;
 
--- `ready` of a run that can be claimed now: whether it is a suspect.
+-- Return `ready` for a run that can be claimed now: 2 for a suspect, else 1.
 CREATE FUNCTION readiness__v(in_a_row bigint) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN in_a_row >= SUSPECT_DEATHS__v THEN 2 ELSE 1 END::smallint
 $$;
 
-CREATE FUNCTION wake__v(r runs, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION make_due__v(r runs, now double precision) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE runs SET due = least(due, now), ready = readiness__v(deaths_in_a_row) WHERE pk = r.pk;
 END $$;

@@ -1,4 +1,4 @@
--- How a run goes back: released, interrupted, or taken from a worker.
+-- Releasing and interrupting runs.
 
 -- run, fence, reason, delay, waiting, interrupted, failed, due, waits, seen, children
 CREATE FUNCTION release__v(v jsonb, now double precision) RETURNS text
@@ -18,7 +18,7 @@ BEGIN
         END IF;
         RETURN refused__v('fence', '');
     END IF;
-    r := forgiven__v(r);
+    r := after_progress__v(r);
     after := r;
     after.reason := v->>2;
     after.status := 'queued';
@@ -28,16 +28,16 @@ BEGIN
         after.due := (v->>7)::double precision;
         after.interrupted := NULL;
         after.waits := waits__v(v->8);
-        IF r.cancel IS NOT NULL OR news__v(r.pk, v->8, (v->>9)::bigint, v->10) THEN
+        IF r.cancel IS NOT NULL OR has_news__v(r.pk, v->8, (v->>9)::bigint, v->10) THEN
             after.due := least(after.due, now);
         END IF;
-        RETURN to_json(give_back__v(r, after, now));
+        RETURN to_json(release_run__v(r, after, now));
     ELSIF (v->>6)::boolean THEN
         after.failures := r.failures + 1;
         IF after.failures >= r.attempts_max THEN
             after.status := 'dead';
         END IF;
-        outcome := to_json(give_back__v(r, after, now));
+        outcome := to_json(release_run__v(r, after, now));
         PERFORM append__v(r.pk, r.fence, 'failure', '', json_build_object('why', v->>2)::text, NULL,
             now);
         RETURN outcome;
@@ -45,11 +45,11 @@ BEGIN
         RETURN to_json(interrupt__v(r, after,
             EXISTS (SELECT 1 FROM workers WHERE id = r.worker AND draining = 1), NULL, NULL, now));
     END IF;
-    RETURN to_json(give_back__v(r, after, now));
+    RETURN to_json(release_run__v(r, after, now));
 END $$;
 
--- Progress ends what was in a row.
-CREATE FUNCTION forgiven__v(r runs) RETURNS runs LANGUAGE plpgsql VOLATILE AS $$
+-- Reset the counts of deaths and interruptions in a row if the run has made progress.
+CREATE FUNCTION after_progress__v(r runs) RETURNS runs LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF (r.deaths_in_a_row > 0 OR r.interruptions_in_a_row > 0) AND progress__v(r) THEN
         r.deaths_in_a_row := 0;
@@ -58,15 +58,15 @@ BEGIN
     RETURN r;
 END $$;
 
--- Whether there is more to know than the life knew: a message of these names after number `seen`,
--- or a child that has ended or is not there.
-CREATE FUNCTION news__v(run bigint, waits jsonb, seen bigint, children jsonb) RETURNS boolean
+-- Return whether the execution has missed something: a message with one of these names after number
+-- `seen`, or a child that has ended or does not exist.
+CREATE FUNCTION has_news__v(run bigint, waits jsonb, seen bigint, children jsonb) RETURNS boolean
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ids text[] := texts__v(children);
 BEGIN
     IF jsonb_array_length(waits) > 0 AND EXISTS (
-        SELECT 1 FROM messages m WHERE m.run = news__v.run AND m.number > seen
+        SELECT 1 FROM messages m WHERE m.run = has_news__v.run AND m.number > seen
             AND m.name = ANY(texts__v(waits))) THEN
         RETURN true;
     END IF;
@@ -75,9 +75,10 @@ BEGIN
             AND ended IS NULL) < (SELECT count(DISTINCT c) FROM unnest(ids) c);
 END $$;
 
--- Free, and ahead of new work; but not for ever without getting anywhere. Left by a draining
--- worker, its next claim is a recovery of that drain. `seen`, and by what: its worker did not give
--- it back itself.
+-- Interrupt a run: queue it ahead of new work, or make it a dead letter after too many
+-- interruptions without progress. If its worker drains, the next claim counts as a recovery of that
+-- drain. `seen` is the worker's last sign of life and `by` how it was noticed, if the worker did
+-- not release the run itself.
 CREATE FUNCTION interrupt__v(r runs, after runs, drains boolean, seen double precision, by text,
     now double precision)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -92,7 +93,7 @@ BEGIN
             times__v(after.interruptions_in_a_row), after.reason);
         after.status := 'dead';
     END IF;
-    status := give_back__v(r, after, now);
+    status := release_run__v(r, after, now);
     PERFORM mark__v(r, 'interruption', '', CASE WHEN seen IS NULL
         THEN json_build_object('why', after.reason)
                     ELSE json_build_object('why', after.reason, 'seen', seen, 'by', by) END::text,
@@ -107,8 +108,8 @@ CREATE FUNCTION times__v(count bigint) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN count = 1 THEN 'once' ELSE count || ' times in a row' END
 $$;
 
--- Write what became of a held run. Its fence is void.
-CREATE FUNCTION give_back__v(r runs, after runs, now double precision) RETURNS text
+-- Write the new state of a held run and void its fence.
+CREATE FUNCTION release_run__v(r runs, after runs, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF r.workflow = '' AND r.cancel IS NOT NULL THEN

@@ -1,5 +1,4 @@
--- What people ask of a run: to hear, to end, to go on, what became of an effect; and how a run
--- comes to be undone.
+-- Requests to a run: send, cancel, retry, resume and decide. Beginning its compensation.
 
 -- id, name, message, value, messages_max, by
 CREATE FUNCTION send__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -26,7 +25,7 @@ BEGIN
         VALUES (r.pk, sent + 1, v->>1, v->>2, v->>3, now, v->>5)
     ON CONFLICT (run, md5(name), md5(id)) DO NOTHING;
     IF FOUND AND r.status = 'waiting' AND strpos(r.waits, E'\n' || (v->>1) || E'\n') > 0 THEN
-        PERFORM wake__v(r, now);
+        PERFORM make_due__v(r, now);
     END IF;
     RETURN NULL;
 END $$;
@@ -44,7 +43,7 @@ BEGIN
         RETURN refused__v('status', r.status);
     ELSIF r.undoing IS NOT NULL THEN
         RETURN refused__v('status', 'undoing');
-    ELSIF at_rest AND has_dealt__v(r) THEN
+    ELSIF at_rest AND may_have_effects__v(r) THEN
         PERFORM begin_undo__v(r, cancelled__v(coalesce(r.cancel, why)), now);
         RETURN '"queued"';
     ELSIF at_rest OR r.started IS NULL OR (r.workflow = '' AND r.worker IS NULL) THEN
@@ -62,8 +61,8 @@ BEGIN
     RETURN to_json(r.status);
 END $$;
 
--- Who asks, for the value of an entry; nothing if that is not said.
-CREATE FUNCTION by__v(by text) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+-- Return the requester as part of an entry's value, or nothing if it is unknown.
+CREATE FUNCTION by_part__v(by text) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN by IS NULL THEN '{}'::jsonb ELSE jsonb_build_object('by', by) END
 $$;
 
@@ -86,18 +85,18 @@ BEGIN
         END IF;
         PERFORM requeue__v(r, v->>1, true, now);
         PERFORM mark__v(r, 'retry', '', (jsonb_build_object(
-            -- what is being undone is all still true
+            -- A retried compensation continues with the whole journal.
             'from', CASE WHEN r.undoing IS NULL THEN r.failed_at END,
             'was', r.status, 'undoing', r.undoing IS NOT NULL, 'token', v->>1)
-            || by__v(v->>3))::text, v->>1, now);
+            || by_part__v(v->>3))::text, v->>1, now);
         RETURN NULL;
     ELSE
         RETURN refused__v('status', r.status);
     END IF;
 END $$;
 
--- Why a child cannot be retried without its parent; NULL if it can. The parent's row is locked:
--- nothing is recorded or ended meanwhile.
+-- Return why a child cannot be retried without its parent, or NULL if it can. The parent's row is
+-- locked, so it records nothing and does not end meanwhile.
 CREATE FUNCTION parent_refuses__v(r runs, seen bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     p runs;
@@ -137,7 +136,7 @@ BEGIN
         PERFORM requeue__v(r, v->>1, false, now);
         PERFORM mark__v(r, 'resume', '',
                         (jsonb_build_object('from', r.failed_at, 'was', r.status, 'token',
-                            v->>1) || by__v(v->>2))::text, v->>1, now);
+                            v->>1) || by_part__v(v->>2))::text, v->>1, now);
         RETURN NULL;
     ELSE
         RETURN refused__v('status', r.status);
@@ -184,9 +183,9 @@ BEGIN
         reason = NULL,
                     token = requeue__v.by, value = NULL, error = NULL, failed_at = NULL, waits = '',
                         deaths = 0, ready = 1,
-                    -- it may have come while the run was being parked
+                    -- A cancellation may have arrived while the run was being parked.
                     cancel = CASE WHEN again THEN NULL ELSE cancel END,
-                    -- it has a journal
+                    -- The run has a journal, so it counts as executed.
                     deaths_in_a_row = 0, interruptions_in_a_row = 0, failures = 0,
                         lives = greatest(lives, 1),
                     left_by = NULL, left_at = NULL,
@@ -227,7 +226,7 @@ BEGIN
     r := run__v(v->>0);
     IF r.pk IS NULL OR r.parent IS DISTINCT FROM v->>1 THEN
         RETURN refused__v('unknown', '');
-    ELSIF (r.status = 'done' AND has_dealt__v(r))
+    ELSIF (r.status = 'done' AND may_have_effects__v(r))
           OR ((v->>3)::boolean AND r.worker IS NULL AND r.started IS NOT NULL AND r.undoing IS NULL
               AND r.status IN ('queued', 'waiting', 'parked', 'dead')) THEN
         PERFORM begin_undo__v(r, cancelled__v(v->>2), now);
@@ -237,7 +236,7 @@ BEGIN
     END IF;
 END $$;
 
--- From now on the run is being undone: queued, and nobody's.
+-- Begin the compensation of a run: queue it, without a worker.
 CREATE FUNCTION begin_undo__v(r runs, verdict text, now double precision) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -254,13 +253,13 @@ BEGIN
     PERFORM mark__v(r, 'undoing', '', verdict, NULL, now);
 END $$;
 
--- A verdict, as `outlast.store.commands.verdict` writes it.
+-- Return the verdict of a cancelled run, as `outlast.store.commands.verdict` writes it.
 CREATE FUNCTION cancelled__v(reason text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT '{"status": "cancelled", "value": null, "error": null, "reason": ' || to_json(reason)::text || ', "failed_at": null}'
 $$;
 
--- Whether there may be something to undo.
-CREATE FUNCTION has_dealt__v(r runs) RETURNS boolean LANGUAGE sql VOLATILE SETTINGS__v AS $$
+-- Return whether there may be something to compensate.
+CREATE FUNCTION may_have_effects__v(r runs) RETURNS boolean LANGUAGE sql VOLATILE SETTINGS__v AS $$
     SELECT EXISTS (SELECT 1 FROM runs WHERE parent = r.id)
         OR EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk
             AND e.kind IN ('intent', 'compensation', 'child'))

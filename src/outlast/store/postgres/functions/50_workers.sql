@@ -1,4 +1,4 @@
--- Who is here, who left, who is dead, and what becomes of their runs.
+-- Workers: registering, renewing, deregistering, and sweeping the dead.
 
 -- worker, host, pid, lease, queues, workflows, concurrency
 CREATE FUNCTION register_worker__v(v jsonb, now double precision) RETURNS text
@@ -42,7 +42,7 @@ DECLARE
 BEGIN
     drains := EXISTS (SELECT 1 FROM workers WHERE id = v->>0 AND draining = 1);
     FOREACH r IN ARRAY takeable__v(v->>0, '{}') LOOP
-        r := forgiven__v(r);
+        r := after_progress__v(r);
         after := r;
         after.status := 'queued';
         after.due := now;
@@ -50,7 +50,7 @@ BEGIN
         PERFORM interrupt__v(r, after, drains, now, 'leave', now);
     END LOOP;
     IF EXISTS (SELECT 1 FROM runs WHERE worker = v->>0) THEN
-        -- a sweep takes what is locked, as interrupted
+        -- A sweep takes the locked runs, as interrupted.
         UPDATE workers SET draining = 1 WHERE id = v->>0;
     ELSE
         DELETE FROM workers WHERE id = v->>0;
@@ -58,8 +58,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Since when signs of life come without a gap of more than half a lease. A step back of less than a
--- second is none: calls overlap.
+-- Return the time since which signs of life have come without a gap of more than half a lease. A
+-- step back of the clock by less than a second is ignored, because calls overlap.
 CREATE FUNCTION awake__v(now double precision) RETURNS double precision
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -69,7 +69,7 @@ BEGIN
                 ELSE now END FROM pulse);
 END $$;
 
--- A sign of life. Who finds another one beating need not.
+-- Record a sign of life, unless another call is recording one now.
 CREATE FUNCTION beat__v(now double precision) RETURNS double precision
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -91,12 +91,13 @@ BEGIN
     RETURN since;
 END $$;
 
--- Who seems dead, and why. A lease that ran out is no proof: see `sweep`. Two signs say that a
--- worker died: nobody has its lock, and its heart has not beaten for three intervals, on the server
--- that it last beat on. No beat on record says nothing. `seen`, and by what: the last sign of life.
+-- Return the workers that seem dead, and why. An expired lease is no proof: see `sweep`. A worker
+-- has died if nobody holds its lock and its last three heartbeats are missing, on the server that
+-- had the last one. A worker without a heartbeat on record is not judged by this. `seen` is the
+-- last sign of life, and `seen_by` how it was noticed.
 CREATE FUNCTION dying__v(now double precision)
 RETURNS TABLE (worker text, lease double precision, draining boolean, why text,
-    seen double precision, told_by text)
+    seen double precision, seen_by text)
 LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     silent text[] := ARRAY(
@@ -128,7 +129,7 @@ BEGIN
         WHERE NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = h.worker);
 END $$;
 
--- Who holds anything: one seek for each.
+-- Return the workers that hold runs, with one index seek for each.
 CREATE FUNCTION holders__v() RETURNS TABLE (worker text) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN QUERY
@@ -141,8 +142,8 @@ BEGIN
         ) SELECT held.worker FROM held WHERE held.worker IS NOT NULL;
 END $$;
 
--- The lock phase has locked whoever seemed dead; who still does is. Everybody else is left for the
--- next sweep.
+-- Sweep dead workers. The lock phase has locked the workers that seemed dead; those that still do
+-- are dead. All others are left for the next sweep.
 CREATE FUNCTION sweep__v(backoff double precision, backoff_max double precision,
     now double precision)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -153,7 +154,7 @@ DECLARE
     gone text[];
     swept text[] := '{}';
     dead text[] := '{}';
-    buried text[] := '{}';
+    removed text[] := '{}';
 BEGIN
     FOR w IN SELECT d.* FROM dying__v(now) d ORDER BY d.worker LOOP
         IF w.why = 'its worker''s lease ran out' THEN
@@ -164,7 +165,8 @@ BEGIN
                 AND lease_until <= now FOR NO KEY UPDATE SKIP LOCKED;
         ELSIF w.why = 'its worker died' THEN
             PERFORM 1 FROM workers WHERE id = w.worker FOR NO KEY UPDATE SKIP LOCKED;
-        ELSE  -- unless it has enlisted since; from now on it cannot, before this is over
+        ELSE
+            -- Unless it has registered since. It cannot register again before this call ends.
             INSERT INTO workers (id, host, pid, started, lease_until, lease, renewed)
                 VALUES (w.worker, '', 0, now, now, 0, now)
             ON CONFLICT DO NOTHING;
@@ -173,18 +175,18 @@ BEGIN
             CONTINUE;
         END IF;
         IF w.why = 'its worker''s lease ran out' AND NOT w.draining
-            AND was_away__v(w.worker, now) THEN
+            AND store_was_away__v(w.worker, now) THEN
             w.why := 'the store was away, and its worker did not come back';
         END IF;
         IF w.draining THEN
-            -- it has one, unless a mere renewal said that it drains
+            -- Missing only if a renewal was the first to say that the worker drains.
             PERFORM open_report__v(w.worker, '', now);
         END IF;
-        SELECT * INTO taken, gone FROM take__v(w.worker, w.why, w.seen, w.told_by, w.draining,
+        SELECT * INTO taken, gone FROM take_runs__v(w.worker, w.why, w.seen, w.seen_by, w.draining,
             backoff, backoff_max, now);
         swept := swept || taken;
         dead := dead || gone;
-        -- locked: the next sweep takes them
+        -- The next sweep takes runs that are locked now.
         IF EXISTS (SELECT 1 FROM runs WHERE worker = w.worker) THEN
             UPDATE workers SET partly_swept = true WHERE id = w.worker;
             CONTINUE;
@@ -197,14 +199,14 @@ BEGIN
         END IF;
         DELETE FROM workers WHERE id = w.worker;
         DELETE FROM presence WHERE worker = w.worker;
-        buried := buried || w.worker;
+        removed := removed || w.worker;
     END LOOP;
-    RETURN json_build_array(swept, dead, buried);
+    RETURN json_build_array(swept, dead, removed);
 END $$;
 
--- Whether the server was started since a worker's last sign of life. Then it may have ended because
--- it could not write.
-CREATE FUNCTION was_away__v(holder text, now double precision) RETURNS boolean
+-- Return whether the server has started since a worker's last sign of life. If so, the worker may
+-- have ended because it could not write.
+CREATE FUNCTION store_was_away__v(holder text, now double precision) RETURNS boolean
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     up_since double precision := extract(epoch FROM pg_postmaster_start_time());
@@ -213,8 +215,8 @@ BEGIN
         AND renewed < up_since);
 END $$;
 
--- Take everything from a dead worker.
-CREATE FUNCTION take__v(holder text, why text, seen double precision, by text, drains boolean,
+-- Take all runs from a dead worker.
+CREATE FUNCTION take_runs__v(holder text, why text, seen double precision, by text, drains boolean,
     backoff double precision,
                         backoff_max double precision, now double precision, OUT taken text[],
                             OUT dead text[])
@@ -231,12 +233,12 @@ DECLARE
 BEGIN
     SELECT coalesce(array_agg(h.id ORDER BY h.pk), '{}'),
         coalesce(array_agg(h.parent ORDER BY h.pk), '{}') INTO ids, above
-    FROM runs h WHERE h.worker = holder;  -- also those that cannot be taken now
+    FROM runs h WHERE h.worker = holder;  -- including those that cannot be taken now
     taken := '{}';
     dead := '{}';
     FOREACH r IN ARRAY held LOOP
         IF drains OR why = 'the store was away, and its worker did not come back' THEN
-            r := forgiven__v(r);
+            r := after_progress__v(r);
             after := r;
             after.status := 'queued';
             after.due := now;
@@ -246,7 +248,7 @@ BEGIN
             IF (r.id = ANY(above)) IS NOT TRUE AND NOT progress__v(r) THEN
                 charged := charged || r.pk;
             END IF;
-            status := die__v(r, why, r.id = ANY(above), NOT partly
+            status := charge_death__v(r, why, r.id = ANY(above), NOT partly
                 AND cardinality(ids) = ancestry__v(r.id, ids, above), backoff, backoff_max, now);
             PERFORM mark__v(r, 'death', '',
                 json_build_object('worker', holder, 'why', why, 'seen', seen, 'by', by)::text, NULL,
@@ -257,14 +259,14 @@ BEGIN
             dead := dead || r.id;
         END IF;
     END LOOP;
-    -- its first sweep has recorded it
+    -- The worker's first sweep has recorded its death.
     IF NOT drains AND NOT partly
         AND why <> 'the store was away, and its worker did not come back' THEN
         PERFORM record_death__v(holder, charged, now);
     END IF;
 END $$;
 
--- How many of these are the run itself and its ancestors.
+-- Return how many of these runs are the run itself or its ancestors.
 CREATE FUNCTION ancestry__v(id text, ids text[], above text[]) RETURNS bigint
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -279,8 +281,9 @@ BEGIN
     RETURN cardinality(line);
 END $$;
 
--- Charge a run for the death of its worker unless it is innocent. Returns its status after it.
-CREATE FUNCTION die__v(r runs, why text, parent boolean, alone boolean, backoff double precision,
+-- Release a run whose worker died, and charge it for the death unless it is innocent. Return its
+-- new status.
+CREATE FUNCTION charge_death__v(r runs, why text, parent boolean, alone boolean, backoff double precision,
     backoff_max double precision,
                        now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -315,5 +318,5 @@ BEGIN
             times__v(after.deaths_in_a_row), why);
         after.status := 'dead';
     END IF;
-    RETURN give_back__v(r, after, now);
+    RETURN release_run__v(r, after, now);
 END $$;

@@ -1,10 +1,10 @@
--- A drain: its beginning, its report, and what is known of how long things take.
+-- Drains and their reports, and recorded durations of steps.
 
 -- worker, reason, keep
 CREATE FUNCTION drain__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     standing smallint;
-    given_back text;
+    released text;
 BEGIN
     SELECT draining INTO standing FROM workers WHERE id = v->>0 FOR NO KEY UPDATE;
     IF NOT FOUND THEN
@@ -12,18 +12,18 @@ BEGIN
     END IF;
     IF standing = 0 THEN
         UPDATE workers SET draining = 1 WHERE id = v->>0;
-        -- an earlier drain of a worker that is back under its id
+        -- Remove an earlier drain of the same worker id.
         PERFORM forget_drains__v(ARRAY[v->>0]);
     END IF;
-    given_back := give_back_all_but__v(
+    released := release_all_but__v(
         v->>0, ARRAY(SELECT jsonb_array_elements_text(v->2)::bigint),
             'its worker drains before it began', now);
     PERFORM open_report__v(v->>0, v->>1, now);
-    RETURN given_back;
+    RETURN released;
 END $$;
 
--- Neither interrupted nor charged.
-CREATE FUNCTION give_back_all_but__v(holder text, keep bigint[], why text, now double precision)
+-- Release the runs of a worker, except those with these fences, without counting an interruption.
+CREATE FUNCTION release_all_but__v(holder text, keep bigint[], why text, now double precision)
     RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs;
@@ -31,12 +31,12 @@ DECLARE
     ids text[] := '{}';
 BEGIN
     FOREACH r IN ARRAY takeable__v(holder, keep) LOOP
-        r := forgiven__v(r);
+        r := after_progress__v(r);
         after := r;
         after.status := 'queued';
         after.due := now;
         after.reason := why;
-        PERFORM give_back__v(r, after, now);
+        PERFORM release_run__v(r, after, now);
         ids := ids || r.id;
     END LOOP;
     RETURN to_json(ids);
@@ -61,7 +61,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Open the report of a worker that is enlisted. One that is there stays as it is.
+-- Open a drain report for a registered worker, unless it has one.
 CREATE FUNCTION open_report__v(who text, why text, now double precision) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

@@ -1,7 +1,7 @@
--- The deaths of the fleet, and what they say of a run.
+-- Deaths in the fleet, and what they mean for a suspected run.
 
--- Record that a worker died, and the runs that are charged. Sweeps that overlap leave rows to each
--- other instead of waiting.
+-- Record the death of a worker and the runs charged for it. Overlapping sweeps skip each other's
+-- rows instead of waiting.
 CREATE FUNCTION record_death__v(holder text, charged bigint[], now double precision) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -14,8 +14,8 @@ BEGIN
             ORDER BY at DESC OFFSET FLEET_DEATHS_MAX__v FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Return whether a death alone, the last of `in_a_row`, condemns the run, given what else died
--- meanwhile: see the command Sweep.
+-- Return whether the last of `in_a_row` deaths in isolation makes the run a dead letter, given the
+-- other deaths meanwhile: see the command Sweep.
 CREATE FUNCTION is_final__v(r runs, in_a_row bigint, now double precision) RETURNS boolean
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

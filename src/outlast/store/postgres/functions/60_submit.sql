@@ -1,7 +1,8 @@
--- Runs that come in. id, workflow, args, token, seed, queue, priority, delay, timeout, parent,
--- worker, attempts_max, interruptions_max, depth_max, abandon_after, by, key, replace
+-- Submitting runs. The fields of Submit are: id, workflow, args, token, seed, queue, priority,
+-- delay, timeout, parent, worker, attempts_max, interruptions_max, depth_max, abandon_after, by,
+-- key, replace.
 
--- One that a worker begins at once.
+-- Submit a run that its worker starts immediately.
 CREATE FUNCTION submit__v(v jsonb, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -20,7 +21,7 @@ BEGIN
         END IF;
         RETURN refused__v('draining', '');
     END IF;
-    LOOP  -- a run that is in the way may be pruned before it is read
+    LOOP  -- An existing run may be pruned before it is read.
         INSERT INTO runs (pk, id, workflow, args, queue, priority, status, fence, worker, token,
             seed, parent, attempts_max,
                           interruptions_max, created, started, due, timeout, deadline,
@@ -33,7 +34,7 @@ BEGIN
                 (v->>14)::double precision, v->>15, 1, now, w.id, w.host, w.pid)
         ON CONFLICT (id) DO NOTHING RETURNING * INTO r;
         IF FOUND THEN
-            PERFORM list__v(ARRAY[v->>5], ARRAY[v->>1], NULL);
+            PERFORM list_lines__v(ARRAY[v->>5], ARRAY[v->>1], NULL);
             RETURN '[' || row__v(r) || ',true]';
         END IF;
         SELECT * INTO r FROM runs WHERE id = v->>0;
@@ -44,9 +45,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- Queues and workflows that are there from now on; `more`: how many were put in. A count that goes
--- on (see `depth`) is told of them, unless somebody else tells it just now.
-CREATE FUNCTION list__v(names text[], workflows text[], more bigint[]) RETURNS void
+-- List queues and their workflows. `more` is how many runs were added. It is added to a recent
+-- count (see `depth`), unless another call has locked the queue.
+CREATE FUNCTION list_lines__v(names text[], workflows text[], more bigint[]) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     put record;
@@ -69,10 +70,10 @@ BEGIN
     END IF;
 END $$;
 
--- Each for itself: joined if it is there, refused if there is a refusal at its place, else inserted
--- with the others. Their numbers are drawn in their order, but they are inserted in the order of
--- their ids, in which nobody waits for one who waits for him. One that is joined is not locked, and
--- one that may be replaced was locked before.
+-- Submit runs one by one: join a run that exists, refuse where `refusals` says so, and insert the
+-- others. Their numbers follow the order of the commands, but they are inserted in the order of
+-- their ids, so that two batches cannot deadlock. A joined run is not locked. A run that may be
+-- replaced was locked before.
 CREATE FUNCTION enqueue__v(commands jsonb, refusals text[], now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -108,17 +109,17 @@ BEGIN
             more FROM (
             SELECT v->>5 AS queue, v->>1 AS workflow, count(*) AS more
                 FROM jsonb_array_elements(commands) v GROUP BY 1, 2) g;
-        PERFORM list__v(names, workflows, more);
+        PERFORM list_lines__v(names, workflows, more);
         RETURN 'true';
     END IF;
     IF wrote > 0 THEN
-        -- nobody else was given these numbers
+        -- No other call has these numbers.
         inserted := ARRAY(SELECT pk FROM runs WHERE pk = ANY(fresh) ORDER BY pk);
         SELECT array_agg(g.queue), array_agg(g.workflow), array_agg(g.more) INTO names, workflows,
             more FROM (
             SELECT o.queue, o.workflow, count(*) AS more FROM runs o WHERE o.pk = ANY(inserted)
                 GROUP BY 1, 2) g;
-        PERFORM list__v(names, workflows, more);
+        PERFORM list_lines__v(names, workflows, more);
     END IF;
     FOR t IN SELECT v->>0 AS id, v->>3 AS token, (v->>17)::boolean AS replaces, v, n
         FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n) ORDER BY n LOOP
@@ -129,8 +130,9 @@ BEGIN
             place := place + 1;
         ELSE
             SELECT * INTO r FROM runs WHERE id = t.id;
-            IF NOT FOUND THEN  -- pruned in between: the batch is tried again as a whole
-                RAISE EXCEPTION 'a run went while it was joined' USING ERRCODE = 'serialization_failure';
+            IF NOT FOUND THEN  -- It was pruned in between. The whole batch is tried again.
+                RAISE EXCEPTION 'a run was pruned while it was joined'
+                    USING ERRCODE = 'serialization_failure';
             END IF;
             IF t.replaces AND r.token IS DISTINCT FROM t.token AND replace__v(r, t.v, now) THEN
                 outcomes[t.n] := '[null,true]';
@@ -147,12 +149,12 @@ BEGIN
     RETURN '[' || array_to_string(outcomes, ',') || ']';
 END $$;
 
--- Let a run that waits for its first claim become another submission. False: it does not wait for
--- it any more, or is other work.
+-- Replace a run that waits for its first claim by another submission. Return false if it no longer
+-- waits, or is different work.
 CREATE FUNCTION replace__v(run runs, v jsonb, now double precision) RETURNS boolean
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    -- the trigger puts a run with a key into its lane
+    -- The trigger puts a run with a key into its lane.
     UPDATE runs r SET args = v->>2, token = v->>3, seed = v->>4, priority = (v->>6)::bigint,
         due = now + (v->>7)::double precision, timeout = (v->>8)::double precision,
         abandon_after = (v->>14)::double precision, by = v->>15, turn = NULL,
@@ -163,13 +165,14 @@ BEGIN
         RETURN false;
     END IF;
     IF run.key IS NOT NULL THEN
-        -- it may have given up its turn
+        -- The run may have given up its turn.
         INSERT INTO key_changes (queue, key, at) VALUES (run.queue, run.key, 0);
     END IF;
     RETURN true;
 END $$;
 
--- Which of them have no room: at their places "depth/limit/needed". NULL: all have.
+-- Return "depth/limit/needed" at the position of each command whose queue is full, or NULL if none
+-- is.
 CREATE FUNCTION full__v(commands jsonb) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     t record;
@@ -190,9 +193,10 @@ BEGIN
             FROM jsonb_array_elements(commands) WITH ORDINALITY e(v, n)
         ) c WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = c.id) ORDER BY c.n
     LOOP
-        CONTINUE WHEN t.same IS NOT NULL AND refusals[t.same] IS NULL;  -- it joins that one
+        -- It joins an earlier command of this batch.
+        CONTINUE WHEN t.same IS NOT NULL AND refusals[t.same] IS NULL;
         bound := coalesce((SELECT depth_max FROM queues WHERE name = t.queue), t.asked);
-        IF bound IS NULL THEN  -- it counts for those behind it that have one
+        IF bound IS NULL THEN  -- It still counts for later commands that have a limit.
             free := free || jsonb_build_object(t.queue, coalesce((free->>t.queue)::bigint, 0) + 1);
             CONTINUE;
         END IF;
@@ -213,9 +217,9 @@ CREATE FUNCTION exact__v(own bigint, asked bigint) RETURNS boolean LANGUAGE sql 
     SELECT coalesce(own, asked) <= 1000
 $$;
 
--- How many are queued, for one who wants to put in `more`. A limit of up to 1,000 is counted each
--- time, under the lock of the queue's row. A greater one goes by what was counted lately and was
--- put in since; nobody is refused by a count that is old.
+-- Return how many runs are queued, to decide whether `more` fit. With a limit of up to 1,000 they
+-- are counted each time, under the lock of the queue's row. With a greater limit, a recent count
+-- plus what was added since is used. An old count never causes a refusal.
 CREATE FUNCTION depth__v(queue text, bound bigint, more bigint) RETURNS bigint
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -241,8 +245,8 @@ BEGIN
     RETURN there;
 END $$;
 
--- Everything or nothing: inserted first, looked at then, and undone where other work has an id.
--- Which of them are new is asked only where there may not be room for all.
+-- Submit all runs or none. They are inserted first, and rolled back if different work has one of
+-- the ids. Which runs are new is only checked if there may not be room for all.
 CREATE FUNCTION submit_many__v(commands jsonb, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -279,7 +283,7 @@ BEGIN
     END IF;
     BEGIN
         outcome := enqueue__v(commands, NULL, now);
-        IF outcome <> 'true' THEN  -- some were there
+        IF outcome <> 'true' THEN  -- Some existed.
             refusal := taken__v(commands);
             IF refusal IS NOT NULL THEN
                 RAISE EXCEPTION 'undone' USING ERRCODE = 'OL003';
@@ -291,9 +295,9 @@ BEGIN
     RETURN outcome;
 END $$;
 
--- NULL: there is room for all of them, were they all new. Else how many are queued, of the queues
--- that were counted, for whoever has to look at each: counting a full queue is what its submitters
--- wait for. One that is asked for with several limits was counted up to the least of them.
+-- Return NULL if there is room for all runs even if all are new. Otherwise return the depths that
+-- were counted, so that the caller does not count them again: counting a full queue is slow. A
+-- queue that is named with several limits was counted up to the lowest one.
 CREATE FUNCTION counted__v(commands jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     q record;
@@ -320,7 +324,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- The first of these ids that other work has, in the store or before it in here.
+-- Return the first of these ids that belongs to different work, in the store or earlier in the
+-- batch.
 CREATE FUNCTION taken__v(commands jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (

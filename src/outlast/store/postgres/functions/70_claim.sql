@@ -1,7 +1,7 @@
--- Who gets which run.
+-- Claiming runs.
 
--- worker, token, ids, queues, workflows, limit, returned, suspects; then the floors that the store
--- remembers: see `ready`. The outcome is [runs, floors].
+-- worker, token, ids, queues, workflows, limit, returned, suspects, and the floors that the store
+-- remembers (see `ready`). The outcome is [runs, floors].
 CREATE FUNCTION claim__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     base bigint := fences_from__v();
@@ -22,7 +22,8 @@ BEGIN
     RETURN claim_ready__v(v, base, w, now);
 END $$;
 
--- What a worker has by a token. What would make the answer long is sent as numbers.
+-- Return the runs that a worker claimed with a token. Rows that would make the answer too long are
+-- returned as numbers only.
 CREATE FUNCTION claimed__v(who text, by text) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_all text;
@@ -36,7 +37,7 @@ BEGIN
     RETURN found_all;
 END $$;
 
--- Who names a run wants that run: it is waited for, not skipped.
+-- Claim runs by id. Wait for locked runs instead of skipping them.
 CREATE FUNCTION claim_named__v(v jsonb, base bigint, w workers, now double precision)
     RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -51,7 +52,7 @@ BEGIN
                 SELECT * INTO q FROM queues WHERE name = r.queue;
                 CONTINUE WHEN NOT may_start__v(q, r, now);
             END IF;
-            PERFORM give__v(r, w, v->>1, base, now);
+            PERFORM assign__v(r, w, v->>1, base, now);
             left_over := left_over - 1;
             IF r.key IS NOT NULL THEN
                 SELECT * INTO q FROM queues WHERE name = r.queue;
@@ -61,11 +62,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- The first of what is ready, in the order of the contract. Candidates are read without locks and
--- locked one by one, so that whoever claims at the same time is left everything that is not taken
--- here. What another one has locked is skipped, and more is read in its place. Where nothing is
--- special the first round is one statement, and gives the runs as well. The outcome is [runs, what
--- to remember: see `ready`].
+-- Claim the first ready runs, in the order of the contract. Candidates are read without locks and
+-- then locked one by one, so that a concurrent claim can take everything that this one does not.
+-- Locked candidates are skipped, and more are read instead. In the common case the first round is
+-- one statement that also claims. The outcome is [runs, what to remember (see `ready`)].
 CREATE FUNCTION claim_ready__v(v jsonb, base bigint, w workers, now double precision)
     RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -85,21 +85,21 @@ DECLARE
     firsts jsonb;
     pks bigint[];
     new boolean[];
-    given text;
+    claimed text;
     plain boolean;
     more boolean;
-    -- the place of the first run that got its turn in this round
+    -- The place of the first run that got its turn in this round.
     turned double precision[];
     round int := 0;
     c jsonb;
     r runs;
     q queues;
 BEGIN
-    more := come_due__v(floors, now);
+    more := make_due_ready__v(floors, now);
     IF wanted <= 0 THEN
         RETURN '[[],null]';
     END IF;
-    rooms := rooms__v(v->3);
+    rooms := free_slots__v(v->3);
     IF rooms <> '{}' THEN
         PERFORM review_changed__v(ARRAY(SELECT jsonb_object_keys(rooms)), now);
     ELSE
@@ -116,14 +116,14 @@ BEGIN
         pks := pks[1:wanted];
         IF coalesce(plain, true) AND back <= back_max THEN
             IF pks IS NOT NULL THEN
-                SELECT g.got, g.back, g.tried, g.given INTO got, back, tried, given
-                    FROM give_all__v(pks, new, state, w, v->>1, base, now) g;
+                SELECT g.got, g.back, g.tried, g.rows INTO got, back, tried, claimed
+                    FROM assign_all__v(pks, new, state, w, v->>1, base, now) g;
             END IF;
             IF got = wanted OR got = coalesce(cardinality(pks), 0) AND got < wanted THEN
                 IF state = 1 AND candidates IS NOT NULL THEN
                     firsts := firsts__v(candidates);
                 END IF;
-                RETURN '[' || coalesce(given, '[]') || ',' || scan__v(state, took, walked, more,
+                RETURN '[' || coalesce(claimed, '[]') || ',' || scan__v(state, took, walked, more,
                     firsts) || ']';
             END IF;
             tried := coalesce(tried, '{}');
@@ -133,7 +133,7 @@ BEGIN
         walked := walked__v();
         began := seconds__v();
     END IF;
-    -- As long as there is room, what gets its turn by these claims is claimed, too.
+    -- While there is room, also claim runs that get their turn through these claims.
     LOOP
         round := round + 1;
         turned := NULL;
@@ -170,7 +170,7 @@ BEGIN
                AND coalesce(r.turn, r.due) + r.abandon_after < now THEN
                 PERFORM abandon__v(r, now);
             END IF;
-            PERFORM give__v(r, w, v->>1, base, now);
+            PERFORM assign__v(r, w, v->>1, base, now);
             IF r.key IS NOT NULL THEN
                 turned := least(turned, review_key__v(q, r.key, coalesce(r.turn, now), now));
             END IF;
@@ -190,16 +190,16 @@ BEGIN
         more, firsts) || ']';
 END $$;
 
--- What a scan is remembered by.
+-- Return what the store remembers of a scan.
 CREATE FUNCTION scan__v(state smallint, took double precision, walked bigint, more boolean,
     firsts jsonb) RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN state = 1 THEN format('[%s,%s,%s]', took, CASE WHEN more THEN 0
         ELSE walked END, coalesce(firsts::text, 'null')) ELSE 'null' END
 $$;
 
--- How many entries of the index were walked over in this transaction. Those that are known to be
--- dead are not counted, but the pages are that had nothing else in them: beyond what each scan
--- needs to come to its first one, a page counts as 25.
+-- Return how many index entries this transaction has read. Entries known to be dead are not
+-- counted, but pages with nothing else are: each page beyond those that a scan needs to reach its
+-- first entry counts as 25.
 CREATE FUNCTION walked__v() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ready oid := 'runs_ready'::regclass;
@@ -208,7 +208,7 @@ BEGIN
         pg_stat_get_xact_blocks_fetched(ready) - 4 * pg_stat_get_xact_numscans(ready), 0);
 END $$;
 
--- The first run of each line.
+-- Return the first run of each line.
 CREATE FUNCTION firsts__v(candidates jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (
@@ -218,9 +218,9 @@ BEGIN
             ORDER BY f->>0, f->>1, f->>2, n) first);
 END $$;
 
--- How many more may be claimed of queues with a limit; the rows of these are locked. So are those of
--- queues with keys, which have room for any number.
-CREATE FUNCTION rooms__v(names jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+-- Return how many more runs may be claimed from each queue that has a limit, is paused or has keys.
+-- The rows of these queues are locked.
+CREATE FUNCTION free_slots__v(names jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (
         SELECT coalesce(jsonb_object_agg(q.name, CASE WHEN q.paused THEN 0
@@ -232,9 +232,9 @@ BEGIN
             AND (jsonb_array_length(names) = 0 OR names ? q.name));
 END $$;
 
--- What comes due is made ready, some at a time: whether there may be more. What others have locked
--- they make ready themselves.
-CREATE FUNCTION come_due__v(floors jsonb, now double precision) RETURNS boolean
+-- Make runs that are due ready, up to 1,000 at a time, and return whether there may be more. Locked
+-- runs are skipped: the call that has locked them makes them ready.
+CREATE FUNCTION make_due_ready__v(floors jsonb, now double precision) RETURNS boolean
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     since double precision := coalesce((floors->>0)::double precision, '-infinity');
@@ -251,8 +251,8 @@ BEGIN
     RETURN came = 1000;
 END $$;
 
--- A locked run that nobody has is the worker's.
-CREATE FUNCTION give__v(r runs, w workers, by text, base bigint, now double precision)
+-- Assign a locked run without a holder to a worker.
+CREATE FUNCTION assign__v(r runs, w workers, by text, base bigint, now double precision)
     RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF r.claimed IS NOT NULL THEN
@@ -265,7 +265,7 @@ BEGIN
         ON CONFLICT (drain, run) DO UPDATE SET seconds = excluded.seconds, by = excluded.by;
     END IF;
     UPDATE runs SET status = 'running', ready = 0, left_by = NULL, left_at = NULL,
-        fence = base + nextval('fences'), worker = w.id, token = give__v.by,
+        fence = base + nextval('fences'), worker = w.id, token = assign__v.by,
                     claimed = now, claimed_by = w.id, claimed_host = w.host, claimed_pid = w.pid,
                     released = NULL, released_as = NULL,
                     waits = '', lives = lives + 1, started = coalesce(started, now),
@@ -273,18 +273,18 @@ BEGIN
     WHERE pk = r.pk;
 END $$;
 
--- What is kept of the last execution of a run, before the next one begins.
+-- Return the row that keeps a run's last execution when the next one begins.
 CREATE FUNCTION past__v(r runs) RETURNS executions LANGUAGE sql IMMUTABLE AS $$
     SELECT ROW(r.pk, abs(r.fence), r.claimed_by, r.claimed_host, r.claimed_pid, r.claimed,
         coalesce(r.released, r.ended), coalesce(r.released_as, r.status), r.reason)::executions
 $$;
 
--- Of these, in their order, those that nobody else has locked, are still as they were found, and
--- need nothing else to be done. `given`: their rows, and beyond what one answer holds their
--- numbers.
-CREATE FUNCTION give_all__v(pks bigint[], new boolean[], state smallint, w workers, by text,
+-- Assign those of these runs that are not locked, have not changed, and need nothing else to be
+-- done, in order. `rows` has their fields, or only their numbers where the answer would be too
+-- long.
+CREATE FUNCTION assign_all__v(pks bigint[], new boolean[], state smallint, w workers, by text,
     base bigint, now double precision,
-                            OUT got bigint, OUT back bigint, OUT tried bigint[], OUT given text)
+                            OUT got bigint, OUT back bigint, OUT tried bigint[], OUT rows text)
                                 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     past executions[];
@@ -301,7 +301,7 @@ BEGIN
         FROM (SELECT * FROM picked ORDER BY n) p
     ), held AS (
         UPDATE runs SET status = 'running', ready = 0, fence = f.fence, worker = w.id,
-            token = give_all__v.by,
+            token = assign_all__v.by,
             claimed = now, claimed_by = w.id, claimed_host = w.host, claimed_pid = w.pid,
             released = NULL, released_as = NULL,
             waits = '', lives = lives + 1,
@@ -313,7 +313,7 @@ BEGIN
              '[' || string_agg(CASE WHEN h.long > ANSWER_MAX__v
                  THEN concat('[', h.pk, ',', h.fence, ']') ELSE h.one END, ','
                      ORDER BY h.fence) || ']', array_agg(h.past) FILTER (WHERE (h.past).run > 0)
-      INTO got, back, tried, given, past
+      INTO got, back, tried, rows, past
       FROM (
           SELECT held.*,
               sum(octet_length(held.one)) OVER (ORDER BY held.fence ROWS UNBOUNDED PRECEDING) AS long
@@ -324,13 +324,13 @@ BEGIN
     END IF;
 END $$;
 
--- Candidates of the lines: a line is a queue with a workflow, for what was interrupted and for what
--- was not, and costs one seek. While somebody keeps a transaction open the index keeps an entry for
--- every run claimed since, and each scan would walk over all of them. So a store that finds it slow
--- remembers the place of the first run of each line, and has its next scans begin there (`floors`:
--- [since when things came due, [queue, workflow, new, rank, since, due, pk]…]), until it looks at
--- everything again. `plain`: nothing is to be done at its claim but to give it. No workflows
--- (NULL): all. None named: all that need no naming.
+-- Return candidates for a claim. They are read line by line: a line is one workflow of a queue,
+-- separately for interrupted and for new runs, and costs one index seek. While another transaction
+-- stays open, the index keeps an entry for every run claimed since, and each scan would read all of
+-- them. So a store whose scans are slow remembers the first run of each line, and its next scans
+-- begin there, until it reads everything again. `floors` is [time since which runs came due,
+-- [[queue, workflow, new, rank, since, due, pk], …]]. A `plain` candidate needs nothing but to be
+-- assigned. `workflows` NULL means all, and an empty list all but batches.
 CREATE FUNCTION ready__v(names jsonb, workflows jsonb, state smallint, reach bigint,
     back_max bigint, rooms jsonb, floors jsonb)
 RETURNS TABLE (queue text, workflow text, new int, rank bigint, since double precision,
@@ -368,7 +368,7 @@ BEGIN
         ) c
         WHERE coalesce((rooms->>l.queue)::bigint, 1) > 0;
     IF EXISTS (SELECT 1 FROM jsonb_each_text(rooms) room WHERE room.value::bigint < reach) THEN
-        -- children take no slot of their queue: their parents do, and may wait for them
+        -- Children take no slot of their queue. Their parents do, and may wait for them.
         RETURN QUERY
             SELECT c.queue, c.workflow, lane.new, -c.priority, coalesce(c.interrupted, 1e12), c.due,
                 c.pk, c.parent, false
@@ -384,8 +384,8 @@ BEGIN
     END IF;
 END $$;
 
--- Undo a run that nobody took for too long, if somebody was there who could have: a worker that is
--- alive and has claimed from the run's queue, and for its workflow, since the run is due.
+-- Begin to compensate a run that no worker has claimed for too long, if a worker could have: one
+-- that is alive and has claimed from the run's queue, for its workflow, since the run was due.
 CREATE FUNCTION abandon__v(r runs, now double precision) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -403,7 +403,7 @@ BEGIN
           AND w.id NOT IN (SELECT d.worker FROM dying__v(now) d)) THEN
         RETURN;
     END IF;
-    -- as `encode_error(Abandoned(id, seconds))`
+    -- The same as `encode_error(Abandoned(id, seconds))`.
     error := json_build_object(
         'type', 'outlast.errors:Abandoned',
         'message', format('run %s was abandoned: no worker took it for %s seconds, and its effects were compensated. Start it again with `outlast retry %s`.',
@@ -414,9 +414,9 @@ BEGIN
         '{"status": "failed", "value": null, "error": ' || to_json(error)::text || ', "reason": null, "failed_at": null}', now);
 END $$;
 
--- What a claim would find: [the time, the next due time of what is not ready, first ready runs of
--- lines, suspects, seconds that looking took, entries of indexes walked over].
-CREATE FUNCTION look__v(names jsonb, floors jsonb, at double precision) RETURNS text
+-- Return what a claim would find: [time, next due time of runs that are not ready, first ready run
+-- of each line, workflows of suspects, seconds the scan took, index entries it read].
+CREATE FUNCTION peek__v(names jsonb, floors jsonb, at double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     began double precision := seconds__v();
@@ -429,7 +429,7 @@ BEGIN
     WHERE r.ready = 0 AND r.status IN ('queued', 'waiting')
         AND r.due >= coalesce((floors->>0)::double precision, '-infinity')
     ORDER BY r.due, r.pk LIMIT 1;
-    -- keys to review are as good as runs to make ready
+    -- A key to review may make runs ready.
     soonest := least(soonest, (SELECT min(c.at) FROM unnest(texts__v(names)) n CROSS JOIN LATERAL (
         SELECT o.at FROM key_changes o WHERE o.queue = n ORDER BY o.at LIMIT 1) c));
     SELECT jsonb_agg(jsonb_build_array(f.queue, f.workflow, f.new, f.rank, f.since, f.due,

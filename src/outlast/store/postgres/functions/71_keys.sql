@@ -1,12 +1,12 @@
--- Runs with a key take turns, within the limits of their queue. The runs of a queue, key and workflow
--- that are due form a lane: those that have started before, the suspects and the new ones are lanes
--- of their own (`ready`). Only the first run of a lane, its head, is in the index of ready runs, and
--- only while the limits of the key allow it. What executes and what has started is counted from the
--- runs. Whoever calls these functions has locked the row of the queue, so claims of a queue with
--- keys go one after another. A trigger adds to key_changes the keys that something happened to.
+-- Runs with a key take turns, within the limits of their queue. The due runs of one queue, key and
+-- workflow form a lane. Runs that have started before, suspects and new runs have separate lanes
+-- (`ready`). Only the first run of a lane, its head, is in the index of ready runs, and only while
+-- the limits of the key allow it. Executing and started runs are counted from the table of runs.
+-- Callers of these functions have locked the row of the queue, so claims from a queue with keys are
+-- serialized. A trigger adds keys that need a review to key_changes.
 
--- Whether the limits of a key allow another run to execute: whether it has a slot, and when the next
--- new run may start (NULL: now).
+-- Return whether the limits of a key allow another run: whether it has a slot, and when the next
+-- new run may start (NULL for now).
 CREATE FUNCTION key_room__v(q queues, k text, now double precision, OUT slot boolean,
     OUT opens double precision) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -31,10 +31,10 @@ BEGIN
     RETURN room.slot AND (r.started IS NOT NULL OR room.opens IS NULL);
 END $$;
 
--- Give turns to the first runs of a key, and take them from all others. The outcome is the place of
--- the first run that got one, in the order of claims (NULL: none did).
--- `after` is the turn of a run that was just claimed. The next one goes behind all others that have
--- their turns by now. A run that somebody else has locked is left, and the key soon reviewed again.
+-- Give turns to the first runs of a key, and take them from all others. Return the place of the
+-- first run that got a turn, in the order of claims, or NULL. `after` is the turn of a run that was
+-- just claimed: the next run of the key goes behind all runs that have their turns by now. A locked
+-- run is skipped, and the key is reviewed again soon.
 CREATE FUNCTION review_key__v(q queues, k text, after double precision, now double precision)
     RETURNS double precision[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -111,7 +111,8 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Review the keys of these queues that something happened to since the last claim, some at a time.
+-- Review keys of these queues that have changed since the last claim, up to 1,000 changes at a
+-- time.
 CREATE FUNCTION review_changed__v(names text[], now double precision) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

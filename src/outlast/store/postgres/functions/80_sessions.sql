@@ -1,21 +1,20 @@
--- Sessions: fields, lists, versions, an owner and an expiry. The changes themselves are in
--- 81_session_changes.sql.
+-- Commands on sessions. 81_session_changes.sql applies the changes.
 
 -- session, token, fields, ttl, version, appends {field: [values, keep]}, space, record, extends,
 -- absent, pops {field: count}, replaces {field: [at, value]}, clear, take, owner, limits [fields,
--- items, popped]. The outcome is {"version": …}, or what an entry says, or a refusal.
+-- items, popped]. The outcome is {"version": …}, the value of a recorded entry, or a refusal.
 CREATE FUNCTION update_session__v(v jsonb, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     outcome text;
 BEGIN
     IF v->>7 IS NOT NULL THEN
-        outcome := said__v(v->7);
+        outcome := recorded__v(v->7);
     END IF;
     IF outcome IS NULL THEN
         outcome := change__v(v, now);
         IF v->>7 IS NOT NULL THEN
-            PERFORM note__v(v->7, regexp_replace(outcome, '^{"!":', '{"refused": '));
+            PERFORM record_value__v(v->7, regexp_replace(outcome, '^{"!":', '{"refused": '));
         END IF;
     END IF;
     RETURN outcome;
@@ -28,12 +27,12 @@ DECLARE
     outcome text;
 BEGIN
     IF v->>1 IS NOT NULL THEN
-        outcome := said__v(v->1);
+        outcome := recorded__v(v->1);
     END IF;
     IF outcome IS NULL THEN
         outcome := change_all__v(v->0, now);
         IF v->>1 IS NOT NULL THEN
-            PERFORM note__v(v->1, regexp_replace(outcome, '^{"!":', '{"refused": '));
+            PERFORM record_value__v(v->1, regexp_replace(outcome, '^{"!":', '{"refused": '));
         END IF;
     END IF;
     RETURN outcome;
@@ -47,15 +46,15 @@ DECLARE
     said text;
 BEGIN
     IF v->>3 IS NOT NULL THEN
-        said := said__v(v->3);
+        said := recorded__v(v->3);
         IF said IS NOT NULL THEN
             RETURN CASE WHEN said LIKE '{"!"%' THEN said ELSE 'null' END;
         END IF;
-        PERFORM note__v(v->3, '{}');
+        PERFORM record_value__v(v->3, '{}');
     END IF;
     s := session__v(v->>2, v->>0, now);
-    IF made__v(s.tokens, v->>1) IS NULL THEN
-        PERFORM bury__v(s, with__v(s.tokens, v->>1, '0'), now);
+    IF answered__v(s.tokens, v->>1) IS NULL THEN
+        PERFORM erase__v(s, add_token__v(s.tokens, v->>1, '0'), now);
     END IF;
     RETURN NULL;
 END $$;
@@ -70,8 +69,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- What the entry says if this is a repeat; a refusal if it may not be written; NULL if it may.
-CREATE FUNCTION said__v(record jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- Return the recorded value if this is a repeat, a refusal if the entry must not be written, else
+-- NULL.
+CREATE FUNCTION recorded__v(record jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs := run__v((record->>0)::bigint);
     e entries;
@@ -87,11 +87,11 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION note__v(record jsonb, said text) RETURNS void LANGUAGE sql VOLATILE AS $$
+CREATE FUNCTION record_value__v(record jsonb, said text) RETURNS void LANGUAGE sql VOLATILE AS $$
     SELECT record_one__v(jsonb_set(record, '{7}', to_jsonb(said)))
 $$;
 
--- Its row, locked, which is made where there is none: of two who make it, one is the first.
+-- Lock the row of a session and return it. Create it if it does not exist.
 CREATE FUNCTION session__v(its_space text, its_id text, now double precision) RETURNS sessions
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -107,9 +107,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- Nothing of it stays but tokens: it is a tombstone, of which nobody sees anything. It is the same
--- row: who waits for its lock gets it.
-CREATE FUNCTION bury__v(INOUT s sessions, its_tokens jsonb, now double precision)
+-- Delete the contents of a session, but keep its row with the tokens of its changes. A call that
+-- waits for the row's lock then gets this row, and readers see no session.
+CREATE FUNCTION erase__v(INOUT s sessions, its_tokens jsonb, now double precision)
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM session_items WHERE session = s.pk;
@@ -119,8 +119,8 @@ BEGIN
         WHERE u.pk = s.pk RETURNING u.* INTO s;
 END $$;
 
--- What a change has returned; NULL if it is not known.
-CREATE FUNCTION made__v(tokens jsonb, token text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+-- Return the answer of an earlier change with this token, or NULL.
+CREATE FUNCTION answered__v(tokens jsonb, token text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN (
         SELECT CASE jsonb_typeof(t->1) WHEN 'number' THEN jsonb_build_object('version', t->1)
@@ -128,9 +128,9 @@ BEGIN
         FROM jsonb_array_elements(tokens) t WHERE t->>0 = token);
 END $$;
 
--- The tokens with that of a change and its answer, of which only the version is kept if there is no
--- more.
-CREATE FUNCTION with__v(tokens jsonb, token text, answer jsonb) RETURNS jsonb
+-- Return the tokens with one more change and its answer. If the answer is only a version, the
+-- number alone is kept.
+CREATE FUNCTION add_token__v(tokens jsonb, token text, answer jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN (

@@ -1,11 +1,11 @@
--- Change sessions. A change is planned first, which checks every condition, and then written. So
--- several can be planned before the first of them is written.
+-- Changing sessions. A change is planned first, which checks every condition, and then written. So
+-- several changes can be planned before the first one is written.
 
 CREATE FUNCTION change__v(v jsonb, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     s sessions := session__v(v->>6, v->>0, now);
-    made jsonb := made__v(s.tokens, v->>1);
+    made jsonb := answered__v(s.tokens, v->>1);
     plan jsonb;
 BEGIN
     IF made IS NOT NULL THEN
@@ -13,7 +13,7 @@ BEGIN
     END IF;
     plan := plan__v(v, s, now, true);
     IF plan ? '!' THEN
-        PERFORM unmake__v(ARRAY[s.pk]);
+        PERFORM delete_created__v(ARRAY[s.pk]);
         RETURN refused__v(plan->'!'->>0, plan->'!'->>1);
     END IF;
     RETURN write__v(v, s, plan, now);
@@ -33,21 +33,21 @@ BEGIN
     FOR v IN SELECT value FROM jsonb_array_elements(changes) LOOP
         s := session__v(v->>6, v->>0, now);
         found := found || s;
-        made := made || made__v(s.tokens, v->>1);
+        made := made || answered__v(s.tokens, v->>1);
     END LOOP;
-    IF EXISTS (SELECT 1 FROM unnest(made) m WHERE m IS NOT NULL) THEN  -- it is a repeat
+    IF EXISTS (SELECT 1 FROM unnest(made) m WHERE m IS NOT NULL) THEN  -- A repeat.
         FOR i IN 1..cardinality(found) LOOP
             s := found[i];
             answers := answers || coalesce(made[i], jsonb_build_object('version',
                 CASE WHEN s.expires <= now THEN 0 ELSE s.version END))::text;
         END LOOP;
-        PERFORM unmake__v(ARRAY(SELECT pk FROM unnest(found)));
+        PERFORM delete_created__v(ARRAY(SELECT pk FROM unnest(found)));
         RETURN '{"changes": [' || array_to_string(answers, ', ') || ']}';
     END IF;
     FOR i IN 1..cardinality(found) LOOP
         plan := plan__v(changes->(i - 1), found[i], now, false);
         IF plan ? '!' THEN
-            PERFORM unmake__v(ARRAY(SELECT pk FROM unnest(found)));
+            PERFORM delete_created__v(ARRAY(SELECT pk FROM unnest(found)));
             RETURN refused__v(plan->'!'->>0, (i - 1)::text || '/' || (plan->'!'->>1));
         END IF;
         plans := plans || plan;
@@ -58,19 +58,19 @@ BEGIN
     RETURN '{"changes": [' || array_to_string(answers, ', ') || ']}';
 END $$;
 
--- Delete the rows of these that were made for the command alone.
-CREATE FUNCTION unmake__v(pks bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Delete those of these rows that only this command created.
+CREATE FUNCTION delete_created__v(pks bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM sessions WHERE pk = ANY(pks) AND version = 0 AND tokens = '[]';
 END $$;
 
--- What a change is going to do, or {"!": [why, detail]}:
---   was, becomes   the fields it is about: null for a value, [first, last] for a list
+-- Return what a change is going to do, or {"!": [why, detail]}:
+--   was, becomes   the fields it changes: null for a value, [first, last] for a list
 --   sets           {field: value, or null to delete it}
 --   popped         {field: [values]}
 --   replaced       {field: number of the item}
 --   size           the number of fields and lists afterwards
--- One that has nothing to set is refused only if it is made alone.
+-- A change with nothing to set is refused only if it is the only one (`alone`).
 CREATE FUNCTION plan__v(v jsonb, s sessions, now double precision, alone boolean) RETURNS jsonb
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -92,9 +92,9 @@ DECLARE
     cut bigint;
 BEGIN
     IF v->>14 IS NOT NULL AND owner IS DISTINCT FROM (v->>14)::bigint THEN
-        RETURN stop__v('owner', coalesce(owner::text, ''));
+        RETURN refusal__v('owner', coalesce(owner::text, ''));
     ELSIF v->>4 IS NOT NULL AND (v->>4)::bigint <> version THEN
-        RETURN stop__v('version', version::text);
+        RETURN refusal__v('version', version::text);
     END IF;
     IF clears THEN
         size := 0;
@@ -108,7 +108,7 @@ BEGIN
         sets := sets - ARRAY(SELECT a FROM jsonb_array_elements_text(v->9) a WHERE was ? a);
         IF alone AND v->2 <> '{}' AND sets = '{}' AND v->5 = '{}' AND v->10 = '{}' AND v->11 = '{}'
             AND NOT (v->>13)::boolean THEN
-            RETURN stop__v('present', version::text);
+            RETURN refusal__v('present', version::text);
         END IF;
     END IF;
     becomes := was;
@@ -117,11 +117,12 @@ BEGIN
             || (SELECT coalesce(jsonb_object_agg(key, NULL), '{}') FROM jsonb_each_text(sets)
                 WHERE value IS NOT NULL);
     END IF;
-    IF v->5 = '{}' AND v->10 = '{}' AND v->11 = '{}' THEN  -- most changes only set fields
+    -- Most changes only set fields.
+    IF v->5 = '{}' AND v->10 = '{}' AND v->11 = '{}' THEN
         size := size + (SELECT count(*) FROM jsonb_object_keys(becomes))
             - (SELECT count(*) FROM jsonb_object_keys(was));
         RETURN coalesce(
-            beyond__v(v, was, becomes, popped, had, size),
+            over_limit__v(v, was, becomes, popped, had, size),
             jsonb_build_object('was', was, 'becomes', becomes, 'sets', sets, 'popped', popped,
                 'replaced', replaced, 'size', size));
     END IF;
@@ -153,7 +154,7 @@ BEGIN
         END IF;
     END LOOP;
     IF missing IS NOT NULL THEN
-        RETURN stop__v('index', missing);
+        RETURN refusal__v('index', missing);
     END IF;
     FOR part IN SELECT key, jsonb_array_length(value->0) AS count, (value->>1)::bigint AS keep
         FROM jsonb_each(v->5) LOOP
@@ -165,13 +166,13 @@ BEGIN
     size := size + (SELECT count(*) FROM jsonb_object_keys(becomes))
         - (SELECT count(*) FROM jsonb_object_keys(was));
     RETURN coalesce(
-        beyond__v(v, was, becomes, popped, had, size),
+        over_limit__v(v, was, becomes, popped, had, size),
         jsonb_build_object('was', was, 'becomes', becomes, 'sets', sets, 'popped', popped,
             'replaced', replaced, 'size', size));
 END $$;
 
--- Which limit a change would exceed; NULL if none.
-CREATE FUNCTION beyond__v(v jsonb, was jsonb, becomes jsonb, popped jsonb, had bigint, size bigint)
+-- Return a refusal with the limit that a change would exceed, or NULL.
+CREATE FUNCTION over_limit__v(v jsonb, was jsonb, becomes jsonb, popped jsonb, had bigint, size bigint)
 RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     limits jsonb := v->15;
@@ -181,7 +182,7 @@ BEGIN
     IF limits = 'null' THEN
         RETURN NULL;
     ELSIF size > greatest((limits->>0)::bigint, had) THEN
-        RETURN stop__v('limit', format('fields/%s/%s/', limits->>0, size));
+        RETURN refusal__v('limit', format('fields/%s/%s/', limits->>0, size));
     ELSIF v->5 = '{}' AND popped = '{}' THEN
         RETURN NULL;
     END IF;
@@ -189,24 +190,24 @@ BEGIN
             coalesce((was->k->>1)::bigint - (was->k->>0)::bigint + 1, 0) AS before
         FROM jsonb_object_keys(v->5) k ORDER BY k COLLATE "C" LOOP
         IF part.count > greatest((limits->>1)::bigint, part.before) THEN
-            RETURN stop__v('limit', format('items/%s/%s/%s', limits->>1, part.count, part.k));
+            RETURN refusal__v('limit', format('items/%s/%s/%s', limits->>1, part.count, part.k));
         END IF;
     END LOOP;
     IF popped <> '{}' THEN
         needed := (SELECT sum(length(item)) FROM jsonb_each(popped) p,
             jsonb_array_elements_text(p.value) item);
         IF needed > (limits->>2)::bigint THEN
-            RETURN stop__v('limit', format('popped/%s/%s/', limits->>2, needed));
+            RETURN refusal__v('limit', format('popped/%s/%s/', limits->>2, needed));
         END IF;
     END IF;
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION stop__v(why text, detail text) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION refusal__v(why text, detail text) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_build_object('!', jsonb_build_array(why, detail))
 $$;
 
--- Carry out what was planned. Return the answer.
+-- Write a planned change and return its answer.
 CREATE FUNCTION write__v(v jsonb, s sessions, plan jsonb, now double precision) RETURNS text
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -217,10 +218,10 @@ BEGIN
     IF NOT here AND (v->2 <> '{}' OR v->10 <> '{}' OR (v->>12)::boolean) AND v->5 = '{}'
         AND NOT (v->>13)::boolean
         AND NOT EXISTS (SELECT 1 FROM jsonb_each_text(v->2) WHERE value IS NOT NULL) THEN
-        PERFORM bury__v(s, with__v(s.tokens, v->>1, '0'), now);
+        PERFORM erase__v(s, add_token__v(s.tokens, v->>1, '0'), now);
         RETURN '{"version": 0}';
-    ELSIF NOT here THEN  -- nothing of it comes back
-        s := bury__v(s, s.tokens, now);
+    ELSIF NOT here THEN  -- Expired contents must not reappear.
+        s := erase__v(s, s.tokens, now);
     ELSIF (v->>12)::boolean THEN
         DELETE FROM session_items WHERE session = s.pk;
         DELETE FROM session_fields WHERE session = s.pk;
@@ -235,7 +236,7 @@ BEGIN
     END IF;
     UPDATE sessions u SET version = s.version + 1, updated = now, owner = its_owner,
         size = (plan->>'size')::bigint,
-        tokens = with__v(s.tokens, v->>1,
+        tokens = add_token__v(s.tokens, v->>1,
             CASE WHEN answer - 'version' = '{}' THEN answer->'version' ELSE answer END),
         expires = CASE WHEN NOT (v->>8)::boolean OR NOT here THEN now + (v->>3)::double precision
                        WHEN s.expires IS NOT NULL AND v->>3 IS NOT NULL

@@ -1,7 +1,7 @@
--- Streams: what a run shows while it executes. The rules are numbered in the command Publish.
+-- Streams that a run publishes. The command Publish numbers the rules.
 
--- run, fence, stream, writer, attempt, after, how many values, their array, resumes, last, record,
--- how long a joined row may be
+-- run, fence, stream, writer, attempt, after, number of values, array of values, resumes, last,
+-- record, maximum length of a joined row
 CREATE FUNCTION publish__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     r runs := run__v((v->>0)::bigint);
@@ -28,7 +28,7 @@ BEGIN
     RETURN outcome;
 END $$;
 
--- Rules 2 to 6.
+-- Apply rules 2 to 6.
 CREATE FUNCTION publish_part__v(v jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     pk bigint := (v->>0)::bigint;
@@ -81,8 +81,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Begin a new generation of the stream without this part. All its positions are greater than those
--- before, so no chunk moves to where another one still is.
+-- Begin a new generation of the stream without this part. All its positions are greater than the
+-- earlier ones, so no chunk moves to an occupied position.
 CREATE FUNCTION replace_part__v(s streams, p stream_parts) RETURNS streams
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -109,7 +109,7 @@ BEGIN
     RETURN s;
 END $$;
 
--- Join the rows of a part that no other writer's row is between, up to so many characters.
+-- Join adjacent rows of a part, up to `most` characters per row.
 CREATE FUNCTION fold_part__v(p stream_parts, most bigint) RETURNS void
     LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

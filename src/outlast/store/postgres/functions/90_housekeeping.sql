@@ -1,4 +1,4 @@
--- Limits, what is old, and who is present.
+-- Queue limits, pruning, heartbeats and epochs of writers.
 
 -- queue, depth_max, concurrency_max, keep_depth, keep_concurrency, key_concurrency_max,
 -- key_starts_max, key_period, keep_key_concurrency, keep_key_rate, paused
@@ -26,9 +26,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- before, limit, items, sessions, ids; then where to go on: [ended, pk] of the last one looked at
--- by the call before; then whether dead letters go too. The outcome is [how many, where it
--- stopped], or without a place if it has come to the end.
+-- before, limit, items, sessions, ids, [ended, pk] of the last run that the previous call examined,
+-- and whether to prune dead letters too. The outcome is [number pruned, where it stopped], where
+-- NULL means that it reached the end.
 CREATE FUNCTION prune__v(v jsonb, now double precision) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     old bigint[];
@@ -50,8 +50,8 @@ BEGIN
     END IF;
 END $$;
 
--- Page by page, from the oldest on, until there are enough: what stays is passed once, not by each
--- call anew.
+-- Prune page by page, oldest first, until there are enough. Runs that must stay are examined once
+-- and not again by each call.
 CREATE FUNCTION prune_runs__v(before double precision, most bigint, items boolean, place jsonb,
     dead boolean, now double precision)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -59,7 +59,7 @@ DECLARE
     last double precision := coalesce((place->>0)::double precision, '-infinity');
     last_pk bigint := coalesce((place->>1)::bigint, -1);
     page bigint := least(greatest(most, 100), 1000);
-    -- an item that was acked is no dead letter, and nobody is below it
+    -- An acked item is not a dead letter and has no children.
     anyway boolean := dead OR items;
     looked bigint[];
     ends double precision[];
@@ -98,9 +98,9 @@ BEGIN
     RETURN json_build_array(pruned, json_build_array(last, last_pk));
 END $$;
 
--- Whether a run stays for the sake of others: one above it may still have to undo it, or is one of
--- `busy`; or, unless dead letters go too, there is one above or below it. Joined so, each is looked
--- for by an index, whatever was in the tables when this was planned.
+-- Return whether a run must stay because of others: an ancestor may still have to compensate it, or
+-- is in `busy`, or there is a dead letter above or below it that must stay. The lateral joins with
+-- OFFSET 0 make each lookup use an index, whatever the statistics were at planning time.
 CREATE FUNCTION stays__v(run text, above text, dead boolean, busy text[]) RETURNS boolean
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -125,14 +125,14 @@ BEGIN
         ) SELECT 1 FROM line WHERE status = 'dead');
 END $$;
 
--- Candidates and all above them are locked, then tested again: somebody may just have had one
--- retried.
+-- Lock the candidates and all their ancestors, check them again, and delete those that may go. One
+-- of them may have been retried in between.
 CREATE FUNCTION prune_all__v(candidates bigint[], before double precision, dead boolean,
     now double precision) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     old bigint[] := ARRAY(SELECT pk FROM runs
         WHERE pk = ANY(candidates) AND ended < before AND undoing IS NULL
-            -- it still counts against the rate of its key
+            -- Such a run still counts against the rate of its key.
             AND (key IS NULL OR (started > now - (SELECT key_period FROM queues WHERE name = queue))
                 IS NOT TRUE)
             ORDER BY pk FOR UPDATE SKIP LOCKED);
@@ -162,13 +162,13 @@ BEGIN
     RETURN cardinality(old);
 END $$;
 
--- A worker's heart beats; in the session that has its locks they are taken first. The backend's pid
--- tells whether it is still the same session. In another session (`locks` is NULL) it beats for
--- those that are known to: who has just been let go is not brought back.
+-- Record heartbeats of workers. In the session that holds their locks, take missing locks first.
+-- The returned backend pid shows whether it is still the same session. In another session (`locks`
+-- is NULL), only workers with a row are updated, so a worker that has just left does not reappear.
 CREATE FUNCTION heartbeat__v(who text[], every double precision, locks text[]) RETURNS text
     LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 BEGIN
-    -- A row that another program has locked is left alone: the connection must not wait for it.
+    -- Skip a row that another program has locked, because this connection must not wait for it.
     UPDATE presence p SET beat = seconds__v(), every = coalesce(heartbeat__v.every, p.every),
         server = pg_postmaster_start_time()
     WHERE p.worker IN (SELECT f.worker FROM presence f WHERE f.worker = ANY(who)
@@ -184,7 +184,7 @@ BEGIN
     RETURN json_build_array(pg_backend_pid(), seconds__v());
 END $$;
 
-CREATE FUNCTION quiet__v(who text, locked boolean) RETURNS void
+CREATE FUNCTION end_heartbeat__v(who text, locked boolean) RETURNS void
     LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 BEGIN
     DELETE FROM presence WHERE worker = who;
@@ -193,8 +193,8 @@ BEGIN
     END IF;
 END $$;
 
--- Begin to write, or shut out what was lost sight of: from then on only calls of the epoch that
--- this gives are accepted.
+-- Begin a new epoch of a writer and return it. From then on only calls with this epoch are
+-- accepted, which shuts out earlier calls whose outcome is unknown.
 CREATE FUNCTION epoch__v(writer text) RETURNS bigint LANGUAGE plpgsql VOLATILE SETTINGS__v AS $$
 DECLARE
     raised bigint;

@@ -1,19 +1,20 @@
 -- Names are compared byte by byte (COLLATE "C"), so their order does not depend on the database.
 CREATE SEQUENCE fences AS bigint CACHE 1;
--- of runs; never used again, even after pruning
+-- Numbers of runs, never reused, even after pruning.
 CREATE SEQUENCE numbers AS bigint CACHE 1;
--- of writers; a call of an old epoch is refused
+-- Epochs of writers. A call with an old epoch is rejected.
 CREATE SEQUENCE epochs AS bigint CACHE 1;
 
--- the writers that may commit: see `commit`
+-- The writers that may commit: see `commit`.
 CREATE TABLE writers (
     id    text        COLLATE "C" PRIMARY KEY,
     epoch bigint      NOT NULL,
     since timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- A run is written three times: submitted, claimed and ended. Each time PostgreSQL writes a new
--- version of the row. A half-empty page has room for it, so less is logged and space is reused.
+-- A run is written three times: when it is submitted, claimed and ended. Each time PostgreSQL
+-- writes a new version of the row. A half-empty page has room for it, so less is logged and space
+-- is reused.
 CREATE TABLE runs (
     pk                     bigint           PRIMARY KEY,
     id                     text             COLLATE "C" NOT NULL UNIQUE,
@@ -23,10 +24,10 @@ CREATE TABLE runs (
     priority               bigint           NOT NULL,
     status                 text             COLLATE "C" NOT NULL CHECK (status IN (
         'queued', 'running', 'waiting', 'parked', 'done', 'failed', 'cancelled', 'dead')),
-    -- negative: void, no execution holds it
+    -- Negative if void: no execution holds the run.
     fence                  bigint           NOT NULL,
     worker                 text             COLLATE "C",
-    -- of the submission or claim that made the fence
+    -- The token of the submission or claim that created the fence.
     token                  text             COLLATE "C",
     seed                   text             NOT NULL,          -- the source of the run's uuid() and random()
     parent                 text             COLLATE "C",
@@ -42,37 +43,37 @@ CREATE TABLE runs (
     waits                  text             NOT NULL DEFAULT '',
     cancel                 text,
     reason                 text,
-    -- the entry from which a retry starts
+    -- The entry from which a retry starts.
     failed_at              bigint,
     value                  text,
     error                  text,
     lives                  bigint           NOT NULL DEFAULT 0,
-    -- see RunRow.ready
+    -- See RunRow.ready.
     ready                  smallint         NOT NULL DEFAULT 0 CHECK (ready BETWEEN -3 AND 2),
-    -- seq of the last death or interruption
+    -- The seq of the last death or interruption.
     mark                   bigint           NOT NULL DEFAULT 0,
     deaths_in_a_row        bigint           NOT NULL DEFAULT 0,
     interruptions_in_a_row bigint           NOT NULL DEFAULT 0,
     failures               bigint           NOT NULL DEFAULT 0,
     attempts_max           bigint           NOT NULL,
     interruptions_max      bigint           NOT NULL,
-    -- how it ends after its compensation, as JSON
+    -- How the run ends after its compensation, as JSON.
     undoing                text,
     abandon_after          double precision,                   -- seconds; see RunRow.abandon_after
     by                     text,                               -- who submitted it
-    -- the draining worker that released it
+    -- The draining worker that released the run.
     left_by                text             COLLATE "C",
     left_at                double precision,                   -- both until it is claimed again
     claimed                double precision,                   -- the last claim
-    -- its worker, which `worker` forgets
+    -- The worker of the last claim. `worker` is cleared at the end of an execution.
     claimed_by             text             COLLATE "C",
     claimed_host           text,
     claimed_pid            bigint,
-    -- when its execution ended, but not the run
+    -- When an execution ended that did not end the run.
     released               double precision,
-    -- and the status in which it left the run
+    -- The status in which it left the run.
     released_as            text             COLLATE "C",
-    -- whose limits it counts against
+    -- Whose limits the run counts against.
     key                    text             COLLATE "C",
     turn                   double precision                    -- see RunRow.turn
 ) WITH (fillfactor = 50);
@@ -86,10 +87,10 @@ CREATE INDEX runs_ready ON runs
 CREATE INDEX runs_ready_children ON runs
     (queue, workflow, ready, (CASE WHEN interrupted IS NULL THEN 1 ELSE 0 END), (-priority),
         coalesce(interrupted, 1e12), due, pk)
-    -- written so that no plan uses runs_ready or runs_parent
+    -- Written so that no plan uses it in place of runs_ready or runs_parent.
     WHERE ready + 0 > 0 AND coalesce(parent, '') <> '';
 CREATE INDEX runs_later ON runs (due, pk) WHERE ready = 0 AND status IN ('queued', 'waiting');
--- Counting delayed runs is frequent, and must cost nothing for runs that are ready or wait.
+-- Delayed runs are counted often. Ready and waiting runs must not make that slower.
 CREATE INDEX runs_delayed ON runs (queue, due) WHERE ready = 0 AND status = 'queued';
 CREATE INDEX runs_queued ON runs (queue) WHERE status = 'queued';
 CREATE INDEX runs_running ON runs (queue) WHERE status = 'running' AND parent IS NULL;
@@ -99,20 +100,20 @@ CREATE INDEX runs_ended ON runs (ended, pk) WHERE ended IS NOT NULL
 CREATE INDEX runs_acked ON runs (ended, pk) WHERE workflow = '' AND status = 'done';
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 
--- Runs with a key: those that take turns, those that have theirs, those that execute, and their
+-- Runs with a key: those waiting for a turn, those that have one, those that execute, and their
 -- first starts. See 71_keys.sql.
 CREATE INDEX runs_gated ON runs
     (queue, key, workflow, ready, (-priority), coalesce(interrupted, 1e12), due, pk)
     WHERE key IS NOT NULL AND ready < 0;
--- written so that no plan uses runs_ready
+-- Written so that no plan uses it in place of runs_ready.
 CREATE INDEX runs_heads ON runs (queue, key) WHERE key IS NOT NULL AND ready + 0 > 0;
 CREATE INDEX runs_key_running ON runs (queue, key) WHERE key IS NOT NULL AND status = 'running';
 CREATE INDEX runs_key ON runs (key, pk) WHERE key IS NOT NULL;
 CREATE INDEX runs_key_started ON runs (queue, key, started)
     WHERE key IS NOT NULL AND started IS NOT NULL;
 
--- The keys that the next claim reviews, from a time on. Whoever changes something adds a row and
--- looks at no other, so nobody waits for anybody.
+-- Keys that a claim reviews from the given time on. A change adds a row and reads no other, so
+-- changes do not wait for each other.
 CREATE TABLE key_changes (
     queue text             COLLATE "C" NOT NULL,
     key   text             COLLATE "C" NOT NULL,
@@ -121,8 +122,8 @@ CREATE TABLE key_changes (
 CREATE INDEX key_changes_at ON key_changes (queue, at, key);
 CREATE INDEX key_changes_of ON key_changes (queue, key);
 
--- Whatever makes a run with a key ready only puts it among those that take turns. The key is
--- reviewed then, and when one of its runs stops executing or gives up its turn.
+-- A statement that makes a run with a key ready only lets it wait for its turn. Its key is then
+-- reviewed, and also when one of its runs stops executing or gives up its turn.
 CREATE FUNCTION run_key_changed() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT
 AS $$
 DECLARE
@@ -234,7 +235,7 @@ CREATE TABLE stream_chunks (
     first  bigint NOT NULL,                                    -- where its first value is
     writer text   COLLATE "C" NOT NULL,
     count  bigint NOT NULL CHECK (count > 0),
-    value  text   NOT NULL,                                    -- a JSON array of so many values
+    value  text   NOT NULL,                                    -- a JSON array of `count` values
     PRIMARY KEY (run, stream, first)
 );
 
@@ -251,9 +252,9 @@ CREATE TABLE workers (
     queues       text             NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(queues::jsonb) = 'array'),
     workflows    text             NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(workflows::jsonb) = 'array'),
     concurrency  bigint           NOT NULL DEFAULT 0,
-    -- some of its runs were locked when it was swept
+    -- Some of its runs were locked when it was swept.
     partly_swept boolean          NOT NULL DEFAULT false,
-    -- no lease outlives its length; 1 is for rounding
+    -- No lease ends later than its length allows. 1 is for rounding.
     CHECK (lease_until <= renewed + lease + 1)
 );
 
@@ -272,7 +273,7 @@ CREATE UNLOGGED TABLE presence (                               -- empty after a 
 );
 
 CREATE TABLE pulse (
-    -- the last sign of life of any worker
+    -- The last sign of life of any worker.
     beat  double precision NOT NULL,
     awake double precision NOT NULL                            -- since when they came without a gap
 );
@@ -288,7 +289,7 @@ CREATE TABLE queues (
     key_period      double precision CHECK (key_period > 0),
     paused          boolean          NOT NULL DEFAULT false,
     keyed           boolean          NOT NULL DEFAULT false,   -- it had a run with a key
-    -- as last counted; a large limit is not counted each time
+    -- The last count. Large queues are not counted each time.
     depth           bigint           NOT NULL DEFAULT 0,
     counted         double precision NOT NULL DEFAULT -1e12,
     count_seconds   double precision NOT NULL DEFAULT 0,
@@ -297,7 +298,7 @@ CREATE TABLE queues (
 CREATE TRIGGER run_key_changed BEFORE INSERT OR UPDATE OF status, ready ON runs
     FOR EACH ROW WHEN (NEW.key IS NOT NULL) EXECUTE FUNCTION run_key_changed();
 
--- the workflows that a queue ever had
+-- The workflows that each queue has ever had.
 CREATE TABLE lines (
     queue    text COLLATE "C" NOT NULL,
     workflow text COLLATE "C" NOT NULL,
@@ -337,15 +338,15 @@ CREATE TABLE sessions (
     pk      bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     space   text             COLLATE "C" NOT NULL,
     id      text             COLLATE "C" NOT NULL,
-    -- 0: it was deleted, or is being created
+    -- 0 if it was deleted or is being created.
     version bigint           NOT NULL,
     updated double precision NOT NULL,
     expires double precision,
-    -- NULL: nobody has taken it
+    -- NULL if it has no owner.
     owner   bigint,
-    -- how many fields and lists it has
+    -- The number of fields and lists.
     size    bigint           NOT NULL DEFAULT 0,
-    -- of the last changes, newest last: [token, what it returned]
+    -- The last changes, newest last: [token, answer].
     tokens  jsonb            NOT NULL,
     UNIQUE (space, id)
 );
