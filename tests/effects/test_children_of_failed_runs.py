@@ -108,7 +108,7 @@ def test_parent_does_not_end_while_its_children_are_unreadable(world):
         await fail()
 
     store, asked = world.store, []
-    really = store.has_dealt
+    really = store.may_need_compensation
 
     def once_not(id):
         asked.append(id)
@@ -116,7 +116,7 @@ def test_parent_does_not_end_while_its_children_are_unreadable(world):
             raise StoreUnavailable("not now")
         return really(id)
 
-    store.has_dealt = once_not
+    store.may_need_compensation = once_not
     with pytest.raises(StoreUnavailable):
         world.run(plain())
     assert world.status() == "queued"

@@ -113,7 +113,7 @@ def _look(place: str) -> None:
             assert store.depth(text) == 0
             assert store.durations([(text, text)]) in ({}, {(text, text): []})
             assert store.done(1, [text]) == {}
-            assert not store.has_dealt(text)
+            assert not store.may_need_compensation(text)
             assert store.peek((text,), (text,)).unknown == ()
         assert [run.id for run in store.runs(RunQuery(workflow="flow"))] == ["canary"]
 

@@ -215,7 +215,7 @@ def test_operator_in_public_does_not_shadow_a_builtin_behind_a_pooler(database) 
         )  # fmt: skip
         for read in (
             lambda: store.run("r"), lambda: store.runs(everything), lambda: store.journal(1), lambda: store.last_seq(1),
-            lambda: store.has_dealt("r"), lambda: store.done(1, ["a"]), lambda: store.done_count(1), lambda: store.history(1),
+            lambda: store.may_need_compensation("r"), lambda: store.done(1, ["a"]), lambda: store.done_count(1), lambda: store.history(1),
             lambda: store.messages(1), lambda: store.progress(1), store.workers, lambda: store.asked("w"), store.drains,
             lambda: store.durations([("a", "b")]), store.measured, store.dead_workers, store.queues,
             lambda: store.peek(("default",), ("flow",)), lambda: store.depth("default"), lambda: store.held("w"),

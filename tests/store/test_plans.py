@@ -16,7 +16,7 @@ PLANS = {
     "done_count": (sql.DONE_COUNT, (1,), "entries USING INDEX entries_done (run=?)"),
     "requeued": (sql.REQUEUED, (1, "retry", "t"), "entries USING INDEX entries_again (run=?)"),
     "decided": (sql.DECIDED, (1, "t"), "entries USING PRIMARY KEY (run=?)"),
-    "effects": (sql.HAS_DEALT, {"id": "r"}, "entries USING PRIMARY KEY (run=?)"),
+    "effects": (sql.MAY_NEED_COMPENSATION, {"id": "r"}, "entries USING PRIMARY KEY (run=?)"),
     "last_seq": (sql.LAST_SEQ, (1,), "entries USING PRIMARY KEY (run=?)"),
     "drain": (
         sql.GIVE_BACK_ALL_BUT,

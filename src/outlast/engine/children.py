@@ -166,7 +166,8 @@ class Children:
                 ended = row.status in ENDED and row.undoing is None
                 undone = row.status in ("failed", "cancelled")
                 if not ended or (
-                    not undone and await self._client.read(self._client.store.has_dealt, row.id)
+                    not undone
+                    and await self._client.read(self._client.store.may_need_compensation, row.id)
                 ):
                     return True
         return False

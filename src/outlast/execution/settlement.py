@@ -113,7 +113,7 @@ async def command_after_cancel(execution: RunExecution, why: str) -> Settle | Un
         asked = [entry.seq for entry in execution.writes.pending if entry.kind == "cancel"]
         failed_at = min(asked, default=None)
     if await execution.services.store.read(
-        execution.services.store.backend.has_dealt, execution.id
+        execution.services.store.backend.may_need_compensation, execution.id
     ):
         text = verdict("cancelled", reason=why, failed_at=failed_at)
         return Undo(execution.pk, execution.fence, text)

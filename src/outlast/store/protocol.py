@@ -190,7 +190,7 @@ class Store(Protocol):
         """Return the seq of the last entry, or 0 if the journal is empty."""
         ...
 
-    def has_dealt(self, id: str) -> bool:
+    def may_need_compensation(self, id: str) -> bool:
         """Return whether there may be something to compensate.
 
         That is the case if the run's journal has an intent or a compensation, or if the run has

@@ -72,8 +72,8 @@ class Reads(SessionReads):
     def last_seq(self, run: int) -> int:
         return int(self._read(sql.LAST_SEQ, (run,))[0][0])
 
-    def has_dealt(self, id: str) -> bool:
-        rows = self._read(sql.HAS_DEALT, (id,))
+    def may_need_compensation(self, id: str) -> bool:
+        rows = self._read(sql.MAY_NEED_COMPENSATION, (id,))
         return bool(rows and rows[0][0])
 
     def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:

@@ -111,7 +111,7 @@ IS_DELAYED = "(status = 'queued' AND ready = 0 AND due > coalesce(%(now)s, {s}.s
 JOURNAL = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND seq > %s ORDER BY seq LIMIT %s"
 HISTORY = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND kind <> 'done' ORDER BY seq"
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM {s}.entries WHERE run = %s"
-HAS_DEALT = "SELECT {s}.has_dealt_{v}(r) FROM {s}.runs r WHERE id = %s"
+MAY_NEED_COMPENSATION = "SELECT {s}.may_need_compensation_{v}(r) FROM {s}.runs r WHERE id = %s"
 DONE = """
 SELECT key, value FROM {s}.entries WHERE kind = 'done' AND run = %s AND key = ANY(%s)
     ORDER BY key, seq

@@ -186,8 +186,8 @@ class Reads(SessionReads):
     def last_seq(self, run: int) -> int:
         return int(self._read("last_seq", *integers(run)))
 
-    def has_dealt(self, id: str) -> bool:
-        return bool(self._read("has_dealt", id) == "1")
+    def may_need_compensation(self, id: str) -> bool:
+        return bool(self._read("may_need_compensation", id) == "1")
 
     def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}

@@ -67,8 +67,8 @@ class Reads(SessionReads):
     def last_seq(self, run: int) -> int:
         return int(self._read(sql.LAST_SEQ, (run,))[0][0])
 
-    def has_dealt(self, id: str) -> bool:
-        return bool(self._read(sql.HAS_DEALT, {"id": id}))
+    def may_need_compensation(self, id: str) -> bool:
+        return bool(self._read(sql.MAY_NEED_COMPENSATION, {"id": id}))
 
     def done(self, run: int, keys: Sequence[str]) -> dict[str, str | None]:
         return dict(self._read(sql.DONE, (run, json.dumps(list(keys)))))

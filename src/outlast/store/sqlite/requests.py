@@ -25,7 +25,7 @@ def cancel(transaction: Transaction, command: commands.Cancel) -> str | Refused:
     if row.undoing is not None:
         return Refused(STATUS, undo.UNDOING)
     at_rest = row.status in ("parked", "dead")
-    if at_rest and undo.has_dealt(transaction, row):
+    if at_rest and undo.may_need_compensation(transaction, row):
         undo.begin(transaction, row, verdict("cancelled", reason=row.cancel or command.why))
         return "queued"
     values = {"run": row.pk, "why": command.why, "now": transaction.now}

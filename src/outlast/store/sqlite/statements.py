@@ -79,7 +79,7 @@ def runs_statement(query: RunQuery) -> str:
 
 ENDS = _sql("ENDS")
 HAS_FENCE = _sql("HAS_FENCE")
-HAS_DEALT = _sql("HAS_DEALT")
+MAY_NEED_COMPENSATION = _sql("MAY_NEED_COMPENSATION")
 CANCELS = _sql("CANCELS")
 
 # submit.sql

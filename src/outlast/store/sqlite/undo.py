@@ -44,7 +44,7 @@ def undo_child(transaction: Transaction, command: commands.UndoChild) -> str | R
         return Refused(UNKNOWN)
     left_alone = row.worker is None and row.started is not None and row.undoing is None
     unheld = command.unheld and left_alone and row.status in ("queued", "waiting", "parked", "dead")
-    if not unheld and (row.status != "done" or not has_dealt(transaction, row)):
+    if not unheld and (row.status != "done" or not may_need_compensation(transaction, row)):
         return row.status
     begin(transaction, row, verdict("cancelled", reason=command.why))
     return "queued"
@@ -85,6 +85,6 @@ def _a_worker_could(transaction: Transaction, row: RunRow) -> bool:
     )
 
 
-def has_dealt(transaction: Transaction, row: RunRow) -> bool:
+def may_need_compensation(transaction: Transaction, row: RunRow) -> bool:
     """Return whether there may be something to compensate."""
-    return transaction.db.execute(sql.HAS_DEALT, {"id": row.id}).fetchone() is not None
+    return transaction.db.execute(sql.MAY_NEED_COMPENSATION, {"id": row.id}).fetchone() is not None

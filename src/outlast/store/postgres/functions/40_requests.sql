@@ -43,7 +43,7 @@ BEGIN
         RETURN refused__v('status', r.status);
     ELSIF r.undoing IS NOT NULL THEN
         RETURN refused__v('status', 'undoing');
-    ELSIF at_rest AND may_have_effects__v(r) THEN
+    ELSIF at_rest AND may_need_compensation__v(r) THEN
         PERFORM begin_undo__v(r, cancelled__v(coalesce(r.cancel, why)), now);
         RETURN '"queued"';
     ELSIF at_rest OR r.started IS NULL OR (r.workflow = '' AND r.worker IS NULL) THEN
@@ -226,7 +226,7 @@ BEGIN
     r := run__v(v->>0);
     IF r.pk IS NULL OR r.parent IS DISTINCT FROM v->>1 THEN
         RETURN refused__v('unknown', '');
-    ELSIF (r.status = 'done' AND may_have_effects__v(r))
+    ELSIF (r.status = 'done' AND may_need_compensation__v(r))
           OR ((v->>3)::boolean AND r.worker IS NULL AND r.started IS NOT NULL AND r.undoing IS NULL
               AND r.status IN ('queued', 'waiting', 'parked', 'dead')) THEN
         PERFORM begin_undo__v(r, cancelled__v(v->>2), now);
@@ -259,7 +259,8 @@ CREATE FUNCTION cancelled__v(reason text) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$;
 
 -- Return whether there may be something to compensate.
-CREATE FUNCTION may_have_effects__v(r runs) RETURNS boolean LANGUAGE sql VOLATILE SETTINGS__v AS $$
+CREATE FUNCTION may_need_compensation__v(r runs) RETURNS boolean
+    LANGUAGE sql VOLATILE SETTINGS__v AS $$
     SELECT EXISTS (SELECT 1 FROM runs WHERE parent = r.id)
         OR EXISTS (SELECT 1 FROM entries e WHERE e.run = r.pk
             AND e.kind IN ('intent', 'compensation', 'child'))

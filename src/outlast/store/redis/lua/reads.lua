@@ -14,7 +14,7 @@ function R.last_seq(run)
     return row and S.text(row.last) or '0'
 end
 
-function R.has_dealt(id)
+function R.may_need_compensation(id)
     local row = S.row_by_id(id)
     return (row and row.dealt or call('EXISTS', P .. 'children:' .. id) == 1) and '1' or '0'
 end

@@ -78,7 +78,7 @@ SELECT status, count(*), sum(deaths), sum(interruptions), min(ended) FROM (
 -- name: HAS_FENCE
 SELECT 1 FROM runs WHERE pk = ? AND fence = ? AND fence > 0
 
--- name: HAS_DEALT
+-- name: MAY_NEED_COMPENSATION
 SELECT 1 FROM runs WHERE parent = :id UNION ALL
 SELECT 1 FROM entries WHERE run = (SELECT pk FROM runs WHERE id = :id)
     AND kind IN ('intent', 'compensation', 'child') LIMIT 1
