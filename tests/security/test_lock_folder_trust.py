@@ -119,7 +119,7 @@ def test_only_the_group_that_may_write_a_database_may_use_its_locks(
             "outlast.db.d": folder,
             "files": file,
             "gate": file,
-            "room": file,
+            "turn": file,
             "worker": file,
             "notify": file,
         }
@@ -148,7 +148,7 @@ def test_own_world_writable_lock_folder_is_closed(path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o770
 
 
-@pytest.mark.parametrize("name", ["files", "gate", "room"])
+@pytest.mark.parametrize("name", ["files", "gate", "turn"])
 @pytest.mark.parametrize("there", [True, False])
 def test_links_in_the_lock_folder_are_not_followed(path, victim, name, there) -> None:
     folder = path.with_name("outlast.db.d")

@@ -186,7 +186,7 @@ def test_undo_leaves_a_file_that_became_a_link(where, victim):
 def test_write_file_refuses_files_of_outlast_itself(where):
     write(where / "file")
     name = f"{stem(where / 'file', 'victim')}.json"
-    with pytest.raises(FileNotWritten, match="Outlast's own"):
+    with pytest.raises(FileNotWritten, match="is reserved for Outlast"):
         write(where / ".outlast" / name)
 
 

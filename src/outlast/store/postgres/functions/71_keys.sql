@@ -50,7 +50,7 @@ DECLARE
     has_new boolean := false;
 BEGIN
     IF NOT room.slot OR room.opens IS NOT NULL THEN
-        -- the trigger puts it back into its lane
+        -- The trigger puts it back into its lane.
         FOR head IN SELECT r.pk, r.ready = 1 AND r.started IS NULL AS new FROM runs r
             WHERE r.key IS NOT NULL AND r.ready + 0 > 0 AND r.queue = q.name AND r.key = k
                 AND r.undoing IS NULL
@@ -61,7 +61,7 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    -- In each lane the first run, and the one that has its turn.
+    -- Compare the first run of each lane with the one that has its turn.
     WHILE room.slot LOOP
         SELECT r.workflow, r.ready, -r.priority AS rank, coalesce(r.interrupted, 1e12) AS since,
             r.due, r.pk
@@ -103,7 +103,7 @@ BEGIN
     RETURN given;
 END $$;
 
--- Take the turn of a run: whether nobody else has locked it.
+-- Take the turn from a run. Return false if another transaction has locked the run.
 CREATE FUNCTION take_turn__v(head bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE runs SET turn = NULL, ready = ready
