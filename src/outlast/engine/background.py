@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from outlast.execution.detached import spawn_detached
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.threads import Pool
 from outlast.telemetry.error_text import format_error, redact
@@ -51,6 +52,13 @@ class Background:
     def spawn(self, work: Coroutine[Any, Any, T], *, quiet: bool = False) -> asyncio.Task[T]:
         """Execute a coroutine in a background task. See `track_task`."""
         return self.track_task(self.loop.create_task(work), quiet=quiet)
+
+    def spawn_detached(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Execute a coroutine in a task that the end of the loop does not find.
+
+        The caller keeps a reference to it, or tracks it.
+        """
+        return spawn_detached(self.loop, work)
 
     def track_task(self, task: asyncio.Task[T], *, quiet: bool = False) -> asyncio.Task[T]:
         """Keep a reference to a task until it ends.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from outlast.engine.background import Background
 from outlast.engine.in_flight_registry import InFlight
+from outlast.execution.shutdown_state import ShutdownState
 from outlast.store.writer.durable_commits import GroupCommitWriter
 
 
@@ -16,7 +18,7 @@ class ExecutionMode:
     """The parts of an engine that tests replace. The defaults are those of a real process."""
 
     writer: type[GroupCommitWriter] = GroupCommitWriter
-    background: type[Background] = Background
+    background: Callable[[asyncio.AbstractEventLoop, ShutdownState, int], Background] = Background
     in_flight: type[InFlight] = InFlight
     threads: bool = True
     """Whether the engine has threads and timers of its own: for the lease, for polls, for stalls.

@@ -12,10 +12,8 @@ import math
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
-from weakref import WeakSet
 
 T = TypeVar("T")
-_own: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 def spawn_detached(
@@ -27,18 +25,7 @@ def spawn_detached(
     """
     task = asyncio.Task(work, loop=loop)
     asyncio._unregister_task(task)
-    _own.add(task)
     return task
-
-
-def tasks_of(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
-    """Return all unfinished tasks of a loop, including detached ones.
-
-    For tests, in which a process dies but its objects survive.
-    """
-    return asyncio.all_tasks(loop) | {
-        task for task in _own if task.get_loop() is loop and not task.done()
-    }
 
 
 async def wait_uncancelled(

@@ -11,7 +11,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import StoreError
-from outlast.execution.detached import spawn_detached
 from outlast.execution.end_warnings import warn_not_awaited, warn_of_running_tasks
 from outlast.execution.execution_state import EndKind, EndReason, OutcomeKind, RunOutcome
 from outlast.execution.settlement import command_after_cancel, last_command
@@ -69,7 +68,8 @@ def wind_down(execution: RunExecution) -> None:
         if call_site.kind == "child" and call_site.stop is not None and settlement is not None:
             # A child that the workflow does not await ends with its parent.
             call_site.stop()
-    execution.services.background.track_task(spawn_detached(execution.host, _conclude(execution)))
+    background = execution.services.background
+    background.track_task(background.spawn_detached(_conclude(execution)))
 
 
 def _end_tasks(execution: RunExecution) -> None:

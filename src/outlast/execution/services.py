@@ -100,6 +100,9 @@ class Background(Protocol):
 
     def track_task(self, task: asyncio.Task[T]) -> asyncio.Task[T]: ...
 
+    def spawn_detached(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Execute a coroutine in a task that the end of the loop does not find."""
+
     def run_after_close(self, work: Coroutine[Any, Any, None]) -> None:
         """Execute work after the engine has closed, if the program continues."""
 

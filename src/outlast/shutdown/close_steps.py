@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.errors import StoreError
-from outlast.execution.detached import Shield, spawn_detached, wait_uncancelled
+from outlast.execution.detached import Shield, wait_uncancelled
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.tracing import FLUSH_SECONDS
 from outlast.shutdown.cleanup import CleanupRunner, end
@@ -67,7 +67,8 @@ class CloseSteps:
                 await self._wait(self._state.finished)
                 await self._drain_steps.wait_expedited()
         finally:
-            await self._wait(spawn_detached(self._engine.loop, self._close_engine(why, left_by)))
+            closing = self._close_engine(why, left_by)
+            await self._wait(self._engine.background.spawn_detached(closing))
 
     async def _close_engine(self, why: str, left_by: int | None) -> None:
         self._state.begin_close()
@@ -83,7 +84,7 @@ class CloseSteps:
         """
         engine = self._engine
         if self._state.draining:
-            hooks = spawn_detached(engine.loop, self._call_hooks_in_time(cleanup))
+            hooks = engine.background.spawn_detached(self._call_hooks_in_time(cleanup))
             try:
                 await self._wait(hooks, on_cancelled=cleanup.cut)
             finally:
@@ -93,7 +94,7 @@ class CloseSteps:
         else:
             calls = cleanup.run(engine.background.pool, engine.settings.close_timeout)
             try:
-                await self._wait(spawn_detached(engine.loop, calls), on_cancelled=cleanup.cut)
+                await self._wait(engine.background.spawn_detached(calls), on_cancelled=cleanup.cut)
             finally:
                 await exit_lifespan()
 
@@ -118,7 +119,7 @@ class CloseSteps:
         if self._state.draining:
             engine = self._engine
             try:
-                await self._wait(spawn_detached(engine.loop, write()))
+                await self._wait(engine.background.spawn_detached(write()))
             finally:
                 seconds = min(FLUSH_SECONDS, self._state.seconds_left / 2)
                 await engine.services.spans.flush(engine.background.in_thread, seconds)
@@ -126,7 +127,7 @@ class CloseSteps:
     async def deregister(self, deregister: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Deregister the worker. If the leaving task is cancelled, wait only a second more."""
         loop = self._engine.loop
-        leaving = spawn_detached(loop, deregister())
+        leaving = self._engine.background.spawn_detached(deregister())
         cancel_soon = partial(loop.call_later, DEREGISTER_SECONDS, leaving.cancel)
         if self._task.cancelling() > self._cancellations_before:
             # The task was cancelled in an earlier step.

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outlast.engine.active_scopes import ActiveScope
 from outlast.errors import SettingsError
-from outlast.execution.detached import Shield, spawn_detached
+from outlast.execution.detached import Shield
 from outlast.execution.execution_state import RunOutcome
 from outlast.settings.checks import EXIT_SECONDS
 from outlast.shutdown import close_steps
@@ -177,7 +177,7 @@ class ShutdownCoordinator:
         self.drain_phase = DrainPhase.BOUNDARY
         self.state.announce()
         # Detached: the task that leaves the app waits for its end.
-        self._drain_task = spawn_detached(self._engine.loop, self._drain())
+        self._drain_task = self._engine.background.spawn_detached(self._drain())
 
     async def _drain(self) -> None:
         state, steps, reporter = self.state, self._drain_steps, self.reporter

@@ -11,6 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Self, TypeVar, Unpack
 
@@ -23,7 +24,7 @@ from outlast.engine.in_flight_registry import InFlight
 from outlast.execution.definitions import WorkflowDefinition
 from outlast.store.protocol import Store
 from outlast.testing.clock import VirtualClock, VirtualLoop
-from outlast.testing.inline_mode import INLINE
+from outlast.testing.inline_mode import INLINE, InlineBackground
 from outlast.testing.store_images import EmptyStore
 
 R = TypeVar("R")
@@ -75,6 +76,8 @@ class App(Outlast):
         self._known: list[Mapping[str, WorkflowDefinition]] = []
         """The workflows the app knew, for each time it was open."""
         self._is_replay = False
+        self._detached: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        """The tasks of this app that the end of its loop does not find."""
 
     def stub(
         self,
@@ -122,6 +125,7 @@ class App(Outlast):
     async def __aenter__(self) -> Self:
         self._lifecycle.mode = replace(
             INLINE,
+            background=partial(InlineBackground, detached=self._detached),
             in_flight=self._in_flight,
             step_overrides=self._stubs,
             on_step_start=self._observe,

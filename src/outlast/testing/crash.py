@@ -25,7 +25,6 @@ from outlast.api.internals import internals
 from outlast.api.outlast import Outlast
 from outlast.api.step import StepBase
 from outlast.api.workflow import Call
-from outlast.execution.detached import tasks_of
 from outlast.execution.execution_state import EndKind, EndReason
 from outlast.settings.options import SettingsOptions
 from outlast.store.protocol import Store
@@ -347,7 +346,8 @@ def _forget(loop: asyncio.AbstractEventLoop, app: App) -> None:
     Their `finally` blocks may execute. Every call they make to Outlast raises, and the store
     refuses their writes.
     """
-    tasks = list(tasks_of(loop))
+    tasks: list[asyncio.Task[Any]] = list(asyncio.all_tasks(loop))
+    tasks += [task for task in app._detached if not task.done()]
     if internals(app).is_open:
         for execution in internals(app).engine.in_flight.executions.values():
             execution.stop(EndReason(EndKind.LOST, Crash()))

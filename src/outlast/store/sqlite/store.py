@@ -308,7 +308,10 @@ class SQLiteStore(Reads):
         return outcomes, transaction.swept, transaction.notifies
 
     def _before_commit(self, at: float) -> None:
-        """Do what must precede a commit. If this raises, nothing was written."""
+        """Do what must precede a commit: the file store writes its log here.
+
+        If this raises, nothing was written.
+        """
 
     def recover(self) -> None:
         """Write the whole log into the database and empty it, which makes every outcome definite.
