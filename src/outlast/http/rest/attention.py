@@ -74,7 +74,7 @@ def _since(store: Store, row: RunRow) -> float:
 
 def _undecided(store: Store, row: RunRow) -> int | None:
     """Return how many effects of a parked run wait for a decision. None: its journal is long."""
-    if not store.has_dealt(row.id):
+    if not store.may_need_compensation(row.id):
         return 0
     if store.last_seq(row.pk) > JOURNAL_MAX:
         return None
