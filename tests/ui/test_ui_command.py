@@ -2,12 +2,14 @@
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 
 import httpx
 import pytest
 
+from support.ports import free_port
 from support.waiting import WAIT_SECONDS, wait_until
 
 TOKEN = "operator-token-0123456789"
@@ -19,12 +21,12 @@ def start(tmp_path, monkeypatch):
     processes = []
     monkeypatch.chdir(tmp_path)
 
-    def start(*words, tokens=""):
+    def start(*words, tokens="", command=("ui", "--listen")):
         log = tmp_path / f"ui-{len(processes)}.log"
         monkeypatch.setenv("OUTLAST_API_TOKENS", tokens)
         with log.open("w") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "outlast", "ui", "--listen", "127.0.0.1:0", *words],
+                [sys.executable, "-m", "outlast", *command, "127.0.0.1:0", *words],
                 stdout=out,
                 stderr=out,
             )
@@ -71,6 +73,63 @@ def test_printed_link_signs_its_reader_in_and_the_process_drains(start):
             list(lines)
     assert process.wait(WAIT_SECONDS) == 0
     assert log.read_text().count(token) == 1
+
+
+PROGRAM = """
+import time
+from pathlib import Path
+from outlast import step, workflow
+
+@step
+async def block() -> str:
+    Path("blocked").touch()
+    while not Path("go-on").exists():
+        time.sleep(0.01)
+    return "done"
+
+@workflow
+async def blocking() -> str:
+    return await block()
+"""
+
+
+def test_worker_serves_the_pages_beside_its_work(start, tmp_path, monkeypatch):
+    (tmp_path / "agent.py").write_text(PROGRAM)
+    monkeypatch.setenv("OUTLAST_STORE", f"sqlite:///{tmp_path}/a.db")
+    port = free_port()
+    monkeypatch.setenv("OUTLAST_HTTP", f"127.0.0.1:{port}")
+    process, url, path, log = start(command=("worker", "agent.py", "--ui"))
+    token = path.removeprefix("/login?token=")
+    with browser(url) as client, browser(f"http://127.0.0.1:{port}") as routes:
+        client.post("/login", data={"token": token, "next": "/"})
+        headers = {"authorization": f"Bearer {token}"}
+        body = {"workflow": "blocking", "id": "r1"}
+        assert client.post("/v1/runs", json=body, headers=headers).status_code == 201
+        wait_until((tmp_path / "blocked").exists)
+        assert routes.get("/metrics").status_code == 200, "it answers while the loop is blocked"
+        assert routes.get("/").status_code == 404, "and has no pages"
+        (tmp_path / "go-on").touch()
+        wait_until(lambda: ">done</span>" in client.get("/runs/r1").text)
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(WAIT_SECONDS) == 0, log.read_text()
+    assert "worker has stopped" in log.read_text()
+
+
+def test_worker_whose_address_is_taken_claims_nothing(tmp_path):
+    (tmp_path / "agent.py").write_text(PROGRAM)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-m", "outlast", "worker", "agent.py", "--ui", address],
+            cwd=tmp_path,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+        )
+    assert done.returncode == 2, done.stderr
+    assert address in done.stderr
+    assert "worker is ready" not in done.stderr
 
 
 def test_tokens_of_the_settings_are_not_printed(start):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from typing import Annotated
 
 import typer
@@ -12,17 +11,15 @@ import typer
 from outlast.cli.exit_codes import FAILED, OK
 from outlast.cli.options import StoreOnlyOption
 from outlast.cli.output import answering
+from outlast.cli.pages_server import PagesServer
 from outlast.cli.serve import app_to_serve, serve_until_drained
 from outlast.cli.worker_target import WorkerTarget, worker_target
-from outlast.errors import OutlastError, SettingsError
-from outlast.settings.http_address import is_for_this_machine, parse
+from outlast.errors import OutlastError
 from outlast.telemetry.logs import LogForm, configure
 
 log = logging.getLogger("outlast.serve")
 
 ADDRESS = "127.0.0.1:8321"
-LOCAL = "local"
-"""The name that is recorded for the visitor of a UI without tokens."""
 
 
 def ui(
@@ -58,21 +55,10 @@ def ui(
         place = worker_target(modules) if modules else WorkerTarget([], None)
         configure(form)
         app = app_to_serve(place, store)
-        address = listen or ADDRESS
-        parse(address)
         app.configure(http="")
-        token = _own_token(address) if not app.settings.api_tokens else None
-        from outlast.http.api_server import ApiServer
-
-        tokens = None if token is None else [f"{LOCAL}:operator:{token}"]
-        server = ApiServer(app, address, tokens=tokens, has_ui=True)
-
-        def print_message() -> None:
-            path = "/" if token is None else f"/login?token={token}"
-            typer.echo(f"Open {server.url}{path}")
-
+        site = PagesServer(app, listen or ADDRESS)
         try:
-            code = asyncio.run(serve_until_drained(app, server, print_message))
+            code = asyncio.run(serve_until_drained(app, site.server, site.print_link))
         except OutlastError:
             raise
         except Exception:
@@ -80,13 +66,3 @@ def ui(
             code = FAILED
     if code != OK:
         raise typer.Exit(code)
-
-
-def _own_token(address: str) -> str:
-    """Return a token for this process. Raise SettingsError if others can reach the address."""
-    if not is_for_this_machine(address):
-        raise SettingsError(
-            f"the address {address} can be reached from elsewhere, and OUTLAST_API_TOKENS is not "
-            "set. Set it to name:role:token,… or listen on 127.0.0.1."
-        )
-    return secrets.token_urlsafe(24)

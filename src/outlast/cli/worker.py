@@ -14,6 +14,7 @@ from outlast.api.outlast import Outlast
 from outlast.cli.exit_codes import FAILED, OK, code_of
 from outlast.cli.options import StoreOnlyOption
 from outlast.cli.output import answering, print_error
+from outlast.cli.pages_server import PagesServer
 from outlast.cli.self_kill import schedule_self_kill
 from outlast.cli.stores import shared
 from outlast.cli.worker_target import WorkerTarget, worker_target
@@ -56,6 +57,12 @@ def worker(
             help="Runs at a time. By default OUTLAST_CONCURRENCY.",
         ),
     ] = None,
+    pages: Annotated[
+        str | None,
+        typer.Option(
+            "--ui", metavar="HOST:PORT", help="Also serve the web UI and the HTTP API there."
+        ),
+    ] = None,
     form: Annotated[
         LogForm | None,
         typer.Option("--log", help="How to log. By default text on a terminal, json otherwise."),
@@ -70,6 +77,9 @@ def worker(
 
     If a module has an Outlast object named `app`, or the one you name after the colon, its store,
     settings, lifespan and hooks are used. --store takes precedence over its store.
+
+    With --ui, visitors sign in as with `outlast ui`. /health and the other routes of OUTLAST_HTTP
+    stay on an address of their own, and answer while the event loop is blocked.
     """
     with answering(as_json=False):
         settings = Settings.load({"store": store})
@@ -77,8 +87,9 @@ def worker(
         place = worker_target(modules)
         configure(form)
         app = _app(place, queues, concurrency, store)
+        site = None if pages is None else PagesServer(app, pages)
         try:
-            code = asyncio.run(_work(app, place))
+            code = asyncio.run(_work(app, place, site))
         except OutlastError:
             raise
         # The program's own exception, for example from its lifespan.
@@ -127,11 +138,11 @@ async def drain_or_loss(app: Outlast) -> None:
         raise lost.result()
 
 
-async def _work(app: Outlast, place: WorkerTarget) -> int:
+async def _work(app: Outlast, place: WorkerTarget, site: PagesServer | None) -> int:
     """Work until the app has drained, and return the exit code."""
     internals(app).set_process(ProcessRole.WORKER)
     try:
-        await _until_drained(app, place)
+        await _until_drained(app, place, site)
     except StoreBroken as error:
         # The event loop would wait for tasks that refuse to end.
         if error.gone and internals(app).is_hung:
@@ -142,8 +153,8 @@ async def _work(app: Outlast, place: WorkerTarget) -> int:
     return internals(app).exit_code
 
 
-async def _until_drained(app: Outlast, place: WorkerTarget) -> None:
-    async with app:
+async def _until_drained(app: Outlast, place: WorkerTarget, site: PagesServer | None) -> None:
+    async with app if site is None else site.around(app):
         names = sorted(workflow.name for workflow in place.workflows)
         registration = internals(app).engine.worker
         log.info(
