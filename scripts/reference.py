@@ -21,6 +21,9 @@ from typing import Any, get_overloads
 
 from reference_pages import CONSTRUCTED, PAGES, SUITES
 
+from outlast.api.run_filters import RunFilters
+from outlast.api.schedule import ScheduleOptions
+
 DOCS = Path(__file__).parents[1] / "docs"
 WIDTH_MAX = 88
 """Columns of a signature. The site shows this many without scrolling."""
@@ -33,6 +36,11 @@ INDEX_MIN = 8
 
 UNINFORMATIVE = {"Any", inspect.formatannotation(inspect.Signature.empty)}
 """Return types that a signature does not show."""
+OPTIONS: dict[str, Any] = {
+    "Unpack[RunFilters]": RunFilters,
+    "Unpack[ScheduleOptions]": ScheduleOptions,
+}
+"""Groups of options that a signature shows one by one. Each may be left out."""
 
 
 def main() -> None:
@@ -285,7 +293,8 @@ def _signature(name: str, function: Any, *, skip_self: bool = False) -> str:
         elif one.kind is one.KEYWORD_ONLY and not star:
             words.append("*")
             star = True
-        words.append(_parameter(one))
+        options = list(_options_of(one))
+        words += ["*", *options] if options and not star else options or [_parameter(one)]
         last = one is parameters[-1] or parameters[parameters.index(one) + 1].kind != one.kind
         if one.kind is one.POSITIONAL_ONLY and last:
             words.append("/")
@@ -315,6 +324,13 @@ def _explicit(function: Any) -> inspect.Signature:
 
 def _takes_any(signature: inspect.Signature) -> bool:
     return any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+
+
+def _options_of(one: inspect.Parameter) -> Iterator[str]:
+    """Yield what `**options` stands for, if it is a group of options in OPTIONS."""
+    group = OPTIONS.get(_annotation(one.annotation)) if one.kind is one.VAR_KEYWORD else None
+    for name, annotation in {} if group is None else group.__annotations__.items():
+        yield f"{name}: {annotation.__forward_arg__} = ..."
 
 
 def _parameter(one: inspect.Parameter) -> str:

@@ -221,3 +221,15 @@ def test_an_app_that_is_not_open_says_so(world):
                 await world.app.__aenter__()
 
     world.clock.run(main())
+
+
+def test_unknown_filter_is_refused_before_anything_is_listed_or_done(world):
+    async def main(app) -> None:
+        await app.submit(report("tides"), id="run")
+        with pytest.raises(TypeError, match="'state' is not a filter of runs"):
+            await app.runs(state="queued")
+        with pytest.raises(TypeError, match="'state' is not a filter of runs"):
+            await app.bulk("cancel", state="queued")
+        assert [run.status for run in await app.runs()] == ["queued"]
+
+    world.do(main)

@@ -16,6 +16,7 @@ from outlast.api.each import Each
 from outlast.api.lifecycle import AppLifecycle
 from outlast.api.map import MapJob
 from outlast.api.queue import Queue
+from outlast.api.run_filters import RunFilters, age_seconds
 from outlast.api.session import Session
 from outlast.api.session_info import SessionInfo, SessionOrder, list_sessions
 from outlast.api.unit import Unit
@@ -25,12 +26,12 @@ from outlast.codec.signature import NOT_GIVEN
 from outlast.engine import actions
 from outlast.engine.windows import policy_of
 from outlast.errors import OutlastError
-from outlast.store.rows import Entry, RunQuery
+from outlast.store.rows import Entry
 
 if TYPE_CHECKING:
     from outlast.api.limiter import Limiter
     from outlast.api.run import Run
-    from outlast.api.schedule import CatchUp, OverlapPolicy, ScheduleInfo
+    from outlast.api.schedule import ScheduleInfo, ScheduleOptions
     from outlast.api.watch import Watch
     from outlast.api.workflow import Call, Workflow
     from outlast.engine.bulk import BulkReport
@@ -307,16 +308,8 @@ class Outlast:
         name: str,
         call: Call[Any],
         *,
-        cron: str | None = None,
-        every: float | timedelta | None = None,
-        tz: str = "UTC",
-        overlap: OverlapPolicy = "skip",
-        catch_up: CatchUp = "last",
-        jitter: float = 0.0,
-        queue: str = "default",
-        priority: int = 0,
-        key: str | None = None,
         by: str | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> ScheduleInfo:
         """Run a call at the times of `cron`, or every `every` seconds.
 
@@ -327,18 +320,9 @@ class Outlast:
         from outlast.api import schedule_definitions
         from outlast.api.schedule import Schedule
 
-        schedule = Schedule(
-            cron=cron,
-            every=every,
-            tz=tz,
-            overlap=overlap,
-            catch_up=catch_up,
-            jitter=jitter,
-            queue=queue,
-            priority=priority,
-            key=key,
+        return await schedule_definitions.set_schedule(
+            self._open, name, call, Schedule(**options), by
         )
-        return await schedule_definitions.set_schedule(self._open, name, call, schedule, by)
 
     async def schedules(self) -> list[ScheduleInfo]:
         """Return all schedules, ordered by name."""
@@ -427,19 +411,9 @@ class Outlast:
     async def runs(
         self,
         *,
-        status: str | Iterable[str] = (),
-        workflow: str | None = None,
-        queue: str | None = None,
-        prefix: str | None = None,
-        parent: str | None = None,
-        key: str | None = None,
-        waiting_for: str | None = None,
-        items: bool | None = False,
-        undoing: bool | None = None,
-        older_than: timedelta | float | None = None,
-        newer_than: timedelta | float | None = None,
         limit: int = 100,
         before: str | None = None,
+        **filters: Unpack[RunFilters],
     ) -> list[RunInfo]:
         """Return runs, newest first.
 
@@ -449,21 +423,7 @@ class Outlast:
         `undoing=True` returns only runs that are being compensated. `before` is the id of a run:
         only older runs are returned, so the last id of one page begins the next one.
         """
-        query = RunQuery(
-            statuses=(status,) if isinstance(status, str) else tuple(status),
-            workflow=workflow,
-            queue=queue,
-            prefix=prefix,
-            parent=parent,
-            key=key,
-            waiting_for=waiting_for,
-            items=items,
-            undoing=undoing,
-            limit=limit,
-        )
-        return await queries.runs(
-            self._open, query, older_than=older_than, newer_than=newer_than, before=before
-        )
+        return await queries.runs(self._open, filters, limit, before)
 
     def watch(self, id: str, stream: str | None = None, *, after: str | None = None) -> Watch:
         """Return the events of a stream of a run, from any process, until the run ends.
@@ -590,28 +550,18 @@ class Outlast:
         only when they are cancelled. With `dead` they are deleted too and their effects stand,
         except for a run whose compensation has begun: it stays until it is compensated.
         """
-        return await actions.prune(self._open, queries.seconds(older_than), batch, dead=dead)
+        return await actions.prune(self._open, age_seconds(older_than), batch, dead=dead)
 
     async def bulk(
         self,
         action: Literal["cancel", "retry", "resume", "prune"],
         *,
-        status: str | Iterable[str] = (),
-        workflow: str | None = None,
-        queue: str | None = None,
-        prefix: str | None = None,
-        parent: str | None = None,
-        key: str | None = None,
-        waiting_for: str | None = None,
-        items: bool | None = False,
-        undoing: bool | None = None,
-        older_than: timedelta | float | None = None,
-        newer_than: timedelta | float | None = None,
         limit: int | None = None,
         why: str = "cancelled with others",
         dry_run: bool = False,
         token: str | None = None,
         by: str | None = None,
+        **filters: Unpack[RunFilters],
     ) -> BulkReport:
         """Cancel, retry, resume or prune all runs that match, newest first, in batches.
 
@@ -622,18 +572,7 @@ class Outlast:
         """
         from outlast.engine.bulk import act_on_all, bulk_action
 
-        query = RunQuery(
-            statuses=(status,) if isinstance(status, str) else tuple(status),
-            workflow=workflow,
-            queue=queue,
-            prefix=prefix,
-            parent=parent,
-            key=key,
-            waiting_for=waiting_for,
-            items=items,
-            undoing=undoing,
-        )
-        query = queries.with_ages(self._open, query, older_than, newer_than)
+        query = queries.run_query(self._open, filters)
         return await act_on_all(
             self._open,
             bulk_action(action),

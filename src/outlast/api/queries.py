@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from outlast.api.run import conclude
+from outlast.api.run_filters import RunFilters, age_seconds, check_filters, statuses_of
 from outlast.codec import plain_json
 from outlast.engine.actions import row_of
 from outlast.engine.decisions import effect_log_of
 from outlast.store.protocol import whole_journal
+from outlast.store.rows import RunQuery
 
 if TYPE_CHECKING:
     from outlast.engine.engine import Engine
     from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
     from outlast.shutdown.report import DrainReport
-    from outlast.store.rows import Entry, RunQuery
+    from outlast.store.rows import Entry
 
 
 async def result_of(engine: Engine, id: str, timeout: float | None) -> Any:
@@ -28,32 +29,34 @@ async def result_of(engine: Engine, id: str, timeout: float | None) -> Any:
 
 
 async def runs(
-    engine: Engine,
-    query: RunQuery,
-    *,
-    older_than: timedelta | float | None,
-    newer_than: timedelta | float | None,
-    before: str | None,
+    engine: Engine, filters: RunFilters, limit: int, before: str | None
 ) -> list[RunInfo]:
-    """Return the runs that match a query, these ages, and are older than the run `before`."""
+    """Return at most `limit` runs that match, and are older than the run `before`."""
     from outlast.engine.inspection import RunInfo
 
     before_pk = None if before is None else (await row_of(engine, before)).pk
-    query = with_ages(engine, query, older_than, newer_than)._replace(before_pk=before_pk)
+    query = run_query(engine, filters)._replace(limit=limit, before_pk=before_pk)
     return [RunInfo.of(row) for row in await engine.client.read(engine.store.runs, query)]
 
 
-def with_ages(
-    engine: Engine,
-    query: RunQuery,
-    older_than: timedelta | float | None,
-    newer_than: timedelta | float | None,
-) -> RunQuery:
-    """Return the query, limited to runs of these ages."""
+def run_query(engine: Engine, filters: RunFilters) -> RunQuery:
+    """Return the query for runs that match."""
+    check_filters(filters)
+    older_than = age_seconds(filters.get("older_than"))
+    newer_than = age_seconds(filters.get("newer_than"))
     now = engine.store.now()
-    return query._replace(
-        created_before=None if older_than is None else now - seconds(older_than),
-        created_after=None if newer_than is None else now - seconds(newer_than),
+    return RunQuery(
+        statuses=statuses_of(filters),
+        workflow=filters.get("workflow"),
+        queue=filters.get("queue"),
+        prefix=filters.get("prefix"),
+        parent=filters.get("parent"),
+        key=filters.get("key"),
+        waiting_for=filters.get("waiting_for"),
+        items=filters.get("items", False),
+        undoing=filters.get("undoing"),
+        created_before=None if older_than is None else now - older_than,
+        created_after=None if newer_than is None else now - newer_than,
     )
 
 
@@ -93,8 +96,3 @@ async def drains(engine: Engine, limit: int) -> list[DrainReport]:
     from outlast.shutdown.report import DrainReport
 
     return [DrainReport.of(row) for row in await engine.client.read(engine.store.drains, limit)]
-
-
-def seconds(age: timedelta | float) -> float:
-    """Return an age in seconds."""
-    return age.total_seconds() if isinstance(age, timedelta) else float(age)

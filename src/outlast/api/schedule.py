@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, TypedDict
 
 from outlast.api.definition_checks import check_options
 from outlast.codec.identifiers import check_id, check_queue_name
@@ -19,6 +19,20 @@ from outlast.settings import Settings
 OverlapPolicy = Literal["skip", "queue", "cancel", "allow"]
 CatchUp = Literal["none", "last"] | int
 CATCH_UP_MAX = 1_000
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The options of `app.schedule`. `Schedule` describes each of them."""
+
+    cron: str | None
+    every: float | timedelta | None
+    tz: str
+    overlap: OverlapPolicy
+    catch_up: CatchUp
+    jitter: float
+    queue: str
+    priority: int
+    key: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

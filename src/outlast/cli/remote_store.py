@@ -100,18 +100,20 @@ class RemoteStore:
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         """Return the runs that match."""
-        conditions = listing.run_filter(
-            status=query.statuses,
-            workflow=query.workflow,
-            queue=query.queue,
-            prefix=query.prefix,
-            parent=query.parent,
-            key=query.key,
-            waiting_for=query.waiting_for,
-            items=query.items,
-            undoing=query.undoing,
-            older_than=self._age(query.created_before),
-            newer_than=self._age(query.created_after),
+        conditions = listing.run_conditions(
+            {
+                "status": query.statuses,
+                "workflow": query.workflow,
+                "queue": query.queue,
+                "prefix": query.prefix,
+                "parent": query.parent,
+                "key": query.key,
+                "waiting_for": query.waiting_for,
+                "items": query.items,
+                "undoing": query.undoing,
+                "older_than": self._age(query.created_before),
+                "newer_than": self._age(query.created_after),
+            }
         )
         before = None if query.before_pk is None else self._ids[query.before_pk]
         found, _ = self._ask(

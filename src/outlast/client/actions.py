@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from outlast.api.run_filters import age_seconds
 from outlast.api.workflow import Call, Workflow
 from outlast.client.calls import NamedCall, call_body, codec_of
-from outlast.client.listing import seconds
 from outlast.client.rows import Document, pause_of
 from outlast.client.run import Run, run_path
 from outlast.client.transport import Transport, segment
@@ -132,7 +132,7 @@ async def decide(
 
 async def prune(transport: Transport, older_than: timedelta | float, *, dead: bool) -> int:
     """Delete runs that ended longer ago than this. Return how many."""
-    body = {"older_than": seconds(older_than), "dead": dead}
+    body = {"older_than": age_seconds(older_than), "dead": dead}
     deleted = 0
     while True:
         answer = await transport.act("POST", "/v1/prune", body)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from outlast.api.run import conclude
-from outlast.api.schedule import CatchUp, OverlapPolicy, Schedule, ScheduleInfo
+from outlast.api.run_filters import RunFilters
+from outlast.api.schedule import Schedule, ScheduleInfo, ScheduleOptions
 from outlast.api.session_info import SessionInfo, SessionOrder
 from outlast.api.workflow import Call, Workflow
 from outlast.client import actions, listing, rows, schedules
@@ -207,33 +208,13 @@ class Client:
         self,
         name: str,
         call: Call[Any] | NamedCall[Any],
-        *,
-        cron: str | None = None,
-        every: float | timedelta | None = None,
-        tz: str = "UTC",
-        overlap: OverlapPolicy = "skip",
-        catch_up: CatchUp = "last",
-        jitter: float = 0.0,
-        queue: str = "default",
-        priority: int = 0,
-        key: str | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> ScheduleInfo:
         """Run a call at the times of `cron`, or every `every` seconds.
 
         The rules and the options are those of `Outlast.schedule`.
         """
-        schedule = Schedule(
-            cron=cron,
-            every=every,
-            tz=tz,
-            overlap=overlap,
-            catch_up=catch_up,
-            jitter=jitter,
-            queue=queue,
-            priority=priority,
-            key=key,
-        )
-        return await schedules.set_schedule(self._open, name, call, schedule)
+        return await schedules.set_schedule(self._open, name, call, Schedule(**options))
 
     async def pause_workflow(self, workflow: Workflow[..., Any] | str) -> None:
         """Stop claiming runs of a workflow, in all processes. What executes continues.
@@ -299,34 +280,12 @@ class Client:
     async def runs(
         self,
         *,
-        status: str | Iterable[str] = (),
-        workflow: str | None = None,
-        queue: str | None = None,
-        prefix: str | None = None,
-        parent: str | None = None,
-        key: str | None = None,
-        waiting_for: str | None = None,
-        items: bool | None = False,
-        undoing: bool | None = None,
-        older_than: timedelta | float | None = None,
-        newer_than: timedelta | float | None = None,
         limit: int = 100,
         before: str | None = None,
+        **filters: Unpack[RunFilters],
     ) -> list[RunInfo]:
         """Return runs, newest first. The filters are those of `Outlast.runs`."""
-        conditions = listing.run_filter(
-            status=status,
-            workflow=workflow,
-            queue=queue,
-            prefix=prefix,
-            parent=parent,
-            key=key,
-            waiting_for=waiting_for,
-            items=items,
-            undoing=undoing,
-            older_than=older_than,
-            newer_than=newer_than,
-        )
+        conditions = listing.run_conditions(filters)
         found, _ = await listing.run_documents(self._open, conditions, limit, before)
         return [RunInfo.of(rows.run_row(one)) for one in found]
 
@@ -428,40 +387,18 @@ class Client:
         self,
         action: Literal["cancel", "retry", "resume", "prune"],
         *,
-        status: str | Iterable[str] = (),
-        workflow: str | None = None,
-        queue: str | None = None,
-        prefix: str | None = None,
-        parent: str | None = None,
-        key: str | None = None,
-        waiting_for: str | None = None,
-        items: bool | None = False,
-        undoing: bool | None = None,
-        older_than: timedelta | float | None = None,
-        newer_than: timedelta | float | None = None,
         limit: int | None = None,
         why: str = "cancelled with others",
         dry_run: bool = False,
         token: str | None = None,
+        **filters: Unpack[RunFilters],
     ) -> BulkReport:
         """Cancel, retry, resume or prune all runs that match, newest first, in batches.
 
         The rules are those of `Outlast.bulk`. With a `limit`, a request is not repeated once it may
         have been done, because a repeat would act on further runs.
         """
-        conditions = listing.run_filter(
-            status=status,
-            workflow=workflow,
-            queue=queue,
-            prefix=prefix,
-            parent=parent,
-            key=key,
-            waiting_for=waiting_for,
-            items=items,
-            undoing=undoing,
-            older_than=older_than,
-            newer_than=newer_than,
-        )
+        conditions = listing.run_conditions(filters)
         return await actions.bulk(
             self._open, action, conditions, limit=limit, why=why, dry_run=dry_run, token=token
         )

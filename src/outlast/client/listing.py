@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from datetime import timedelta
+from collections.abc import AsyncIterator
 from typing import Any
 
+from outlast.api.run_filters import RunFilters, age_seconds, check_filters, statuses_of
 from outlast.client.journal_rows import entry_row
 from outlast.client.rows import Document
 from outlast.client.run import run_path
@@ -17,39 +17,17 @@ ITEMS = {False: "no", True: "only", None: "all"}
 """The words of the HTTP API for which plain work items to list."""
 
 
-def seconds(age: timedelta | float | None) -> float | None:
-    """Return an age in seconds."""
-    return age.total_seconds() if isinstance(age, timedelta) else age
-
-
-def run_filter(
-    *,
-    status: str | Iterable[str],
-    workflow: str | None,
-    queue: str | None,
-    prefix: str | None,
-    parent: str | None,
-    key: str | None,
-    waiting_for: str | None,
-    items: bool | None,
-    undoing: bool | None,
-    older_than: timedelta | float | None,
-    newer_than: timedelta | float | None,
-) -> dict[str, Any]:
+def run_conditions(filters: RunFilters) -> dict[str, Any]:
     """Return the conditions of a list of runs as the HTTP API takes them."""
+    check_filters(filters)
     conditions = {
-        "status": [status] if isinstance(status, str) else list(status),
-        "workflow": workflow,
-        "queue": queue,
+        **filters,
+        "status": statuses_of(filters),
         # Every id begins with the empty text.
-        "prefix": prefix or None,
-        "parent": parent,
-        "key": key,
-        "waiting_for": waiting_for,
-        "items": ITEMS[items],
-        "undoing": undoing,
-        "older_than": seconds(older_than),
-        "newer_than": seconds(newer_than),
+        "prefix": filters.get("prefix") or None,
+        "items": ITEMS[filters.get("items", False)],
+        "older_than": age_seconds(filters.get("older_than")),
+        "newer_than": age_seconds(filters.get("newer_than")),
     }
     return {name: value for name, value in conditions.items() if value is not None}
 
