@@ -6,6 +6,7 @@ wording, and exits with 1 if there is any. Add a phrase when a reader stumbles o
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -29,11 +30,27 @@ INSTEAD = {
     r"on its way out": "shutting down",
     r"taken? for dead": "declared dead",
     r"under way": "in flight, running",
+    r"is no (?:form|number|role|suspect|time)": "is not a",
+    r"wins? over": "override",
+    r"any more(?=[.,:;)]|$| (?:for|here)\b)": "no longer",
+    r"(?<=, )also (?=(?:after|by|for|from|if|in|inside|on|over|when|while|with)\b)": "even",
+    r"open already": "already open",
+    r"is already open; make": "is already open. Create",
+    r"(?<!_)given_back": "released",
+    r"in_hand": "in_flight",
+    r"(?<=# )read on": "Related",
+    r"belongs? into": "belongs in",
+    r"as without": "as if there were no",
 }
-PHRASES = re.compile(
-    r"\b(?:" + "|".join(f"(?P<p{n}>{phrase})" for n, phrase in enumerate(INSTEAD)) + r")\b",
-    re.IGNORECASE,
-)
+"""Phrases in pages, messages, docstrings and comments."""
+
+INSTEAD_FOR_USERS = {
+    r"of (?:its|their) own": "its own, separate",
+    r"by (?:itself|themselves)": "automatically, without help",
+}
+"""Phrases in the text of pages for users."""
+
+OF_PROJECT = re.compile(r"docs/(?:architecture|glossary)|src/|tests/|bench/|upstream/|SECURITY\.md")
 READ = ("*.md", "src/*.py", "src/*.md", "examples/*.py", "deploy/*")
 
 
@@ -57,10 +74,21 @@ def files() -> Iterator[Path]:
 
 def places(path: Path) -> Iterator[str]:
     """Yield the places of a file where a phrase occurs, each with a better wording."""
+    name = str(path.relative_to(ROOT))
+    for_users = path.suffix == ".md" and not OF_PROJECT.match(name)
+    in_fence = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        for match in PHRASES.finditer(line):
-            instead = list(INSTEAD.values())[int(str(match.lastgroup)[1:])]
-            yield f"{path.relative_to(ROOT)}:{number}: {match[0]!r}: {instead}"
+        in_fence ^= line.startswith("```")
+        phrases = INSTEAD | INSTEAD_FOR_USERS if for_users and not in_fence else INSTEAD
+        for match in _pattern(tuple(phrases)).finditer(line):
+            instead = phrases[list(phrases)[int(str(match.lastgroup)[1:])]]
+            yield f"{name}:{number}: {match[0]!r}: {instead}"
+
+
+@functools.cache
+def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    named = "|".join(f"(?P<p{number}>{phrase})" for number, phrase in enumerate(phrases))
+    return re.compile(rf"\b(?:{named})(?!\w)", re.IGNORECASE)
 
 
 if __name__ == "__main__":

@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import importlib
 import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from itertools import takewhile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_overloads
 
+from reference_members import (
+    attributes_of,
+    constant_doc,
+    is_public,
+    is_same,
+    listed_names,
+    methods_of,
+    named,
+    page_of,
+)
 from reference_pages import CONSTRUCTED, PAGES, SUITES
 
 from outlast.api.run_filters import RunFilters
 from outlast.api.schedule import ScheduleOptions
+from outlast.explain.texts import find
 
 DOCS = Path(__file__).parents[1] / "docs"
 WIDTH_MAX = 88
@@ -57,22 +66,13 @@ def main() -> None:
 
 def unlisted() -> list[str]:
     """Return the public names of the modules that have a page but are on none."""
-    listed = {name for _, name in _names()}
+    listed = {name for _, name in listed_names()}
     return sorted(
         f"{module.__name__}.{name}"
-        for module in {module for module, _ in _names()}
+        for module in {module for module, _ in listed_names()}
         for name in getattr(module, "__all__", ())
         if name not in listed
     )
-
-
-def _names() -> list[tuple[Any, str]]:
-    return [
-        named(page.module, name)
-        for page in PAGES.values()
-        for section in page.sections
-        for name in section.names
-    ]
 
 
 def path(name: str) -> Path:
@@ -88,31 +88,44 @@ def render(name: str) -> str:
         parts.append(f"## {section.title}")
         if section.intro:
             parts.append(section.intro)
-        parts += _entries([named(page.module, one) for one in section.names])
+        parts += _entries([named(page.module, one) for one in section.names], page.async_module)
     return "\n\n".join(parts) + "\n"
 
 
-def named(module: str, name: str) -> tuple[Any, str]:
-    """Return the module and the bare name of a name on a page."""
-    home, _, bare = name.rpartition(".")
-    return importlib.import_module(home or module), bare
-
-
-def _entries(names: list[tuple[Any, str]]) -> Iterator[str]:
+def _entries(names: list[tuple[Any, str]], async_module: str) -> Iterator[str]:
     if all(_is_error(getattr(module, name)) for module, name in names):
         yield _error_table(names)
         return
+    async_forms = importlib.import_module(async_module) if async_module else None
+    same = [
+        (name, thing)
+        for name, thing in ((name, getattr(module, name)) for module, name in names)
+        if is_same(thing, getattr(async_forms, name, None))
+    ]
+    if same:
+        yield _async_table("function", same, async_module)
     for module, name in names:
         thing = getattr(module, name)
+        async_form = getattr(async_forms, name, None)
+        if is_same(thing, async_form):
+            continue
         if inspect.isclass(thing):
-            yield from _class(name, thing)
+            yield from _class(name, thing, async_form, async_module)
         elif inspect.isroutine(thing):
             yield f"### `{name}`"
             yield _signature(name, thing)
             yield _markdown(inspect.getdoc(thing))
         else:
             yield f"### `{name}`"
-            yield _markdown(_constant_doc(module, name) or inspect.getdoc(thing))
+            yield _markdown(constant_doc(module, name) or inspect.getdoc(thing))
+
+
+def entry_page(name: str) -> str:
+    """Return the page that explains an error, with its anchor."""
+    entry = find(name)
+    if entry is None:
+        sys.exit(f"{name} is not in src/outlast/explain/errors.md.")
+    return entry.page
 
 
 def _is_error(thing: Any) -> bool:
@@ -123,28 +136,53 @@ def _error_table(names: list[tuple[Any, str]]) -> str:
     lines = ["| error | meaning |", "|---|---|"]
     for module, name in names:
         first = _markdown(inspect.getdoc(getattr(module, name))).partition("\n\n")[0]
-        lines.append(f"| [`{name}`](errors.md#{name.lower()}) | {_cell(first)} |")
+        lines.append(f"| [`{name}`]({entry_page(name)}) | {_cell(first)} |")
     return "\n".join(lines)
 
 
-def _class(name: str, cls: type) -> Iterator[str]:
+def _async_table(kind: str, same: list[tuple[str, Any]], async_module: str) -> str:
+    """Return a table of names that have the docstring of their async form, with links to it."""
+    lines = [f"| {kind} | does |", "|---|---|"]
+    for name, thing in same:
+        target = f"reference-{page_of(async_module, name.partition('.')[0])}.md#{_anchor(name)}"
+        lines.append(f"| [`{name}`]({target}) | {_cell(_summary(thing))} |")
+    return "\n".join(lines)
+
+
+def _class(
+    name: str, cls: type, async_form: type | None = None, async_module: str = ""
+) -> Iterator[str]:
+    """Yield the entry of a class. What is the same in its async form appears only as a link."""
     yield f"### class `{name}`"
     if name in CONSTRUCTED:
         yield _signature(name, cls)
     doc = cls.__doc__ or ""
     if not dataclasses.is_dataclass(cls) or not doc.startswith(f"{name}("):
         yield _markdown(inspect.cleandoc(doc))
-    public_base = next((base for base in cls.__mro__[1:] if _is_public(base)), None)
+    public_base = next((base for base in cls.__mro__[1:] if is_public(base)), None)
     if public_base is not None:
         yield f"It also has the attributes and methods of `{public_base.__name__}`."
     if name in SUITES:
         return
-    attributes = list(_attributes(cls))
+    async_attributes = {one[0] for one in attributes_of(async_form)} if async_form else set()
+    attributes = [one for one in attributes_of(cls) if one[0] not in async_attributes]
     if attributes:
         lines = ["| attribute | type | meaning |", "|---|---|---|"]
         lines += [f"| `{name}` | {_type(kind)} | {_cell(doc)} |" for name, kind, doc in attributes]
         yield "\n".join(lines)
-    methods = list(_methods(cls))
+    methods = list(methods_of(cls))
+    async_methods = dict(methods_of(async_form)) if async_form else {}
+    same = [
+        (f"{name}.{method}", function)
+        for method, function in methods
+        if is_same(function, async_methods.get(method))
+    ]
+    if same:
+        yield "These methods block. The links lead to their async forms, with the same arguments:"
+        yield _async_table("method", same, async_module)
+        methods = [one for one in methods if f"{name}.{one[0]}" not in dict(same)]
+        if methods:
+            yield "The other methods differ from their async forms."
     if len(methods) >= INDEX_MIN:
         lines = ["| method | does |", "|---|---|"]
         lines += [
@@ -156,129 +194,6 @@ def _class(name: str, cls: type) -> Iterator[str]:
         yield f"#### `{name}.{method}`"
         yield _signature(method, function, skip_self=True)
         yield _markdown(inspect.getdoc(function))
-
-
-@functools.cache
-def _public() -> set[type]:
-    things = [getattr(module, name) for module, name in _names()]
-    return {thing for thing in things if inspect.isclass(thing)}
-
-
-def _is_public(cls: type) -> bool:
-    return cls in _public()
-
-
-def _own_bases(cls: type) -> list[type]:
-    """Return the class and its private bases in Outlast, whose members appear with it.
-
-    The members of a public base, and of what that is based on, appear there.
-    """
-    bases = takewhile(lambda base: base is cls or not _is_public(base), cls.__mro__)
-    return [base for base in bases if base is cls or base.__module__.startswith("outlast")]
-
-
-def _methods(cls: type) -> Iterator[tuple[str, Callable[..., Any]]]:
-    seen: set[str] = set()
-    for base in _own_bases(cls):
-        for name, value in vars(base).items():
-            function = getattr(value, "__func__", value)
-            if name.startswith("_") or name in seen or not inspect.isfunction(function):
-                continue
-            if function.__doc__:
-                seen.add(name)
-                yield name, function
-
-
-DEFINITIONS = "outlast.execution.definitions"
-"""The module of what a decorator records about a function. Its attributes are internal."""
-
-
-def _attributes(cls: type) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, the type and the description of each public attribute."""
-    seen: set[str] = set()
-    for base in _own_bases(cls):
-        if base.__module__ == DEFINITIONS:
-            continue
-        for name, kind, doc in _declared(base):
-            if not name.startswith("_") and name not in seen:
-                seen.add(name)
-                yield name, kind, doc
-
-
-def _declared(cls: type) -> Iterator[tuple[str, str, str]]:
-    body = _body(cls)
-    fields = dataclasses.is_dataclass(cls) or hasattr(cls, "_fields")
-    for node, following in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            doc = _string(following)
-            if doc or fields:
-                yield node.target.id, ast.unparse(node.annotation), doc
-        elif isinstance(node, ast.FunctionDef):
-            if any(
-                _decorator(one) in {"property", "cached_property"} for one in node.decorator_list
-            ):
-                kind = ast.unparse(node.returns) if node.returns else ""
-                yield node.name, kind, _of_property(ast.get_docstring(node) or "")
-            elif node.name == "__init__":
-                yield from _assigned(node)
-
-
-def _of_property(doc: str) -> str:
-    """Return a property's docstring as the description of an attribute."""
-    words = inspect.cleandoc(doc).removeprefix("Return ")
-    return words[:1].upper() + words[1:]
-
-
-def _assigned(init: ast.FunctionDef) -> Iterator[tuple[str, str, str]]:
-    """Yield the public attributes that `__init__` assigns, with the types of its parameters."""
-    types = {
-        one.arg: ast.unparse(one.annotation)
-        for one in [*init.args.args, *init.args.kwonlyargs]
-        if one.annotation
-    }
-    for node, following in zip(init.body, [*init.body[1:], None], strict=True):
-        targets: list[ast.expr] = []
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        for target in targets:
-            if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
-                annotated = isinstance(node, ast.AnnAssign)
-                kind = ast.unparse(node.annotation) if annotated else types.get(target.attr, "")
-                yield target.attr, kind, _string(following)
-
-
-def _body(cls: type) -> list[ast.stmt]:
-    try:
-        source = textwrap.dedent(inspect.getsource(cls))
-    except (OSError, TypeError):
-        return []
-    [node] = ast.parse(source).body
-    return node.body if isinstance(node, ast.ClassDef) else []
-
-
-def _decorator(node: ast.expr) -> str:
-    return ast.unparse(node).rpartition(".")[2]
-
-
-def _string(node: ast.stmt | None) -> str:
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return inspect.cleandoc(str(node.value.value))
-    return ""
-
-
-def _constant_doc(module: Any, name: str) -> str:
-    """Return what stands below the constant in the module that defines it."""
-    body = ast.parse(inspect.getsource(module)).body
-    for node, following in zip(body, [*body[1:], None], strict=True):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(one, ast.Name) and one.id == name for one in targets):
-            return _string(following)
-    for node in body:
-        if isinstance(node, ast.ImportFrom) and any(one.name == name for one in node.names):
-            return _constant_doc(importlib.import_module(node.module or ""), name)
-    return ""
 
 
 def _signature(name: str, function: Any, *, skip_self: bool = False) -> str:

@@ -21,6 +21,8 @@ class Page(NamedTuple):
     sections: list[Section]
     title: str = ""
     """The heading. The default is the module."""
+    async_module: str = ""
+    """The module with the async forms of these names. Only the differences are described."""
 
 
 def _section(title: str, names: str, intro: str = "") -> Section:
@@ -34,23 +36,21 @@ _SUITE = "outlast.testing.conformance"
 PAGES = {
     "outlast": Page(
         "outlast",
-        "What you call in workflows and steps, and the errors. Import every name with "
-        "`from outlast import …`. [Writing workflows](workflows.md) shows them in use. Other pages "
-        "describe the [app, its runs and queues](reference-app.md), "
-        "[sessions and checkpoints](reference-sessions.md) and the "
-        "[objects that calls return](reference-objects.md).",
+        "The decorators, and the errors. Import every name with `from outlast import …`. "
+        "[Writing workflows](workflows.md) shows them in use.\n\n"
+        "Other pages describe what you call [in workflows](reference-in-workflows.md) and "
+        "[in steps](reference-in-steps.md), the [app](reference-app.md), "
+        "[runs, queues and schedules](reference-queues.md), "
+        "[sessions](reference-sessions.md) and [checkpoints](reference-checkpoints.md), the "
+        "[objects that calls return](reference-objects.md), the "
+        "[snapshots of a store](reference-snapshots.md) and the "
+        "[events of a stream](reference-watch.md).",
         [
             _section(
                 "Define",
                 "workflow step effect resource limiter KEY Happened Unrecorded Unchecked "
                 "ErrorCodec",
             ),
-            _section(
-                "In a workflow",
-                "current now random uuid sleep receive each map unit scope compensate_with session "
-                "update_sessions checkpoint",
-            ),
-            _section("In a step", "progress Progress started_before resume_stream publish Output"),
             _section(
                 "Errors",
                 "OutlastError NotInRun NotInStep BadName BadCursor LimitExceeded Unrecordable "
@@ -65,29 +65,67 @@ PAGES = {
             _section("Version", "__version__"),
         ],
     ),
+    "in-workflows": Page(
+        "outlast",
+        "What you call in a workflow. Import every name with `from outlast import …`. "
+        "[Writing workflows](workflows.md) shows them in use.",
+        [
+            _section("Time and chance", "current now random uuid sleep"),
+            _section("Messages", "receive"),
+            _section("Work", "each map unit scope compensate_with"),
+            _section("State", "session update_sessions checkpoint"),
+        ],
+        "Calls in a workflow",
+    ),
+    "in-steps": Page(
+        "outlast",
+        "What you call in a step. Import every name with `from outlast import …`. "
+        "[Steps](steps.md) and [tokens to a browser](publish.md) show them in use.",
+        [
+            _section("What a step keeps", "progress Progress started_before"),
+            _section("Streams", "resume_stream publish Output"),
+        ],
+        "Calls in a step",
+    ),
     "app": Page(
         "outlast",
         "What your program uses to start runs, submit them and look at them. Import every name "
         "with `from outlast import …`. [Writing workflows](workflows.md#runs-and-ids) and "
         "[queues and workers](queues.md) show them in use.",
+        [_section("Execute", "run Outlast")],
+        "The app",
+    ),
+    "queues": Page(
+        "outlast",
+        "Runs, the queues they wait in, and the schedules that submit them. Import every name "
+        "with `from outlast import …`. [Queues and workers](queues.md) and "
+        "[schedules](schedules.md) show them in use.",
         [
-            _section("Execute", "run Outlast"),
             _section("Runs", "Run Call"),
             _section("Queues and schedules", "Queue Item Schedule"),
         ],
-        "The app, its runs and queues",
+        "Runs, queues and schedules",
     ),
     "sessions": Page(
         "outlast",
         "State that outlives a process. Import every name with `from outlast import …`. "
         "[Sessions and checkpoints](sessions.md) shows them in use.",
-        [_section("Names", "Session SessionChange SessionInfo Checkpoint")],
-        "Sessions and checkpoints",
+        [_section("Names", "Session SessionChange SessionInfo")],
+        "Sessions",
+    ),
+    "checkpoints": Page(
+        "outlast",
+        "The saved position of a script that has no workflow. Import it with "
+        "`from outlast import Checkpoint`. [Sessions and checkpoints](sessions.md) shows it in "
+        "use.",
+        [_section("Names", "Checkpoint")],
+        "Checkpoints",
     ),
     "objects": Page(
         "outlast",
-        "What the calls of [outlast](reference-outlast.md) and of the [app](reference-app.md) "
-        "return. A program rarely imports these names, except for annotations.",
+        "What decorators return, and what calls in a [workflow](reference-in-workflows.md) or a "
+        "[step](reference-in-steps.md) return. A program rarely imports these names, except for "
+        "annotations.",
         [
             _section(
                 "Decorated functions",
@@ -97,14 +135,29 @@ PAGES = {
                 "In a workflow or a step",
                 "Current Limiter LimiterUse outlast.streams.ResumableStream",
             ),
-            _section(
-                "Snapshots of the store",
-                "RunInfo BulkReport EffectInfo QueueInfo ScheduleInfo LimiterInfo LimitInfo "
-                "PausedWorkflow WorkerInfo DrainReport outlast.store.rows.Entry",
-            ),
-            _section("Streams of a run", "Watch DataEvent ResetEvent EndEvent"),
         ],
         "Returned objects",
+    ),
+    "snapshots": Page(
+        "outlast",
+        "What the methods of the [app](reference-app.md) return about runs, effects, queues, "
+        "schedules, limiters and workers. A program rarely imports these names, except for "
+        "annotations.",
+        [
+            _section("Runs", "RunInfo BulkReport EffectInfo outlast.store.rows.Entry"),
+            _section(
+                "Queues and schedules",
+                "QueueInfo ScheduleInfo LimiterInfo LimitInfo PausedWorkflow",
+            ),
+            _section("Workers", "WorkerInfo DrainReport"),
+        ],
+        "Snapshots of a store",
+    ),
+    "watch": Page(
+        "outlast",
+        "The events of a stream of a run. [Tokens to a browser](publish.md) shows them in use.",
+        [_section("Names", "Watch DataEvent ResetEvent EndEvent")],
+        "Streams of a run",
     ),
     "sync": Page(
         "outlast.sync",
@@ -112,6 +165,14 @@ PAGES = {
         "name of `outlast` is also in `outlast.sync`, and is the same object.",
         [
             _section("Execute", "run Outlast Run Queue Item Watch"),
+        ],
+        async_module="outlast",
+    ),
+    "sync-calls": Page(
+        "outlast.sync",
+        "These names block where those of [outlast](reference-outlast.md) are awaited. Import them "
+        "with `from outlast.sync import …`.",
+        [
             _section(
                 "In a workflow or a step",
                 "sleep receive each map compensate_with session update_sessions checkpoint "
@@ -119,6 +180,8 @@ PAGES = {
             ),
             _section("State", "Session SessionChange Checkpoint"),
         ],
+        "Sync calls in a workflow or a step",
+        async_module="outlast",
     ),
     "effects": Page(
         "outlast.effects",
@@ -166,16 +229,22 @@ PAGES = {
         "[Use Outlast from a program without the store](remote-client.md) shows it in use.",
         [
             _section("Connect", "Client call NamedCall"),
-            _section("What it returns", "Run Queue Watch Session Checkpoint"),
             _section("Errors", "ServerUnavailable ApiError"),
         ],
+    ),
+    "client-objects": Page(
+        "outlast.client",
+        "What the methods of [Client](reference-client.md) return.",
+        [_section("Names", "Run Queue Watch Session Checkpoint")],
+        "Objects of the client",
     ),
     "client-sync": Page(
         "outlast.client.sync",
         "These names block where those of [outlast.client](reference-client.md) are awaited. "
-        "`Run`, `Watch`, `Session` and `Checkpoint` are those of "
+        "Its `Run`, `Watch`, `Session` and `Checkpoint` are also in "
         "[outlast.sync](reference-sync.md).",
         [_section("Names", "Client Queue")],
+        async_module="outlast.client",
     ),
     "logs": Page(
         "outlast.logs",
@@ -247,13 +316,17 @@ PAGES = {
                 f"{_SERVERS}.postgres_server {_SERVERS}.redis_server {_SERVERS}.Server",
                 f"Import these from `{_SERVERS}`.",
             ),
+        ],
+    ),
+    "conformance": Page(
+        _SUITE,
+        "The promises of a store as a pytest suite, for a store that you write. "
+        "[The store](architecture-store.md) explains each command.",
+        [
             _section(
-                "Your own store",
-                f"{_SUITE}.StoreConformance {_SUITE}.DurableStoreConformance "
-                f"{_SUITE}.StoreDriver {_SUITE}.MakeStore {_SUITE}.ManualClock",
-                f"The promises of a store as a pytest suite. Import these from `{_SUITE}`. "
-                "[The store](architecture-store.md) explains each command.",
-            ),
+                "Names",
+                "StoreConformance DurableStoreConformance StoreDriver MakeStore ManualClock",
+            )
         ],
     ),
 }

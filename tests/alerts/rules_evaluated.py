@@ -63,7 +63,9 @@ def test_nothing_fires_while_all_is_well(tmp_path):
         one, two = fleet.worker(), fleet.worker()
         fleet.submit("hold", "N", count=2)
         until(
-            lambda: fleet.value(one, "outlast_in_hand") + fleet.value(two, "outlast_in_hand") == 2
+            lambda: (
+                fleet.value(one, "outlast_in_flight") + fleet.value(two, "outlast_in_flight") == 2
+            )
         )
         history = History()
         first = history.add(10, fleet.scrape(one), fleet.scrape(two))
@@ -78,7 +80,7 @@ def test_alert_fires_for_a_drain_that_was_cut_short(tmp_path):
     with Fleet(tmp_path) as fleet:
         one, two = fleet.worker("other"), fleet.worker()
         fleet.submit("hold", 1)
-        until(lambda: fleet.value(two, "outlast_in_hand") == 1)
+        until(lambda: fleet.value(two, "outlast_in_flight") == 1)
         history = History()
         before = history.add(5, fleet.scrape(one), fleet.scrape(two))
         fleet.signal(two, signal.SIGTERM)
@@ -94,7 +96,7 @@ def test_a_recovery_slower_than_its_objective(tmp_path, scraped_before):
     with Fleet(tmp_path) as fleet:
         one, watch = fleet.worker(), fleet.worker("other")
         fleet.submit("hold", 1)
-        until(lambda: fleet.value(one, "outlast_in_hand") == 1)
+        until(lambda: fleet.value(one, "outlast_in_flight") == 1)
         history = History()
         before = history.add(5, fleet.scrape(one))
         fleet.kill(one)
@@ -129,7 +131,7 @@ def test_a_slow_recovery_by_a_worker_that_was_started_again_at_its_address(tmp_p
     with Fleet(tmp_path) as fleet:
         last, watch = fleet.worker(), fleet.worker("other")
         fleet.submit("hold", 1)
-        until(lambda: fleet.value(last, "outlast_in_hand") == 1)
+        until(lambda: fleet.value(last, "outlast_in_flight") == 1)
         fired, calm = [], []
         for _ in range(2):
             fleet.kill(last)
@@ -166,7 +168,7 @@ def test_alert_fires_for_an_interrupted_run_that_no_worker_resumes(tmp_path):
     with Fleet(tmp_path) as fleet:
         one, two = fleet.worker("other"), fleet.worker()
         fleet.submit("hold", 1)
-        until(lambda: fleet.value(two, "outlast_in_hand") == 1)
+        until(lambda: fleet.value(two, "outlast_in_flight") == 1)
         fleet.kill(two)
         until(
             lambda: fleet.value(one, "outlast_queue_returned_seconds", queue="default") > 3,
@@ -213,7 +215,8 @@ def test_a_growing_queue_of_interrupted_runs(tmp_path):
         for concurrency in (2, 8, 16):
             victim = fleet.worker(concurrency=concurrency)
             until(
-                lambda: fleet.value(victim, "outlast_in_hand") == concurrency, f"{concurrency} runs"
+                lambda: fleet.value(victim, "outlast_in_flight") == concurrency,
+                f"{concurrency} runs",
             )
             enough = _bits(fleet, victim) + 3 * concurrency  # so that each has got somewhere
             until(lambda: _bits(fleet, victim) >= enough, "their steps")

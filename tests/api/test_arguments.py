@@ -190,7 +190,7 @@ def test_changed_arguments_are_warned_about_once(world, caplog):
     with caplog.at_level(logging.WARNING):
         world.run(flow())
     assert [record.getMessage().split(".")[0] for record in caplog.records] == [
-        f"step {adds.name} changes its arguments"
+        f"Step {adds.name} changes its arguments"
     ]
 
 

@@ -12,7 +12,7 @@ FORBIDDEN = set("\x1b\x07\x9b\r\x7f\u202e")
 REPORT = {
     "seconds": 3.25,
     "layers": {"coordinate": 0.004, "boundary": 2.5, "checkpoint": 3.0, "exit": 3.25},
-    "completed": 4, "released": 3, "waiting": 2, "checkpointed": 1, "given_back": 5,
+    "completed": 4, "released": 3, "waiting": 2, "checkpointed": 1, "not_started": 5,
     "left": [{"what": "run", "id": "r9", "step": "crunch#1", "seconds": 12.5, "why": "it was asked to stop and did not"}],
     "not_checkpointed": ["r9 crunch#1"],
     "blocked": ["the event loop was blocked for 1.5 s"],

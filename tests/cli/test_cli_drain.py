@@ -186,7 +186,7 @@ def test_drain_wait_ends_with_the_report(outlast, clock):
     answer = outlast("drain", "--wait")
     assert (answer.code, answer.out) == (0, "")
     assert answer.err == (
-        "outlast: worker w1 drained in 3.2 s: 4 completed, 3 released, 2 waiting, 1 checkpointed, 5 returned, 1 left.\n"
+        "outlast: worker w1 drained in 3.2 s: 4 completed, 3 released, 2 waiting, 1 checkpointed, 5 not started, 1 left.\n"
     )
 
 

@@ -15,7 +15,7 @@ from outlast.store.commands import Claim, DeregisterWorker, Drain, Release, Stor
 
 REPORT_KEYS = {
     "worker", "reason", "host", "pid", "began", "seconds", "layers", "completed", "released", "waiting", "checkpointed",
-    "given_back", "compensations", "cost", "left", "not_checkpointed", "blocked", "units", "cleanup", "cut_short", "recoveries",
+    "not_started", "compensations", "cost", "left", "not_checkpointed", "blocked", "units", "cleanup", "cut_short", "recoveries",
 }  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def test_one_drain_is_shown_in_full(outlast):
     shown = outlast("drains", "w1").out
     for words in (
         "worker w1  drained", f"{HERE}, pid 4242", "SIGTERM", "coordinate at 4 ms", "exit at 3.2 s",
-        "4 completed, 3 released, 2 waiting, 1 checkpointed, 5 returned, 1 left", "2 committed, 1 rolled back",
+        "4 completed, 3 released, 2 waiting, 1 checkpointed, 5 not started, 1 left", "2 committed, 1 rolled back",
         "run r9 at crunch#1, for 12.5 s: it was asked to stop and did not", "did not stop  r9 crunch#1",
         "the event loop was blocked", "flush: 100 ms", "close: 200 ms, failed: OSError()",
     ):  # fmt: skip

@@ -168,7 +168,7 @@ def test_runs_of_a_killed_worker_are_taken_over(folder, outlast):
             assert ended(folder, "r1").status == "done"
             assert notes(folder)[-1] == [str(second.pid), "last"]
             assert second.end_by(signal.SIGTERM) == 0
-            assert "found 1 dead worker" in second.errors
+            assert "Found 1 dead worker" in second.errors
     assert " died; worker " in outlast("show", "r1").out
 
 
@@ -333,7 +333,7 @@ def test_a_program_that_has_set_up_logging_keeps_its_own(folder):
         "import logging\nfrom agent import report\nlogging.basicConfig(format='mine %(message)s', level='INFO')\n"
     )
     with Worker(folder, "logged.py") as worker:
-        assert worker.first == "mine worker is ready"
+        assert worker.first == "mine The worker is ready."
     with Worker(folder, "logged.py", "--log", "json") as worker:
         assert json.loads(worker.first)["event"] == "working"
 

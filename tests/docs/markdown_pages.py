@@ -39,7 +39,7 @@ MODULES = {
     "outlast.logs": "reference-logs",
     "outlast.settings": "reference-settings",
     "outlast.testing": "reference-testing",
-    "outlast.testing.conformance": "reference-testing",
+    "outlast.testing.conformance": "reference-conformance",
     "outlast.testing.servers": "reference-testing",
 }
 """Public modules, and the page of the reference that has each."""

@@ -67,5 +67,7 @@ def test_every_page_of_docs_is_reached_from_the_index() -> None:
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
     architecture = (ROOT / "docs/architecture.md").read_text()
     linked = {page for page in pages if f"({page}" in index or page.startswith("reference-")}
+    errors = (ROOT / "docs/errors.md").read_text()
+    linked |= {page for page in pages if f"({page}" in errors}
     linked |= {page for page in pages if f"({page}" in architecture}
     assert pages - linked == set()

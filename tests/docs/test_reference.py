@@ -68,12 +68,13 @@ def is_in_outlast(module: str, name: str) -> bool:
 
 
 def described(module: str) -> set[str]:
-    """Return the names that have a heading or a row in the table of errors on a module's pages."""
+    """Return the names with a heading, or a row with a link, on a module's pages."""
     pages = {f"reference-{name}" for name, page in PAGES.items() if page.module == module}
     found: set[str] = set()
     for page in pages | {MODULES[module]}:
         path = DOCS / f"{page}.md"
         titles = (re.search(r"`([^`]+)`", title) for title in headings(path))
         found |= {title[1] for title in titles if title}
-        found |= set(re.findall(r"^\| \[`(\w+)`\]\(errors\.md#", path.read_text(), re.MULTILINE))
+        rows = r"^\| \[`([\w.]+)`\]\((?:errors|reference)-[\w-]+\.md#"
+        found |= set(re.findall(rows, path.read_text(), re.MULTILINE))
     return found

@@ -67,7 +67,7 @@ def test_second_process_waits_and_does_only_what_the_first_has_not(file_world, c
 
     assert file_world.do(main) == (["a", "b", "c"], ["c", "d"])
     assert (
-        len([one for one in caplog.messages if one.startswith("run job is held by worker ")]) == 1
+        len([one for one in caplog.messages if one.startswith("Run job is held by worker ")]) == 1
     )
 
 

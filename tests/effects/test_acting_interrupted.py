@@ -138,7 +138,7 @@ def test_outcome_of_a_lost_run_is_logged_as_an_error(world, caplog):
     with caplog.at_level(logging.ERROR):
         world.do(main)
     assert (
-        "effect pay#1 of run run returned after this worker had lost the run: it may have been done twice"
+        "Effect pay#1 of run run returned after this worker had lost the run. It may have happened twice."
         in caplog.text
     )
     assert world.kinds() == ["intent", "death"]
@@ -153,7 +153,7 @@ def test_outcome_that_the_store_refuses_is_logged_as_an_error(world, caplog):
 
     with caplog.at_level(logging.ERROR):
         world.do(main)
-    assert "it may have been done twice" in caplog.text
+    assert "It may have happened twice" in caplog.text
     assert world.kinds() == ["intent", "death"]
 
 

@@ -60,7 +60,7 @@ def test_wait_for_another_process_is_logged(world, caplog):
     assert told.levelname == "WARNING"
     assert (
         told.getMessage()
-        == "effect pay#1 of run run was in flight when its process ended. It may still be in "
+        == "Effect pay#1 of run run was in flight when its process ended. It may still be in "
         f"flight. In {SPAN - 0.5:.0f} s Outlast checks whether it happened."
     )
 
@@ -98,7 +98,7 @@ def test_wait_after_an_error_is_not_logged_as_interrupted(world, caplog):
         for one in caplog.records
         if "It may still be in flight" in one.getMessage()
     ]
-    assert told.startswith("effect pay#1 of run run raised. It may still be in flight. In ")
+    assert told.startswith("Effect pay#1 of run run raised. It may still be in flight. In ")
 
 
 def test_wait_counts_from_the_intent(world):

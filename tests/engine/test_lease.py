@@ -102,7 +102,7 @@ def test_a_worker_that_cannot_read_does_not_renew_its_lease(caplog):
     assert made.trouble is None
     assert [one.getMessage() for one in caplog.records] == [
         "Worker w could not renew its lease: no answer",
-        "worker w renews its lease again",
+        "Worker w renews its lease again.",
     ]
 
 

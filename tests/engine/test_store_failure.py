@@ -186,4 +186,4 @@ def test_waiting_for_a_run_of_another_process_is_logged_once(tmp_path, monkeypat
 
     asyncio.run(main())
     (message,) = said()
-    assert message.startswith("run run is held by worker ")
+    assert message.startswith("Run run is held by worker ")

@@ -1,6 +1,6 @@
 """The examples that are one process: each ended in the middle of what it is for, again and again, and started again, until it is done; then nothing is.
 
-By SIGTERM all of them; by SIGKILL those that the sessions of docs/examples.md do not kill there, which are judged alike.
+By SIGTERM all of them; by SIGKILL those that the sessions of docs/examples*.md do not kill there, which are judged alike.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""docs/examples.md is executed: each session with its kills, in a folder that has the examples and nothing else.
+"""docs/examples*.md are executed: each session with its kills, in a folder that has the examples and nothing else.
 
 Their pauses are shorter, and the margin of an effect is.
 """
@@ -34,7 +34,9 @@ from support.processes import STOPPING
 from support.stores import a_place
 from support.waiting import wait_until
 
-PAGE = (ROOT / "docs/examples.md").read_text()
+PAGE = "".join(
+    (ROOT / "docs" / name).read_text() for name in ("examples.md", "examples-frameworks.md")
+)
 SECTIONS = {
     title: text for title, _, text in (part.partition("\n") for part in PAGE.split("\n## ")[1:])
 }

@@ -179,7 +179,7 @@ def test_the_first_execution_warns_once_and_names_file_line_and_what_to_use(worl
     for id in ("one", "two"):
         world.run(unsafe(), id=id)
     (said,) = warnings_of(caplog)
-    assert said.startswith("workflow unsafe calls ")
+    assert said.startswith("Workflow unsafe calls ")
     assert (
         f"datetime.datetime.now() at {__file__}:{stamp.__code__.co_firstlineno + 1} (use now() instead)"
         in said

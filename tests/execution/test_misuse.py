@@ -203,8 +203,8 @@ def test_a_call_that_is_not_awaited_is_logged_with_its_line(world, caplog):
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == 2
     assert (
-        "step work#1" in said[0]
+        "Step work#1" in said[0]
         and f"{__file__}:{line + 1}" in said[0]
         and "await work(...)" in said[0]
     )
-    assert "child other#1" in said[1] and f"{__file__}:{line + 2}" in said[1]
+    assert "Child other#1" in said[1] and f"{__file__}:{line + 2}" in said[1]

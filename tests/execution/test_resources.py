@@ -199,7 +199,7 @@ def test_error_in_closing_is_logged_and_changes_no_result(world, caplog):
         return await use()
 
     assert world.run(one()) == 1
-    assert "resource broken could not be closed" in caplog.text
+    assert "Failed to close resource broken." in caplog.text
 
 
 def test_one_that_does_not_close_is_given_up_after_close_timeout(world, caplog):
@@ -219,7 +219,7 @@ def test_one_that_does_not_close_is_given_up_after_close_timeout(world, caplog):
     before = world.clock()
     assert world.run(one()) == 1
     assert world.clock() - before < 60
-    assert "resource stuck did not close within" in caplog.text
+    assert "Resource stuck did not close within" in caplog.text
 
 
 def test_an_effect_may_use_it(world):

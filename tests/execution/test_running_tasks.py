@@ -75,7 +75,7 @@ def test_a_task_that_still_runs_at_the_end_is_named_with_the_line_that_created_i
     where = f"{__file__}:{inspect.getsourcelines(flow.fn)[1] + line}"
     [warning] = warnings_of(caplog)
     assert warning.startswith(
-        f"run run ended while task {task}, created at {where}, was still running: "
+        f"Run run ended while task {task}, created at {where}, was still running. "
     )
     assert warning.endswith("Await the task before the workflow returns, or cancel it.")
     journal = world.journal()

@@ -135,7 +135,7 @@ def test_programs_get_the_parts(outlast):
     )
     assert list(alert["parts"]) == ["Urgent?", "Look", "Decide", "Afterwards", "Silence"]
     assert outlast("explain", "75", "--json").json["page"] == "exit-codes.md#exit-code-75"
-    assert outlast("explain", "unknown", "--json").json["page"] == "errors.md#parked-unknown"
+    assert outlast("explain", "unknown", "--json").json["page"] == "errors-runs.md#parked-unknown"
     assert [one["name"] for one in outlast("explain", "--json").json] == [
         one.name for one in entries()
     ]
@@ -151,7 +151,7 @@ def test_pages_are_written_over_what_is_there(outlast, tmp_path):
     Path("pages/errors.md").write_text("old")
     assert outlast("explain", "--write", "pages").code == 0
     assert {file.name for file in Path("pages").iterdir()} == set(PAGES)
-    assert "### Backpressure" in Path("pages/errors.md").read_text()
+    assert "### Backpressure" in Path("pages/errors-queues.md").read_text()
     assert outlast("explain", "--write", "new", "--json").json == {
         "written": [f"new/{page}" for page in PAGES]
     }

@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src/outlast"
 PAGE = re.compile(
-    r"\bdocs/[\w-]+\.md|\b(architecture|guarantees|shutdown|redis|postgres|effects|queues|settings)\.md\b"
+    r"\bdocs/[\w-]+\.md|(?<![\w-])(architecture|guarantees|shutdown|redis|postgres|effects|queues|settings)\.md\b"
 )
 OF_PAGES = {"explain/pages.py"}
 """What is written into docs/ may link there."""

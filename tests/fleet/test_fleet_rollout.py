@@ -17,12 +17,12 @@ def test_worker_leaves_an_unknown_workflow_and_warns(fleet):
     old = fleet.is_up(fleet.start(module="fleet_old"))
     fleet.submit([only_new(), gated("gate")], ["unknown", "known"])
     wait_until(lambda: fleet.status("known") == "done")
-    wait_until(lambda: "runs of workflow only_new wait for a worker that knows it" in old.errors)
+    wait_until(lambda: "Runs of workflow only_new wait for a worker that knows it" in old.errors)
     assert fleet.status("unknown") == "queued"
     new = fleet.start(module="fleet_new")
     fleet.until_all_are("done")
     assert {line.pid for line in fleet.lines() if line.run == "unknown"} == {new.pid}
-    assert old.errors.count("runs of workflow only_new wait") == 1, "it warns once"
+    assert old.errors.count("Runs of workflow only_new wait") == 1, "it warns once"
     assert not old.has_ended
 
 

@@ -187,7 +187,7 @@ def test_worker_whose_event_loop_is_blocked_loses_its_lease(fleet):
     fleet.set_clock(0.0)
     fleet.submit([blocking("gate")], ["r"])
     blocked = fleet.start(*flows, **STALE, stall_max=1.0)
-    blocked.wait_until(lambda: "the event loop has been blocked" in blocked.errors)
+    blocked.wait_until(lambda: "The event loop has been blocked" in blocked.errors)
     fleet.let_lease_run_out(LEASE_SECONDS)
     successor = fleet.is_up(fleet.start(*flows, clock=True))
     fleet.until_all_are("done")

@@ -114,7 +114,7 @@ def test_unknown_workflows_wait_and_are_reported(caplog):
 
     assert worker().do(main) == "queued"
     assert done == ["known"]
-    assert "runs of workflow strange wait for a worker that knows it" in caplog.text
+    assert "Runs of workflow strange wait for a worker that knows it" in caplog.text
 
 
 def test_sleeping_run_is_released_and_claimed_when_due():

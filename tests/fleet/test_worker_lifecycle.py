@@ -147,7 +147,7 @@ def test_open_app_cannot_be_configured():
     assert (app.settings.concurrency, app.settings.queues, app.settings.lease) == (3, "a,b", 1e8)
 
     async def main(app):
-        with pytest.raises(OutlastError, match="only before"):
+        with pytest.raises(OutlastError, match="is already open"):
             app.configure(worker=False)
         (info,) = await app.workers()
         return info.queues, info.workflows, info.concurrency, info.seems_dead
@@ -183,7 +183,7 @@ def test_log_says_what_an_operator_needs(caplog, log_values):
     ).do(main)
     by_text = {record.getMessage(): record for record in caplog.records}
     failed = by_text[
-        "run f failed: ValueError: no such topic" if log_values else "run f failed: ValueError"
+        "Run f failed: ValueError: no such topic" if log_values else "Run f failed: ValueError"
     ]
     assert (failed.levelname, failed.run, failed.workflow, failed.status) == (
         "WARNING",
@@ -193,13 +193,13 @@ def test_log_says_what_an_operator_needs(caplog, log_values):
     )
     assert failed.worker
     why = "no such mailbox" if log_values else "`outlast show q/bad` shows why"
-    dead = by_text[f"item q/bad is a dead letter: {why}"]
+    dead = by_text[f"Item q/bad is a dead letter: {why}"]
     assert (dead.levelname, dead.reason, dead.queue) == (
         "ERROR",
         "no such mailbox" if log_values else None,
         "q",
     )
-    assert "on_dead failed, called for item q/bad" in by_text
+    assert "The hook on_dead failed for item q/bad." in by_text
 
 
 @pytest.mark.parametrize("queue", ["customer-*", "customer-?", "customer-[ab]"])
@@ -211,5 +211,5 @@ def test_queue_name_that_looks_like_a_pattern_gets_a_warning(caplog, queue):
     app.do(lambda app: app.queues())
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith(
-        f"queue {queue!r} is taken literally: patterns are not supported. Name each queue"
+        f"Queue {queue!r} is taken literally: patterns are not supported. Name each queue"
     )

@@ -139,8 +139,8 @@ def test_refused_guesses_are_logged_at_a_limited_rate(worker, monkeypatch, caplo
         headers = [("host", "worker-7"), ("authorization", f"Bearer {guess}")]
         assert ask(worker, client=ELSEWHERE, headers=headers, app=app)[0] == 403
     assert [record.getMessage() for record in caplog.records] == [
-        "POST /shutdown from 203.0.113.9 was refused",
-        "POST /shutdown from 203.0.113.9 was refused, and 19 more since the last such line",
+        "POST /shutdown from 203.0.113.9 was refused.",
+        "POST /shutdown from 203.0.113.9 was refused, and 19 more since the last such line.",
     ]
 
 

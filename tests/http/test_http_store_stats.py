@@ -295,7 +295,7 @@ def test_drains_are_counted_by_their_end_within_the_last_15_minutes():
     ]  # fmt: skip
     found = recent(lambda _: rows, NOW, 30)
     assert found.ends == {"clean": 1, "cut_short": 1, "left": 1}
-    assert found.runs == {"released": 2, "left": 2, "completed": 0, "waiting": 0, "checkpointed": 0, "given_back": 0}  # fmt: skip
+    assert found.runs == {"released": 2, "left": 2, "completed": 0, "waiting": 0, "checkpointed": 0, "not_started": 0}  # fmt: skip
     assert found.not_checkpointed == 1
     assert found.seconds == [4.0, 9.0, 17.0], "not until a worker noticed"
 

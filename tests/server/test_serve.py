@@ -46,7 +46,7 @@ def serve(tmp_path, monkeypatch):
 
         def url():
             assert process.poll() is None, log.read_text()
-            return re.search(r"serving at (http://[0-9.:]+)", log.read_text())
+            return re.search(r"Serving at (http://[0-9.:]+)", log.read_text())
 
         return process, wait_until(url, log.read_text)[1], log
 

@@ -218,7 +218,7 @@ def test_read_succeeds_though_the_expiry_cannot_be_extended(world, caplog):
         return found
 
     assert world.do(main) == 1
-    assert "the expiry of session 's' was not moved: full" in caplog.text
+    assert "The expiry of session 's' was not extended: full" in caplog.text
 
 
 def test_session_is_kept_for_a_day_by_default(world):

@@ -81,7 +81,7 @@ def test_session_that_expired_has_no_owner(world):
 
     owned = world.do(take)
     later(world, 11)
-    with pytest.raises(NotOwner, match="has no owner any more") as caught:
+    with pytest.raises(NotOwner, match="no longer has an owner") as caught:
         world.do(lambda _: owned.set("a", 1))
     assert caught.value.current == 0
     assert found(world) is None

@@ -95,7 +95,7 @@ class Pod(Program):
     def port(self) -> int:
         """The port of its HTTP server, from its log."""
         found = self.wait_until(
-            lambda: re.search(r"serves at http://127\.0\.0\.1:(\d+)", self.errors)
+            lambda: re.search(r"Serving HTTP at http://127\.0\.0\.1:(\d+)", self.errors)
         )
         return int(found[1])
 

@@ -90,7 +90,7 @@ def test_claimed_runs_whose_journals_are_being_read_are_given_back():
 
     report = worker(app.store, clock=app.clock).do(second)
     assert reads
-    assert (report.given_back, report.released, report.left) == (3, 0, [])
+    assert (report.not_started, report.released, report.left) == (3, 0, [])
     for id in "abc":
         row = app.store.run(id)
         assert (row.status, row.worker, row.interruptions) == ("queued", None, 1)
@@ -116,7 +116,7 @@ def test_a_claim_committed_before_and_answered_after_the_drain_begins_nothing():
 
     report, row, hands = app.do(main)
     assert (row.status, row.worker, row.interrupted, hands) == ("queued", None, None, 0)
-    assert (report.given_back, begun) == (1, [])
+    assert (report.not_started, begun) == (1, [])
 
 
 def test_the_store_refuses_claims_of_a_drained_worker():

@@ -104,7 +104,7 @@ def test_claimed_runs_that_have_not_begun_are_given_back_and_not_charged(node):
     node.assert_nothing_recorded_was_redone()
     node.assert_no_deaths()
     reports = {report.pid: report for report in node.drains()}
-    assert reports[pod.pid].given_back == len(back)
+    assert reports[pod.pid].not_started == len(back)
 
 
 def test_a_worker_without_a_thread_for_layer_1_ends_in_time_while_its_loop_is_blocked(node):

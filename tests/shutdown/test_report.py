@@ -274,7 +274,7 @@ def test_the_metrics_have_the_numbers_of_the_report(world):
         return report, samples
 
     report, samples = world.do(main)
-    for end in ("completed", "released", "waiting", "checkpointed", "given_back"):
+    for end in ("completed", "released", "waiting", "checkpointed", "not_started"):
         assert samples["outlast_drain_runs_total", end] == getattr(report, end), end
     assert samples["outlast_drain_runs_total", "left"] == len(report.left) == 1
     assert samples["outlast_drain_seconds", None] == report.seconds

@@ -316,7 +316,7 @@ def test_source_that_fails_to_close_does_not_hide_why_it_was_left(world, caplog)
 
     with caplog.at_level(logging.WARNING), pytest.raises(ValueError, match="why"):
         world.run(flow("left"))
-    assert "closing the stream" in caplog.text
+    assert "Failed to close the stream" in caplog.text
     with pytest.raises(OSError, match="cannot close"):
         world.run(flow("enough"), id="other")
 

@@ -49,9 +49,9 @@ class Worker(Program):
     @property
     def url(self) -> str:
         lines = self.wait_until(
-            lambda: [line for line in self.errors.splitlines() if "serves at http" in line]
+            lambda: [line for line in self.errors.splitlines() if "Serving HTTP at http" in line]
         )
-        return lines[0].split("serves at ")[1].split('"')[0].split()[0]
+        return lines[0].split("Serving HTTP at ")[1].split('"')[0].split()[0]
 
     def wait_until_ready(self) -> "Worker":
         self.wait_until(lambda: self.get("/ready").status_code == 200)

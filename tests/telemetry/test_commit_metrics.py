@@ -15,7 +15,7 @@ def test_commit_metrics_count_commands_and_stale_fences():
     commits.add([None, Refused(FENCE), Refused(STATUS)], 0.0007)
     commits.add([None], 3.0)
     commits.failed("unknown")
-    commands, total = buckets(names.COMMIT_VERBS, merged([commits.commands])[()])
+    commands, total = buckets(names.COMMIT_COMMANDS, merged([commits.commands])[()])
     assert (dict(commands)["1.0"], dict(commands)["5.0"], dict(commands)["+Inf"], total) == (
         1,
         2,

@@ -26,7 +26,7 @@ def test_items_are_counted_by_outcome(world):
     ends = world.do(main)
     assert ends["mail", "acked"] == 2
     assert ends["mail", "nacked"] >= 1
-    assert ends["mail", "given_back"] == 1
+    assert ends["mail", "released"] == 1
 
 
 def test_manually_acked_item_is_counted(world):

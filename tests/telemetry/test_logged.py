@@ -22,15 +22,15 @@ def test_no_value_is_logged_at_any_level(world, heard):
     )  # fmt: skip
     messages = [record.getMessage() for record in heard.records]
     for expected in (
-        "run fails failed: ValueError", "run misfits failed: pydantic_core._pydantic_core.ValidationError", "run fine is done",
-        "item one failed, attempt 1", "the outcome of effect charge#1 of run unknown is unknown (`outlast show unknown` shows why)",
-        "verify of effect charge#1 of run unknown could not tell: TimeoutError",
-        "run unknown is parked: unknown: a person must decide the outcome", "run stuck is parked: stuck: a person must decide the outcome",
-        "run diverges is parked: `outlast show diverges` shows why", "item mail/one is a dead letter: `outlast show mail/one` shows why",
-        "on_drain of step told_to_stop#1 failed",
+        "Run fails failed: ValueError", "Run misfits failed: pydantic_core._pydantic_core.ValidationError", "Run fine is done.",
+        "Item one failed in attempt 1.", "The outcome of effect charge#1 of run unknown is unknown (`outlast show unknown` shows why)",
+        "Could not verify effect charge#1 of run unknown: TimeoutError",
+        "Run unknown is parked: unknown: a person must decide the outcome", "Run stuck is parked: stuck: a person must decide the outcome",
+        "Run diverges is parked: `outlast show diverges` shows why", "Item mail/one is a dead letter: `outlast show mail/one` shows why",
+        "An on_drain callback of step told_to_stop#1 failed.",
     ):  # fmt: skip
         assert expected in messages, expected
-    assert "in handle" in JSONFormatter().format(_one(heard, "item one failed, attempt 1")), (
+    assert "in handle" in JSONFormatter().format(_one(heard, "Item one failed in attempt 1.")), (
         "where it was raised"
     )
 
@@ -38,28 +38,28 @@ def test_no_value_is_logged_at_any_level(world, heard):
 def test_log_values_adds_values_to_log_lines(world, heard):
     walk(world, log_values=200)
     messages = [record.getMessage() for record in heard.records]
-    assert f"run fails failed: ValueError: no such card: {SECRET}" in messages
+    assert f"Run fails failed: ValueError: no such card: {SECRET}" in messages
     assert f'step carry#1(card="{SECRET}") of run fine: "{SECRET}"' in messages or any(
         message.startswith("step carry#1(") and message.count(SECRET) == 2 for message in messages
     )
     assert f"bad payload: {SECRET}" in JSONFormatter().format(
-        _one(heard, "item one failed, attempt 1")
+        _one(heard, "Item one failed in attempt 1.")
     )
 
 
 def test_log_values_truncates_long_values(world, heard):
     walk(world, log_values=5)
     assert SECRET not in heard.text()
-    assert "run fails failed: ValueError: no su…" in [
+    assert "Run fails failed: ValueError: no su…" in [
         record.getMessage() for record in heard.records
     ]
 
 
 def test_failed_attempt_is_logged_with_step_and_number(world, heard):
     walk(world)
-    told = [record for record in heard.records if record.getMessage().startswith("attempt ")]
+    told = [record for record in heard.records if record.getMessage().startswith("Attempt ")]
     lines = {record.getMessage().partition(";")[0]: record for record in told}
-    first = lines["attempt 1 of step raises#1 of run fails failed: ValueError"]
+    first = lines["Attempt 1 of step raises#1 of run fails failed: ValueError"]
     assert (first.run, first.step, first.attempt, first.levelno) == (
         "fails",
         "raises#1",
@@ -67,10 +67,10 @@ def test_failed_attempt_is_logged_with_step_and_number(world, heard):
         logging.INFO,
     )
     assert "; the next in 0.0" in first.getMessage()
-    assert "attempt 2 of step raises#1 of run fails failed: ValueError" not in lines, (
+    assert "Attempt 2 of step raises#1 of run fails failed: ValueError" not in lines, (
         "then the run has failed"
     )
-    doubtful = lines["attempt 1 of effect charge#1 of run unknown failed: ConnectionError"]
+    doubtful = lines["Attempt 1 of effect charge#1 of run unknown failed: ConnectionError"]
     assert "the next" not in doubtful.getMessage()
 
 
@@ -96,10 +96,10 @@ def test_failed_inner_attempt_is_logged_without_arguments(world, heard):
 
     world.do(first)
     found = next(
-        record for record in heard.records if record.getMessage().startswith("attempt 1 of step ")
+        record for record in heard.records if record.getMessage().startswith("Attempt 1 of step ")
     )
     assert found.getMessage().startswith(
-        "attempt 1 of step within in around#1 of run n failed: LookupError; "
+        "Attempt 1 of step within in around#1 of run n failed: LookupError; "
     )
     assert (found.step, found.attempt) == ("around#1", 1)
     assert SECRET not in heard.text()
@@ -107,7 +107,7 @@ def test_failed_inner_attempt_is_logged_without_arguments(world, heard):
 
 def test_failed_run_is_logged_with_its_failed_step(world, heard):
     walk(world)
-    assert _one(heard, "run fails failed: ValueError").step == "raises#1"
+    assert _one(heard, "Run fails failed: ValueError").step == "raises#1"
 
 
 @effect(timeout=1)
@@ -140,16 +140,16 @@ def test_run_failure_names_the_step_only_if_a_step_failed(world, heard):
                 await (await app.submit(flow(SECRET), id=flow.name)).result(timeout=100)
 
     world.do(first)
-    said = "run undone failed: pydantic_core._pydantic_core.ValidationError"
+    said = "Run undone failed: pydantic_core._pydantic_core.ValidationError"
     assert [record.step for record in heard.records if record.getMessage() == said][
         -1
     ] == "invalid#1"
-    assert _one(heard, "run own_fault failed: LookupError").step is None
+    assert _one(heard, "Run own_fault failed: LookupError").step is None
 
 
 def test_log_values_adds_the_error_of_a_failed_attempt(world, heard):
     walk(world, log_values=200)
-    said = "attempt 1 of step raises#1 of run fails failed: ValueError: no such card: " + SECRET
+    said = "Attempt 1 of step raises#1 of run fails failed: ValueError: no such card: " + SECRET
     assert any(record.getMessage().startswith(said) for record in heard.records)
 
 
@@ -159,7 +159,7 @@ def _one(heard, message: str) -> logging.LogRecord:
 
 def test_step_log_lines_name_step_and_run(world, heard):
     walk(world)
-    line = json.loads(JSONFormatter().format(_one(heard, "verify of effect charge#1 of run unknown could not tell: TimeoutError")))  # fmt: skip
+    line = json.loads(JSONFormatter().format(_one(heard, "Could not verify effect charge#1 of run unknown: TimeoutError")))  # fmt: skip
     assert (line["run"], line["workflow"], line["step"], line["attempt"]) == (
         "unknown",
         "unknown",
@@ -223,4 +223,4 @@ def test_dead_letter_is_logged_although_the_store_is_away(tmp_path, heard, monke
     at_once = "mail/one is a dead letter. The reason follows when the store answers again: the disk is away"
     messages = [record.getMessage() for record in heard.records]
     assert messages.count(at_once) == 1
-    assert any(message.startswith("item mail/one is a dead letter: ") for message in messages)
+    assert any(message.startswith("Item mail/one is a dead letter: ") for message in messages)

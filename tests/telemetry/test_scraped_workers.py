@@ -48,7 +48,7 @@ def test_workers_export_all_metrics_through_death_and_drain(start, tmp_path):
     outside(tmp_path, lambda app: app.submit(journey(), id="run"))
     first.wait_for_file("first-waits-*")
     seen = first.scrape()
-    assert seen["outlast_runs_in_hand",] == seen["outlast_in_hand",] == 1
+    assert seen["outlast_runs_in_flight",] == seen["outlast_in_flight",] == 1
     assert seen["outlast_steps_total", "journey", "pay", "step", "done"] == 1
     assert seen["outlast_steps_total", "journey", "book", "effect", "done"] == 1
     assert seen["outlast_compensations_total", "registered"] == 1
@@ -57,7 +57,7 @@ def test_workers_export_all_metrics_through_death_and_drain(start, tmp_path):
     first.kill()
     second = start().wait_until_ready()
     found = second.scrape_until("outlast_cost_saved_total", "tokens", value=100)
-    assert found["outlast_runs_in_hand",] == 1
+    assert found["outlast_runs_in_flight",] == 1
     assert found["outlast_deaths_total",] == 1
     assert found["outlast_recovery_seconds_count", "death"] == 1
     assert 0 < found["outlast_recovery_seconds_sum", "death"] < 3600, (

@@ -87,7 +87,7 @@ class AppConfig:
         for name in self.queues:
             if any(mark in name for mark in "*?["):
                 log.warning(
-                    "queue %r is taken literally: patterns are not supported. "
+                    "Queue %r is taken literally: patterns are not supported. "
                     "Name each queue: --queue a --queue b, or queues=a,b.",
                     name,
                 )

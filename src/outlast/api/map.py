@@ -64,7 +64,7 @@ class MapJob(Generic[T]):
         self._error: BaseException | None = None
         self._all_seen = False
         self._leaving: str | None = None
-        """Why the job stops. The run is released once nothing of it executes any more."""
+        """Why the job stops. The run is released once nothing of it still executes."""
         self._wake = asyncio.Event()
 
     async def results(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class MapJob(Generic[T]):
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         self._threads.discard(thread)
         if not thread.cancelled():
-            # Mark the exception as retrieved, even if nothing waits for it any more.
+            # Mark the exception as retrieved, even if nothing still waits for it.
             thread.exception()
         self._leave_if_idle()
 

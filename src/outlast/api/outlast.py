@@ -153,7 +153,7 @@ class Outlast:
         return await asyncio.shield(self._open.shutdown.announced)
 
     async def run_until_drain(self, coro: Coroutine[Any, Any, R]) -> R | None:
-        """Execute a coroutine that need not end by itself, such as a `while True` agent.
+        """Execute a coroutine that may run forever, such as a `while True` agent.
 
         When a drain begins, the coroutine is cancelled, but a unit that it is in may end first.
         Return the coroutine's result, or None if the drain came first, even if the coroutine is

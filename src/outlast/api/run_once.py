@@ -47,7 +47,7 @@ def run(
     if asyncio._get_running_loop() is not None or (THREAD.get() is not None and BODY.get() is None):
         raise refused(
             NotInRun(
-                "run() is for programs without an event loop of their own. In a coroutine: "
+                "run() is for programs that have no event loop. In a coroutine: "
                 "`async with Outlast() as app: await (await app.start(call)).result()`. "
                 "In a workflow: `await call`, or `outlast.sync.run(call)` in a sync one."
             )

@@ -37,7 +37,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When a workflow runs by itself: `@workflow(schedule=Schedule(cron="0 2 * * *"))`.
+    """When workers run a workflow: `@workflow(schedule=Schedule(cron="0 2 * * *"))`.
 
     `app.schedule` takes the same options. A wrong option raises SettingsError at once.
     """

@@ -90,7 +90,7 @@ class Call(WorkflowCall, Coroutine[Any, Any, R_co]):
             self.__qualname__ = call_site.key
 
     def again(self) -> Call[R_co]:
-        """Return the same call with a call site of its own, reserved here."""
+        """Return the same call with a new call site, reserved here."""
         args, kwargs = self.workflow.signature.decode(self.args)
         return Call(self.workflow, args, kwargs)
 

@@ -62,7 +62,7 @@ def _drain(report: DrainReport, state: str) -> list[Cell]:
         Cell(str(report.released)),
         Cell(str(report.waiting)),
         Cell(str(report.checkpointed)),
-        Cell(str(report.given_back)),
+        Cell(str(report.not_started)),
         Cell(str(len(report.left)), BAD if report.left else ""),
         Cell(f"{recovered['count']:.0f}" if recovered else "-"),
         Cell(span(recovered["p95"]) if recovered else "-"),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LISTED_MAX = 20
-COUNTS = ("completed", "released", "waiting", "checkpointed", "given_back")
-LABELS = {"given_back": "returned"}
+COUNTS = ("completed", "released", "waiting", "checkpointed", "not_started")
+LABELS = {"not_started": "not started"}
 """What people read instead of a field's name."""
 
 

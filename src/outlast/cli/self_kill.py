@@ -49,7 +49,8 @@ def schedule_self_kill(
     kill = settings.chaos_mode == "kill" or (settings.chaos_mode == "both" and dice.random() < 0.5)
     seconds = seconds_until(dice, settings.chaos_kills_per_hour)
     log.warning(
-        "this worker kills itself at random, %g times an hour (%s): OUTLAST_CHAOS_KILLS_PER_HOUR",
+        "This worker kills itself at random, %g times an hour (%s), because "
+        "OUTLAST_CHAOS_KILLS_PER_HOUR is set.",
         settings.chaos_kills_per_hour,
         settings.chaos_mode,
         extra={"event": "chaos"},
@@ -68,7 +69,9 @@ def _strike(
     if app.draining:
         return
     log.warning(
-        "chaos: this worker %s itself", "kills" if kill else "drains", extra={"event": "chaos"}
+        "Chaos: this worker %s now.",
+        "kills itself" if kill else "drains itself",
+        extra={"event": "chaos"},
     )
     if kill:
         end()

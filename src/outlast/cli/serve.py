@@ -85,7 +85,7 @@ def serve(
         except OutlastError:
             raise
         except Exception:
-            log.exception("this server exits because the program failed", extra={"event": "failed"})
+            log.exception("The program failed, so this server exits.", extra={"event": "failed"})
             code = FAILED
     if code != OK:
         raise typer.Exit(code)
@@ -110,7 +110,7 @@ async def serve_until_drained(
     async with app:
         server.start()
         log.info(
-            "serving at %s",
+            "Serving at %s",
             server.url,
             extra={"event": "serving", "url": server.url, "store": place_of(app)},
         )
@@ -120,5 +120,5 @@ async def serve_until_drained(
             await drain_or_loss(app)
         finally:
             await server.stop()
-    log.info("server has stopped", extra={"event": "stopped"})
+    log.info("The server has stopped.", extra={"event": "stopped"})
     return internals(app).exit_code

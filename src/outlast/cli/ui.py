@@ -62,7 +62,7 @@ def ui(
         except OutlastError:
             raise
         except Exception:
-            log.exception("this server exits because the program failed", extra={"event": "failed"})
+            log.exception("The program failed, so this server exits.", extra={"event": "failed"})
             code = FAILED
     if code != OK:
         raise typer.Exit(code)

@@ -94,7 +94,7 @@ def worker(
             raise
         # The program's own exception, for example from its lifespan.
         except Exception:
-            log.exception("this worker exits because the program failed", extra={"event": "failed"})
+            log.exception("The program failed, so this worker exits.", extra={"event": "failed"})
             code = FAILED
     if code != OK:
         raise typer.Exit(code)
@@ -149,7 +149,7 @@ async def _work(app: Outlast, place: WorkerTarget, site: PagesServer | None) -> 
             print_error(error)
             end_now(code_of(error))
         raise
-    log.info("worker has stopped", extra={"event": "stopped"})
+    log.info("The worker has stopped.", extra={"event": "stopped"})
     return internals(app).exit_code
 
 
@@ -158,7 +158,7 @@ async def _until_drained(app: Outlast, place: WorkerTarget, site: PagesServer | 
         names = sorted(workflow.name for workflow in place.workflows)
         registration = internals(app).engine.worker
         log.info(
-            "worker is ready",
+            "The worker is ready.",
             extra={
                 "event": "working",
                 "worker": registration.id,

@@ -16,7 +16,7 @@ class ServerUnavailable(StoreUnavailable):
 
 
 class ApiError(OutlastError):
-    """The HTTP API refused a request for a reason that has no exception of its own.
+    """The HTTP API refused a request for a reason that has no exception class.
 
     `status` is the status of the answer, and `document` its problem document.
     """

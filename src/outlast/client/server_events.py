@@ -16,7 +16,7 @@ class ServerEvent(NamedTuple):
 
 
 async def server_events(lines: AsyncIterable[str]) -> AsyncIterator[ServerEvent]:
-    """Yield an event for each block of lines, also for a comment, which shows that all is well."""
+    """Yield an event for each block of lines, even for a comment, which shows that all is well."""
     kind = ""
     data: list[str] = []
     retry: float | None = None

@@ -12,7 +12,7 @@ log = logging.getLogger("outlast.replay")
 
 
 class ErrorCodec(Protocol):
-    """Record errors that Outlast cannot rebuild by itself: `@step(errors=codec)`."""
+    """Record errors that Outlast cannot rebuild without help: `@step(errors=codec)`."""
 
     def encode(self, error: BaseException) -> Any:
         """Return JSON data from which `decode` rebuilds the error.

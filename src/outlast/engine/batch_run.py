@@ -192,7 +192,7 @@ class BatchRun:
             why = why.encode(errors="backslashreplace").decode()[: self._error_text_max]
             # Due now, so that a call can claim it by id at any time. Nothing else claims it.
             back = Release(row.pk, row.fence, why, waiting=True, due=self._client.store.now())
-            self._client.writer.enqueue(back, partial(self._given_back, row.fence))
+            self._client.writer.enqueue(back, partial(self._on_released, row.fence))
             self._in_flight.ending(row.fence)
             self._row = None
         elif self._lost is not None:
@@ -207,7 +207,7 @@ class BatchRun:
         if row is not None:
             self._in_flight.hang(row)
 
-    def _given_back(self, fence: int, *_: Any) -> None:
+    def _on_released(self, fence: int, *_: Any) -> None:
         self._in_flight.drop(fence)
         self._notifier.notify()
 

@@ -133,7 +133,7 @@ async def act_on_all(
 ) -> BulkReport:
     """Apply an action to every run that matches the query when its page is read, newest first.
 
-    A run that the action does not apply to any more is skipped and reported. Stop after `limit`
+    A run that the action no longer applies to is skipped and reported. Stop after `limit`
     runs, or at `until` on the loop's clock.
     """
     query = narrowed(action, query)

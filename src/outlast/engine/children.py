@@ -202,7 +202,7 @@ class Children:
             return
         except Exception as error:
             log.error(
-                "Could not compensate the children of run %s",
+                "Failed to compensate the children of run %s. The run waits for a person.",
                 execution.id,
                 exc_info=redact(error, self._settings.log_values),
                 extra=execution.log_fields(site.key),

@@ -287,7 +287,8 @@ class UnknownWorkflows:
             if now >= self._next_log.get(name, 0.0):
                 self._next_log[name] = now + UNKNOWN_LOG_SECONDS
                 log.warning(
-                    "runs of workflow %s wait for a worker that knows it",
+                    "Runs of workflow %s wait for a worker that knows it. Start one that imports "
+                    "its module.",
                     name,
                     extra={"workflow": name},
                 )

@@ -20,7 +20,7 @@ class ClaimerSet:
         """Claims runs for this worker. None unless this process is a worker."""
         self.consumers: set[Consumer] = set()
         self._stopped = False
-        """Whether this process claims nothing any more.
+        """Whether this process no longer claims anything.
 
         The store may not know that, and would let a new claimer claim and release for ever.
         """

@@ -195,7 +195,7 @@ class Consumer:
         if error is None:
             return Ack(row.pk, row.fence, row.queue)
         log.warning(
-            "item %s failed, attempt %d",
+            "Item %s failed in attempt %d.",
             item._name,
             item._attempt,
             exc_info=redact(error, self._log_values),
@@ -224,7 +224,7 @@ class Consumer:
         self._outcomes.on_recorded(item._row, command, outcome)
         if isinstance(outcome, (Refused, StoreError)):
             log.error(
-                "the outcome of item %s could not be recorded: %s",
+                "Could not record the outcome of item %s: %s",
                 item._name,
                 outcome,
                 extra=log_fields(item._row),

@@ -50,7 +50,7 @@ class Sweeper:
             level = logging.WARNING if self._registration.offer.concurrency else logging.INFO
             log.log(
                 level,
-                "found %s: %s queued again, %s",
+                "Found %s: %s queued again, %s.",
                 _count(len(swept.workers), "dead worker"),
                 _count(len(swept.runs) - len(swept.dead), "run"),
                 _count(len(swept.dead), "dead letter"),
@@ -74,7 +74,7 @@ class Sweeper:
         await writer.execute(SetWaiting(0, 0, ()))
         for run, fence, _ in held:
             if not self._in_flight.is_held(fence):
-                why = "its worker did not hold it any more"
+                why = "its worker no longer held it"
                 await writer.execute(Release(run, fence, why, interrupted=False))
 
 

@@ -82,8 +82,8 @@ class HeldElsewhereNotice:
         if self._at is not None and row.worker is not None and self._now() > self._at:
             self._at = None
             log.warning(
-                "run %s is held by worker %s: waiting until that worker releases it or is "
-                "declared dead (its lease is %g s)",
+                "Run %s is held by worker %s. Waiting until that worker releases it or is "
+                "declared dead. Its lease is %g s.",
                 row.id,
                 row.worker,
                 self._lease,

@@ -38,7 +38,7 @@ ENDING_KINDS = ("step", "attempt")
 STEPS_MAX = 100
 """How many steps of a run are recorded, the oldest first."""
 KEPT_SECONDS = 86_400.0
-"""How long a session stays that its worker does not write any more."""
+"""How long a session stays after its worker has stopped writing it."""
 
 Known = tuple[int, tuple[tuple[str, int], ...]]
 """A fence, and the steps that execute under it: their keys and attempts."""

@@ -164,7 +164,7 @@ class ExecutionStarter:
             self._background.spawn(self._begin_after(earlier, row, workflow, claimed=claimed))
             return
         if isinstance(workflow, Unneeded) and row.undoing is None:
-            why = "it needs no compensation any more, and its workflow is not known here"
+            why = "it no longer needs compensation, and its workflow is not known here"
             self._acquirer.release(row, why)
             return
         if row.parent in self._in_flight.executions:

@@ -105,7 +105,7 @@ class Hooks:
             "explain": page,
         }
         why = reason or f"`outlast show {quote(id)}` shows why"
-        log.error("%s %s is %s: %s", kind, id, became, why, extra=fields)
+        log.error("%s %s is %s: %s", kind.capitalize(), id, became, why, extra=fields)
         hook = self._hooks.get(what)
         if hook is None:
             return
@@ -117,7 +117,7 @@ class Hooks:
                 await answer
         except Exception as error:
             log.error(
-                "on_%s failed, called for %s %s",
+                "The hook on_%s failed for %s %s.",
                 what,
                 kind,
                 id,

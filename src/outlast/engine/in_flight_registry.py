@@ -74,7 +74,7 @@ class InFlight:
         self.pending_claims = 0
         """Claims submitted but not yet answered."""
         self.draining = False
-        """Whether the process drains or closes: nothing starts any more."""
+        """Whether the process drains or closes: nothing more starts."""
 
     def on_released(self, callback: Callable[[int], None]) -> None:
         """Call `callback` with every fence that is no longer held, or turns out not to be."""

@@ -30,7 +30,7 @@ class RunInfo:
     """When it was first claimed."""
     ended: datetime | None
     due: datetime | None
-    """When it becomes claimable, while it is queued or waiting. None: not by itself."""
+    """When it becomes claimable, while it is queued or waiting. None: not at a known time."""
     worker: str | None
     """The id of the worker that holds it."""
     fence: int

@@ -106,7 +106,7 @@ class Isolation:
             self._yielding.clear()
 
     def end(self, fence: int) -> None:
-        """End the isolation of a run that has left, or is no suspect any more."""
+        """End the isolation of a run that has left or is no longer a suspect."""
         if self.fence == fence:
             self._state = IsolationState.NONE
             self.fence = None

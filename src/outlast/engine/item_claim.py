@@ -124,7 +124,7 @@ class ItemClaim:
     # -- called by its consumer
 
     def _mark_lost(self) -> None:
-        """Note that another worker owns the item: nothing is recorded of it any more."""
+        """Note that another worker owns the item: nothing more is recorded of it."""
         self._state = ClaimState.LOST
 
     def _mark_settled(self) -> None:

@@ -67,4 +67,4 @@ def outcome_label(command: Ack | Release, outcome: Any) -> str:
         return "lost"
     if isinstance(command, Ack):
         return "acked"
-    return "nacked" if command.failed else "given_back"
+    return "nacked" if command.failed else "released"

@@ -76,8 +76,8 @@ class Lease:
         if not self._stall_logged:
             self._stall_logged = True
             log.error(
-                "the event loop has been blocked for %.0f s: worker %s does not renew its "
-                "lease until it runs again",
+                "The event loop has been blocked for %.0f s. Worker %s does not renew its "
+                "lease until the loop runs again.",
                 stalled, self._worker,
             )  # fmt: skip
         return True
@@ -106,7 +106,7 @@ class Lease:
                 self._lost()
                 return
             if self.trouble is not None:
-                log.warning("worker %s renews its lease again", self._worker)
+                log.warning("Worker %s renews its lease again.", self._worker)
                 self.trouble = None
 
     def _try_reading(self) -> None:

@@ -79,7 +79,7 @@ class MessagePoller:
     def _deliver(self, execution: RunExecution, found: list[Message] | StoreError) -> None:
         if isinstance(found, StoreError):
             log.warning(
-                "cannot read the messages of run %s: %s",
+                "Could not read the messages of run %s: %s",
                 execution.id,
                 found,
                 extra=execution.log_fields(),

@@ -45,7 +45,7 @@ class ChangeNotifier:
         self._subscribers.append(callback)
 
     def observe(self, callback: Callable[[], object]) -> None:
-        """Call `callback` on the loop after every change, also after those made here."""
+        """Call `callback` on the loop after every change, including those made here."""
         self._observers.append(callback)
 
     async def wait(self, timeout: float, since: int) -> None:

@@ -26,9 +26,9 @@ class RunReporter:
         """Log a claimed run, and warn once of code that is not deterministic."""
         fields = execution.log_fields()
         if execution.claimed and log.isEnabledFor(logging.INFO):
-            alone = ", alone: it died more than once without recording anything"
+            alone = " It runs alone, because it died more than once without recording anything."
             suffix = alone if execution.row.is_suspect else ""
-            log.info("run %s is claimed%s", execution.id, suffix, extra=fields)
+            log.info("Run %s is claimed.%s", execution.id, suffix, extra=fields)
         if self._settings.check_workflows and not isinstance(execution.workflow, Unneeded):
             determinism.warn_once(execution.workflow, fields)
 
@@ -52,12 +52,12 @@ class RunReporter:
                 error = format_recorded(outcome.error, self._settings.log_values)
             step = execution.trace.failed_calls.get(outcome.failed_at or 0)
             fields |= {"step": step, "status": "failed"}
-            log.warning("run %s failed: %s", execution.id, error, extra=fields)
+            log.warning("Run %s failed: %s", execution.id, error, extra=fields)
         elif outcome.kind in (OutcomeKind.DONE, OutcomeKind.CANCELLED):
             status = outcome.kind.value
             fields |= {"status": status}
-            log.info("run %s is %s", execution.id, status, extra=fields)
+            log.info("Run %s is %s.", execution.id, status, extra=fields)
         elif outcome.kind is not OutcomeKind.PARKED:
             # The hooks log a parked run.
             fields |= {"status": "released"}
-            log.info("run %s is released (%s)", execution.id, outcome.reason, extra=fields)
+            log.info("Run %s is released: %s", execution.id, outcome.reason, extra=fields)

@@ -97,7 +97,7 @@ class Stalls:
     def _record(self, culprit: Culprit, seconds: float) -> None:
         """Count a stall that is over, and record it for `outlast workers` and `outlast doctor`."""
         log.warning(
-            "the event loop runs again after %.1f s: %s had blocked it",
+            "The event loop runs again after %.1f s, in which %s blocked it.",
             seconds,
             culprit.what,
             extra=culprit.facts,
@@ -144,7 +144,7 @@ class Stalls:
             if culprit is not None and now - self._seen - self._tick_seconds > self._warn:
                 self._culprit = culprit
                 log.warning(
-                    "the event loop has been blocked for %.1f s: %s blocks it at %s. "
+                    "The event loop has been blocked for %.1f s: %s blocks it at %s. "
                     "Nothing else in this process can run until it returns. %s",
                     seconds,
                     culprit.what,
@@ -164,7 +164,7 @@ class Stalls:
             self._client.writer.execute_urgent(keep, timeout=RECORD_SECONDS)
         except StoreError as error:
             log.warning(
-                "the stall could not be recorded (%s). "
+                "Could not record that the event loop is blocked (%s). "
                 "`outlast workers` shows it when the loop runs again.",
                 error,
                 extra=culprit.facts,

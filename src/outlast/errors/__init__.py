@@ -287,7 +287,7 @@ class NotOwner(OutlastError):
     def __str__(self) -> str:
         if not self.current:
             return (
-                f"session {self.session!r} has no owner any more: it has expired or was cleared. "
+                f"session {self.session!r} no longer has an owner: it has expired or was cleared. "
                 "Nothing was written. Take it again."
             )
         return (

@@ -96,7 +96,7 @@ class CallTable:
         return site
 
     def reserve_at(self, kind: str, key: str, args: str | None) -> CallSite:
-        """Reserve the call site with this key, also while the run is being cancelled.
+        """Reserve the call site with this key, even while the run is being cancelled.
 
         Raise Diverged if the journal has another call there, and LimitExceeded if the workflow has
         made more than `journal_entries_max` calls.

@@ -298,7 +298,7 @@ def warn_once(workflow: WorkflowDefinition, facts: Mapping[str, Any]) -> None:
     suspects = check_function(workflow.fn)
     if suspects:
         log.warning(
-            "workflow %s calls %s. A run that resumes after a restart executes this code again and "
+            "Workflow %s calls %s. A run that resumes after a restart executes this code again and "
             "gets another result, so it may be parked or end differently. End a line with `%s` to "
             "accept it, or set check_workflows=0 to turn this check off.",
             workflow.name,

@@ -110,7 +110,7 @@ class EffectCall:
     def answered(cls, effect_record: EffectRecord) -> EffectCall:
         """Build an effect call whose outcome is recorded.
 
-        It has no effect, because nothing acts any more.
+        It has no effect, because nothing acts now.
         """
         effect_call = cls.__new__(cls)
         effect_call.resolve_only = True

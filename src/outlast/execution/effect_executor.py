@@ -131,7 +131,7 @@ class EffectExecutor:
             key = self.call_site.key
             redacted = self.services.redact(fault)
             log.error(
-                "effect %s of run %s failed outside of its act",
+                "Effect %s of run %s failed outside its act, so its outcome is unknown.",
                 key,
                 self.execution.id,
                 exc_info=redacted,

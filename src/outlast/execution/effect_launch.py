@@ -94,7 +94,7 @@ async def _perform(body: StepExecution, call_site: CallSite, effect_call: Effect
         raise
     except (Evicted, Diverged):
         log.debug(
-            "effect %s of run %s is left to the next execution",
+            "Effect %s of run %s is left to the next execution.",
             call_site.key,
             execution.id,
             extra=execution.log_fields(call_site.key),

@@ -90,7 +90,7 @@ def _log_wait(executor: EffectExecutor, effect_record: EffectRecord, seconds: fl
         # It raised, so no death interrupted it.
         raised = effect_record.retry_at > effect_record.at
         log.warning(
-            "effect %s of run %s %s. It may still be in flight. In %.0f s Outlast %s.",
+            "Effect %s of run %s %s. It may still be in flight. In %.0f s Outlast %s.",
             executor.call_site.key,
             executor.execution.id,
             "raised" if raised else "was in flight when its process ended",
@@ -202,7 +202,7 @@ async def _record_doubt(
     asked = effect_record.asked + 1
     message = format_error(error, executor.services.log_values)
     log.warning(
-        "verify of effect %s of run %s could not tell: %s",
+        "Could not verify effect %s of run %s: %s",
         key,
         execution.id,
         message,

@@ -24,11 +24,12 @@ def warn_not_awaited(execution: RunExecution, call_site: CallSite) -> None:
     settlement = execution.ending.settlement
     if settlement is None or (settlement.status != "done" and call_site.effect is None):
         return
-    kind = "effect" if call_site.effect is not None else call_site.kind
+    kind = "Effect" if call_site.effect is not None else call_site.kind.capitalize()
     line = "" if call_site.line is None else f" at {location(call_site.line)}"
     level = logging.ERROR if call_site.effect is not None else logging.WARNING
     message = (
-        "%s %s of run %s was called%s and not awaited: nothing was done. Await it: `await %s(...)`."
+        "%s %s of run %s was called%s and not awaited, so nothing was done. Await it: "
+        "`await %s(...)`."
     )
     name = unescape_name(call_site.key.rpartition("/")[2].partition("#")[0].partition("[")[0])
     log.log(
@@ -64,7 +65,7 @@ def warn_of_running_tasks(execution: RunExecution) -> None:
         task, line = running[0]
         more = f" and {len(running) - 1} more" if len(running) > 1 else ""
         log.warning(
-            "run %s ended while task %s, created at %s,%s was still running: its remaining work "
+            "Run %s ended while task %s, created at %s,%s was still running. Its remaining work "
             "is lost. "
             "Await the task before the workflow returns, or cancel it.",
             execution.id, task.scope.path.rstrip("/"), location(line), more,

@@ -137,7 +137,7 @@ async def _write_outcome(execution: RunExecution) -> RunOutcome:
         error_text = None if settlement is None else settlement.error
         return RunOutcome(OutcomeKind.HUNG, error=error_text, reason=str(reason))
     last = last_command(execution, children_left=children_left)
-    # Nothing of the run executes any more. What the worker claims now is written after the run's
+    # Nothing of the run still executes. What the worker claims now is written after the run's
     # end.
     services.observer.nothing_executes(execution)
     answer: Any

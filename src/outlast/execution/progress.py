@@ -31,7 +31,7 @@ IMMUTABLE = frozenset({str, int, float, bool, type(None)})
 def body_of(what: str) -> StepExecution:
     """Return the step execution of the current code.
 
-    Raise NotInRun outside a step's body, also in a workflow that a step's body has started.
+    Raise NotInRun outside a step's body, even in a workflow that a step's body has started.
     """
     body = None if isinstance(asyncio._get_running_loop(), RunLoop) else BODY.get()
     if body is None:

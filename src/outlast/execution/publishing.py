@@ -241,7 +241,7 @@ class Publisher:
 
 
 def _over() -> Evicted:
-    return Evicted("this attempt of the step has ended and cannot publish any more")
+    return Evicted("this attempt of the step has ended, so it can no longer publish")
 
 
 _creating = threading.Lock()

@@ -164,6 +164,6 @@ def log_lost_outcome(execution: RunExecution, key: str, error: str | None) -> No
         else f"raised {format_recorded(error, execution.services.log_values)}"
     )
     message = (
-        "effect %s of run %s %s after this worker had lost the run: it may have been done twice"
+        "Effect %s of run %s %s after this worker had lost the run. It may have happened twice."
     )
     log.error(message, key, execution.id, came, extra=execution.log_fields(key))

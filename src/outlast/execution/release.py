@@ -96,7 +96,7 @@ def mark_unknown(execution: RunExecution, key: str, why: str) -> None:
         else f" (`outlast show {quote(execution.id)}` shows why)"
     )
     log.warning(
-        "the outcome of effect %s of run %s is unknown%s",
+        "The outcome of effect %s of run %s is unknown%s",
         key,
         execution.id,
         reason,
@@ -164,6 +164,6 @@ def release(execution: RunExecution, why: str, delay: float) -> None:
     Another worker may take it over after `delay` seconds.
     """
     log.warning(
-        "released run %s for other workers: %s", execution.id, why, extra=execution.log_fields()
+        "Run %s was released for other workers: %s", execution.id, why, extra=execution.log_fields()
     )
     execution.stop(EndReason.released(why, delay))

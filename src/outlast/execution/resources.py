@@ -45,7 +45,7 @@ class OpenResource:
             raise
         except Exception as error:
             if self.value.done():
-                log.error("resource %s could not be closed", name, exc_info=error)
+                log.error("Failed to close resource %s.", name, exc_info=error)
                 return
             self.value.set_exception(error)
             # Mark the exception as retrieved: the step that asked may have been cancelled.
@@ -99,5 +99,9 @@ class Resources:
             return
         _, slow = await asyncio.wait(tasks, timeout=seconds)
         for task in slow:
-            log.warning("resource %s did not close within %.3g s", task.get_name(), seconds)
+            log.warning(
+                "Resource %s did not close within %.3g s and is cancelled.",
+                task.get_name(),
+                seconds,
+            )
             task.cancel()

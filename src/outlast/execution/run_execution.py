@@ -374,7 +374,7 @@ class RunExecution:
         except Exception as error:
             # An entry cannot be read. Nothing more may happen to the run.
             log.error(
-                "run %s is parked: its next entry cannot be read",
+                "Run %s is parked, because its next entry cannot be read.",
                 self.id,
                 exc_info=self.services.redact(error),
                 extra=self.log_fields(),

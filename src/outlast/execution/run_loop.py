@@ -357,7 +357,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         if self.execution.end_reason is None:
             redacted = self.execution.services.redact(context.get("exception"))
             log.error(
-                "run %s: %s",
+                "Run %s: %s",
                 self.execution.id,
                 context.get("message"),
                 exc_info=redacted,

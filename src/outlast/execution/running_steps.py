@@ -165,7 +165,7 @@ class RunningSteps:
         def ended(thread: asyncio.Future[Any]) -> None:
             self.threads.discard(thread)
             if not thread.cancelled():
-                # Mark the exception as retrieved, even if nothing awaits the thread any more.
+                # Mark the exception as retrieved, even if nothing still awaits the thread.
                 thread.exception()
             on_end()
 

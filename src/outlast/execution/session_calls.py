@@ -83,7 +83,7 @@ def touch(services: ExecutionServices, at: At, row: SessionRow | None) -> None:
 def _touched(command: Any, outcome: Any) -> None:
     if isinstance(outcome, StoreError):
         log.warning(
-            "the expiry of %s %r was not moved: %s", command.space, command.session, outcome
+            "The expiry of %s %r was not extended: %s", command.space, command.session, outcome
         )
 
 

@@ -103,7 +103,7 @@ class EffectState:
         self.shielded = True
 
     def end_act(self) -> None:
-        """Note that the effect does not act any more."""
+        """Note that the effect does not act now."""
         self.shielded = False
 
     def add_thread(self, thread: asyncio.Future[Any]) -> None:

@@ -54,7 +54,7 @@ def attempt_failed(body: StepExecution, error: str, delay: float | None) -> None
     key = body.outer.key
     step = f"{body.kind} {key}" if body.outer is body else f"step {body.name} in {key}"
     log.info(
-        "attempt %d of %s of run %s failed: %s%s",
+        "Attempt %d of %s of run %s failed: %s%s",
         body.attempt,
         step,
         body.execution.id,

@@ -237,7 +237,7 @@ class StepExecution:
         self.error_text = None
 
     def end_act(self) -> None:
-        """Note that the effect does not act any more, or that it did not begin to."""
+        """Note that the effect does not act now, or that it did not begin to."""
         assert self.effect is not None
         self.effect.end_act()
         self.become_idle()
@@ -334,7 +334,7 @@ class StepExecution:
                 listener(why)
             except Exception as error:
                 log.error(
-                    "on_drain of step %s failed",
+                    "An on_drain callback of step %s failed.",
                     self.key,
                     exc_info=self.execution.services.redact(error),
                     extra=self.execution.log_fields(self.key, self.attempt),

@@ -234,8 +234,8 @@ def _warn_if_changed(
     if step.signature.changed(before, args, kwargs):
         step.watched = 0
         message = (
-            "step %s changes its arguments. They are copies: the workflow does not see that. "
-            "Return what the workflow needs."
+            "Step %s changes its arguments. They are copies, so the workflow does not see the "
+            "change. Return what the workflow needs."
         )
         log.warning(
             message, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt)

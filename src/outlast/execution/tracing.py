@@ -70,7 +70,8 @@ class Spans:
         except Exception as error:
             self._given_up = True
             log.warning(
-                "spans are turned off: the provider returned no tracer (%s)", type(error).__name__
+                "Spans are turned off, because the provider returned no tracer: %s",
+                type(error).__name__,
             )
         return self._tracer
 
@@ -154,7 +155,7 @@ class Spans:
                 await in_thread(flush, int(seconds * 1000))
         except Exception as error:
             # An exporter's failure must not delay the shutdown.
-            log.warning("spans could not be sent: %s", type(error).__name__)
+            log.warning("Could not send spans: %s", type(error).__name__)
 
 
 class ExecutionSpan:
@@ -269,7 +270,7 @@ def _safely(make: Callable[..., T], *args: Any) -> T | None:
     try:
         return make(*args)
     except Exception as error:
-        log.warning("could not start or end a span: %s", type(error).__name__)
+        log.warning("Could not start or end a span: %s", type(error).__name__)
         return None
 
 

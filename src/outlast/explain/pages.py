@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from outlast.explain.texts import anchor, entries
+from collections.abc import Callable
+from functools import partial
+
+from outlast.explain.texts import ERROR_PAGES, anchor, entries
+from outlast.explain.texts import PAGES as PAGE_OF_KIND
 
 _MADE = "<!-- Made by: outlast explain --write docs. The texts are in src/outlast/explain. -->"
 
@@ -13,16 +17,25 @@ _ERRORS = f"""\
 
 Every error of Outlast carries a note with the command that explains it, such as \
 `outlast explain Backpressure`. The command line and `outlast show` print it too. The command \
-prints the text of this page and needs neither a network nor a store. `outlast explain` alone \
+prints the text of these pages and needs neither a network nor a store. `outlast explain` alone \
 lists all names. [Exit codes](exit-codes.md), [checks of the doctor](doctor-checks.md) and \
-[alerts](runbook.md) have pages of their own.
+[alerts](runbook.md) have separate pages.
 
 `str(error)` does not contain the note, and the journal does not record it. pytest's `match=` does \
 see notes, so a pattern that ends with `$` must allow for it.
 
-A program may catch every error on this page except `Evicted` and `Diverged`. A command prints \
+A program may catch every error on these pages except `Evicted` and `Diverged`. A command prints \
 the error and exits with [its code](exit-codes.md).
 """
+
+_TITLES = {
+    "errors-calls.md": "Errors of calls",
+    "errors-queues.md": "Errors of queues and ownership",
+    "errors-steps.md": "Errors of steps and effects",
+    "errors-runs.md": "How runs end or stop",
+    "errors-stores.md": "Errors of stores and the remote client",
+    "errors-commands.md": "Errors of commands",
+}
 
 _EXIT_CODES = f"""\
 {_MADE}
@@ -70,14 +83,28 @@ _PARKED = """\
 
 
 def errors_page() -> str:
-    """Return the page of the errors: an index by group, and a section for each group."""
-    groups = dict.fromkeys(entry.group for entry in entries() if entry.kind == "error")
-    sections = [f"## {group}\n\n{_rendered('error', '###', group)}" for group in groups]
-    rows = [f"| [{group}](#{anchor(group)}) | {_links('error', group)} |" for group in groups]
-    rows.append(f"| [Reasons of parked runs](#reasons-of-parked-runs) | {_links('parked')} |")
-    index = "\n".join(["| about | errors |", "|---|---|", *rows])
-    parked = f"{_PARKED}\n\n{_rendered('parked', '###')}"
-    return "\n".join([_ERRORS, f"{index}\n", *sections, parked])
+    """Return the index of the errors by group. The groups are on the pages that it links to."""
+    rows = [
+        f"| [{group}]({page}#{anchor(group)}) | {_links('error', group)} |"
+        for group, page in ERROR_PAGES.items()
+    ]
+    parked = f"{PAGE_OF_KIND['parked']}#reasons-of-parked-runs"
+    rows.append(f"| [Reasons of parked runs]({parked}) | {_links('parked')} |")
+    return "\n".join([_ERRORS, "| about | errors |", "|---|---|", *rows, ""])
+
+
+def errors_page_of_groups(file: str) -> str:
+    """Return a page of the errors with a section for each of its groups."""
+    intro = "[Errors](errors.md) lists all errors. `outlast explain NAME` prints the same text."
+    parts = [f"{_MADE}\n\n# {_TITLES[file]}\n\n{intro}\n"]
+    parts += [
+        f"## {group}\n\n{_rendered('error', '###', group)}"
+        for group, page in ERROR_PAGES.items()
+        if page == file
+    ]
+    if PAGE_OF_KIND["parked"] == file:
+        parts.append(f"{_PARKED}\n\n{_rendered('parked', '###')}")
+    return "\n".join(parts)
 
 
 def exit_codes_page() -> str:
@@ -85,15 +112,17 @@ def exit_codes_page() -> str:
 
 
 def checks_page() -> str:
-    return f"{_CHECKS}\n{_links('check')}.\n\n{_rendered('check', '##')}"
+    links = _links("check").replace(f"({PAGE_OF_KIND['check']}#", "(#")
+    return f"{_CHECKS}\n{links}.\n\n{_rendered('check', '##')}"
 
 
 def runbook_page() -> str:
     return f"{_RUNBOOK}\n{_rendered('alert', '##')}"
 
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
+    **{file: partial(errors_page_of_groups, file) for file in _TITLES},
     "exit-codes.md": exit_codes_page,
     "doctor-checks.md": checks_page,
     "runbook.md": runbook_page,
@@ -101,8 +130,9 @@ PAGES = {
 
 
 def _links(kind: str, group: str = "") -> str:
+    """Return links to the entries of a kind and group, by page and anchor."""
     return ", ".join(
-        f"[{entry.name}](#{entry.anchor})"
+        f"[{entry.name}]({entry.page})"
         for entry in entries()
         if (entry.kind, entry.group) == (kind, group)
     )

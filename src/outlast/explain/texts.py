@@ -18,13 +18,25 @@ FILES = {
 """The file that holds the entries of each kind."""
 
 PAGES = {
-    "error": "errors.md",
-    "parked": "errors.md",
+    "parked": "errors-runs.md",
     "alert": "runbook.md",
     "exit code": "exit-codes.md",
     "check": "doctor-checks.md",
 }
-"""The page of docs/ that shows the entries of each kind."""
+"""The page of docs/ that shows the entries of each kind, except for errors."""
+
+ERROR_PAGES = {
+    "Calls and values": "errors-calls.md",
+    "Ids and states": "errors-calls.md",
+    "Full queues, drains and lost ownership": "errors-queues.md",
+    "Steps and streams": "errors-steps.md",
+    "Ready-made effects": "errors-steps.md",
+    "How a run ends or stops": "errors-runs.md",
+    "Stores": "errors-stores.md",
+    "The remote client": "errors-stores.md",
+    "Commands": "errors-commands.md",
+}
+"""The page of docs/ that shows the errors of each group."""
 
 PARTS = {
     "alert": ("Urgent?", "Look.", "Decide.", "Afterwards.", "Silence."),
@@ -74,7 +86,8 @@ class Entry(NamedTuple):
     @property
     def page(self) -> str:
         """Return the page of docs/ that shows the entry, with its anchor."""
-        return f"{PAGES[self.kind]}#{self.anchor}"
+        file = ERROR_PAGES[self.group] if self.kind == "error" else PAGES[self.kind]
+        return f"{file}#{self.anchor}"
 
 
 def anchor(heading: str) -> str:

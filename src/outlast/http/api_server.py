@@ -51,8 +51,8 @@ class ApiServer:
         self._web = _ByPath(web, routes, ui(app, tokens=tokens) if has_ui else None)
         if insecure_loopback and not is_for_this_machine(address):
             log.warning(
-                "--insecure-loopback with the address %s: only programs on this machine are "
-                "answered",
+                "--insecure-loopback is set with the address %s. Only programs on this machine "
+                "get answers.",
                 address,
             )
         self._listener: socket.socket | None = None

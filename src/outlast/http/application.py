@@ -81,7 +81,7 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(self, request)
         except Exception:
-            log.exception("%s %s could not be answered", request.method, request.url.path)
+            log.exception("Failed to answer %s %s.", request.method, request.url.path)
             return _answer(500, {"error": "internal error: see the log of the process"})
 
     return guarded
@@ -162,6 +162,6 @@ class _Answers:
             self._refused, self._log_at = 0, now + LOG_SECONDS
             path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
             log.warning(
-                "%s %s from %s was refused%s", request.method, path, peer_of(request.scope), before
+                "%s %s from %s was refused%s.", request.method, path, peer_of(request.scope), before
             )
         return _answer(403, {"error": REFUSED})

@@ -28,8 +28,8 @@ def samples(
     yield gauge(names.STARTED, engine.services.metrics.started)
     yield gauge(names.READY, float(ready))
     yield gauge(names.DRAINING, float(engine.shutdown.begun))
-    yield gauge(names.IN_HAND, len(engine.in_flight.held()))
-    yield gauge(names.RUNS_IN_HAND, len(engine.in_flight.executions))
+    yield gauge(names.IN_FLIGHT, len(engine.in_flight.held()))
+    yield gauge(names.RUNS_IN_FLIGHT, len(engine.in_flight.executions))
     yield gauge(names.SLOTS, 0 if engine.claimers.own is None else engine.worker.offer.concurrency)
     for counter in engine.services.metrics.counters:
         yield from _counts(counter.metric, list(counter.counts.items()))
@@ -48,7 +48,7 @@ def samples(
 
 
 def _of_writer(commits: Sequence[Commits]) -> Iterator[Sample]:
-    yield from _histogram(names.COMMIT_VERBS, [one.commands for one in commits])
+    yield from _histogram(names.COMMIT_COMMANDS, [one.commands for one in commits])
     yield from _histogram(names.COMMIT_SECONDS_TAKEN, [one.seconds for one in commits])
     failures = {
         kind: sum(one.failures.counts[kind] for one in commits)

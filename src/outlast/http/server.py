@@ -87,7 +87,7 @@ class Server:
             )
             _servers.add(self)
             self._thread.start()
-            log.info("serves at %s", self._url, extra={"event": "serving", "url": self._url})
+            log.info("Serving HTTP at %s", self._url, extra={"event": "serving", "url": self._url})
 
     def stop(self, timeout: float = 2.0) -> None:
         """Stop accepting connections, finish the answers in flight, and end the thread.

@@ -154,7 +154,7 @@ class StoreStatsPoller:
         self._up = self._engine.shutdown.closing
         log.log(
             logging.DEBUG if isinstance(error, StoreError) else logging.WARNING,
-            "the store could not be read for /metrics: %s", type(error).__name__,
+            "Could not read the store for /metrics: %s", type(error).__name__,
         )  # fmt: skip
 
     def _over(self, under_way: threading.Event) -> None:

@@ -103,7 +103,7 @@ class ShutdownCoordinator:
         self.app_phase = AppPhase.OPEN
 
     def abandon_opening(self) -> None:
-        """Note that the app could not be opened: nothing waits for its store any more."""
+        """Note that the app could not be opened, so nothing waits for its store now."""
         self.state.begin_close()
 
     # -- the drain
@@ -204,7 +204,7 @@ class ShutdownCoordinator:
     async def drain(self, reason: str, *, grace: float | None) -> DrainReport:
         """Begin the drain unless it has begun, and return its report when it is over.
 
-        Raise SettingsError if `grace` is no number of seconds greater than 0.
+        Raise SettingsError if `grace` is not a number of seconds greater than 0.
         """
         if grace is not None and not 0 < grace < math.inf:
             raise SettingsError(f"grace={grace!r} must be a number of seconds greater than 0.")

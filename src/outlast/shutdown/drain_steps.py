@@ -100,7 +100,7 @@ class DrainSteps:
             if not isinstance(outcome, Refused):
                 self._reporter.note_not_started(len(outcome))
         fields = {"event": "draining", "worker": command.worker, "reason": state.reason}
-        log.info("draining: %s", state.reason, extra=fields)
+        log.info("The worker is draining: %s", state.reason, extra=fields)
         self._end_coordination()
 
     def skip_coordination(self, error: RuntimeError) -> None:
@@ -171,7 +171,7 @@ class DrainSteps:
 
     @property
     def is_done(self) -> bool:
-        """Return whether nothing is in flight any more, or the drain was expedited."""
+        """Return whether nothing is still in flight, or the drain was expedited."""
         return self._expedited or not next(remaining_work(self._engine), None)
 
     def expedite(self) -> None:
@@ -188,7 +188,7 @@ class DrainSteps:
         try:
             self._engine.loop.call_soon_threadsafe(self._changed.set)
         except RuntimeError:
-            log.debug("the loop is closed: nothing waits for the drain")
+            log.debug("The loop is closed, so nothing waits for the drain.")
 
     async def wait(self, reserve: float) -> None:
         """Wait until nothing is in flight, or only `reserve` seconds of the grace are left."""

@@ -49,4 +49,4 @@ class AppPhase(IntEnum):
     HUNG = 6
     """The block was left, but code still executes. The worker stays registered until it ends."""
     CLOSED = 7
-    """The block was left and nothing executes any more."""
+    """The block was left and nothing still executes."""

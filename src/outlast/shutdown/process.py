@@ -168,7 +168,7 @@ class ProcessShutdown:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._signals.restore()
         if ending:
-            # While the interpreter shuts down, the exit timer's thread does not run any more, and
+            # While the interpreter shuts down, the exit timer's thread no longer runs, and
             # the garbage collector would traverse everything the process has imported. On a busy
             # machine that takes seconds and ends in SIGALRM.
             gc.freeze()

@@ -63,7 +63,7 @@ class DrainReport:
     """Runs released that only waited."""
     checkpointed: int = 0
     """Runs released after a step got the request to stop."""
-    given_back: int = 0
+    not_started: int = 0
     """Runs and items released before they had started."""
     compensations: int = 0
     """Layer 4: recorded compensations of the runs that were released, waiting or checkpointed.
@@ -106,7 +106,7 @@ class DrainReport:
             "released": self.released,
             "waiting": self.waiting,
             "checkpointed": self.checkpointed,
-            "not started": self.given_back,
+            "not started": self.not_started,
             "left behind": len(self.left),
         }
         counted = ", ".join(f"{count} {name}" for name, count in counts.items() if count)

@@ -88,7 +88,7 @@ class ReportBuilder:
 
     def note_not_started(self, count: int) -> None:
         """Count runs and items that were released before they had started."""
-        self.report.given_back += count
+        self.report.not_started += count
 
     def note_blocked(self, why: str) -> None:
         """Note what delays the drain."""

@@ -25,7 +25,7 @@ class SignalChannels:
 
     def __init__(self, watchdog: WatchdogProcess | None) -> None:
         self.is_muted = False
-        """Whether signals begin nothing any more. They are still passed on."""
+        """Whether signals no longer begin anything. They are still passed on."""
         self._pipe, self.pipe_reader = _pair()
         self.next_fd = -1
         """The wake-up descriptor that was set before ours."""
@@ -58,7 +58,7 @@ class SignalChannels:
             self._pipe.send(_BYTES[number])
 
     def mute(self) -> None:
-        """Begin nothing any more for signals that arrive."""
+        """No longer begin anything for signals that arrive."""
         self.is_muted = True
 
     def restore(self) -> None:

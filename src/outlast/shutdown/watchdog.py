@@ -1,4 +1,4 @@
-"""End this process from a helper process when nothing in Python can run any more.
+"""End this process from a helper process when Python can no longer run anything.
 
 While C code holds the GIL (a regular expression, `sum(repeat(1, 10**11))`), none of our handlers
 and threads runs. The wake-up descriptor still works: the C-level signal handler writes the signal's

@@ -21,7 +21,7 @@ class Commits:
     __slots__ = ("commands", "failures", "seconds", "stale")
 
     def __init__(self) -> None:
-        self.commands = Histogram(names.COMMIT_VERBS)
+        self.commands = Histogram(names.COMMIT_COMMANDS)
         self.seconds = Histogram(names.COMMIT_SECONDS_TAKEN)
         self.failures = Counter(names.COMMIT_FAILURES)
         self.stale = 0

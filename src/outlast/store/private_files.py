@@ -48,7 +48,7 @@ else:
         return True
 
     def lock_patiently(fd: int) -> None:
-        # The descriptor may be closed meanwhile. Then no thread waits for the lock any more.
+        # The descriptor may be closed meanwhile. Then no thread still waits for the lock.
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX)
 

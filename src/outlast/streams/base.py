@@ -236,7 +236,7 @@ class StreamBase(Generic[C]):
         """Log a source that failed to close after an error of the step, which matters more."""
         execution = self._progress._execution
         log.warning(
-            "closing the stream %s of step %s failed",
+            "Failed to close the stream %s of step %s.",
             self._request.name,
             self._step,
             exc_info=execution.services.redact(failed),

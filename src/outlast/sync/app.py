@@ -56,7 +56,7 @@ class Outlast:
             print(run.result())
 
     Any thread may use it. Runs execute on an event loop in a background thread, sync workflows and
-    steps in threads of their own. Pass settings as keywords, as OUTLAST_… environment variables, or
+    steps in separate threads. Pass settings as keywords, as OUTLAST_… environment variables, or
     in files (`outlast doctor --settings` shows them). Leaving the block stops the work that
     executes here and releases its runs. They continue when they are started again.
 

@@ -89,7 +89,7 @@ class Portal:
             self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join(timeout)
         if self._thread.is_alive():
-            log.warning("a task on Outlast's event loop did not end, so its thread keeps running")
+            log.warning("A task on Outlast's event loop did not end, so its thread keeps running.")
 
 
 def _hand_over(

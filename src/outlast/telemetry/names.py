@@ -22,7 +22,7 @@ RECOVERY_SECONDS = (
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 COMMANDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
-DRAIN_ENDS = ("completed", "released", "waiting", "checkpointed", "given_back", "left")
+DRAIN_ENDS = ("completed", "released", "waiting", "checkpointed", "not_started", "left")
 """The outcomes of what a process holds when it drains."""
 STATUSES = ("delayed", "running", "waiting", "parked", "dead", "returned", "undoing", "stuck")
 QUANTILES = ("0.5", "0.95", "1")
@@ -59,8 +59,8 @@ STARTED = _gauge(
 )
 READY = _gauge("outlast_ready", "1 while this process takes work.")
 DRAINING = _gauge("outlast_draining", "1 while this process drains.")
-IN_HAND = _gauge("outlast_in_hand", "Runs and items that this process holds.")
-RUNS_IN_HAND = _gauge("outlast_runs_in_hand", "Runs that execute here.")
+IN_FLIGHT = _gauge("outlast_in_flight", "Runs and items that this process holds.")
+RUNS_IN_FLIGHT = _gauge("outlast_runs_in_flight", "Runs that execute here.")
 SLOTS = _gauge(
     "outlast_slots", "How many claimed runs this process executes at once; 0 if it claims none."
 )
@@ -93,8 +93,8 @@ UNITS = _counter(
     "outlast_units_total", "Units that ended here.", "end", values=_each("committed", "rolled_back")
 )
 
-COMMIT_VERBS = Metric(
-    "outlast_commit_verbs",
+COMMIT_COMMANDS = Metric(
+    "outlast_commit_commands",
     "histogram",
     (),
     "Commands written in one transaction.",
@@ -199,9 +199,9 @@ STORE_AGE = _gauge(
 )
 
 METRICS = (
-    STARTED, READY, DRAINING, IN_HAND, RUNS_IN_HAND, SLOTS,
+    STARTED, READY, DRAINING, IN_FLIGHT, RUNS_IN_FLIGHT, SLOTS,
     STEPS, STEP_SECONDS, REPLAYED, RUNS, ITEMS, UNITS,
-    COMMIT_VERBS, COMMIT_SECONDS_TAKEN, COMMIT_FAILURES, STALE_WRITES, LEASES_LOST,
+    COMMIT_COMMANDS, COMMIT_SECONDS_TAKEN, COMMIT_FAILURES, STALE_WRITES, LEASES_LOST,
     STALLS, STALL_SECONDS, DEATHS, RECOVERY,
     COMPENSATIONS, DEAD_LETTERS, PARKED, COST_SAVED, DRAIN_SECONDS, DRAIN_RUNS,
     QUEUE_DEPTH, QUEUE_OLDEST, QUEUE_RUNS, QUEUE_RETURNED,

@@ -92,7 +92,7 @@ class App(Outlast):
 
         Pass a function for a step that is called in a loop, such as a model. An effect whose stub
         raises did not happen. The `verify` of a stubbed effect is not called, and its compensation
-        does nothing unless it has a stub of its own.
+        does nothing unless it has its own stub.
         """
         if not isinstance(step, StepBase):
             raise TypeError(f"stub() takes a step, not {step!r}.")

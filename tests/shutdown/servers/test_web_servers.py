@@ -266,7 +266,7 @@ def test_the_routes_can_be_mounted_in_a_web_app(tmp_path, framework):
         program.wait_for("first-begins")
         assert program.get("/ops/health") == (200, {"status": "alive"})
         assert program.get("/ops/ready") == (200, {"status": "ready"})
-        assert "outlast_runs_in_hand 1.0" in program.request("GET", "/ops/metrics").text
+        assert "outlast_runs_in_flight 1.0" in program.request("GET", "/ops/metrics").text
         assert program.get("/ops/drain")[1]["under_way"][0]["step"] == "first#1"
         assert program.post("/ops/shutdown")[0] == 202
         status, ready = program.get("/ops/ready")

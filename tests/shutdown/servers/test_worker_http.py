@@ -71,7 +71,7 @@ def test_a_drain_can_be_watched_over_http(tmp_path, how):
         wait_until_ready(program)
         submit(program, "two", "gate")
         program.wait_for("first-begins")
-        assert metrics(program)["outlast_runs_in_hand"] == 1
+        assert metrics(program)["outlast_runs_in_flight"] == 1
         reason = "SIGTERM"
         if how == "SIGTERM":
             program.send(signal.SIGTERM)
@@ -95,7 +95,7 @@ def test_a_drain_can_be_watched_over_http(tmp_path, how):
         assert (
             numbers["outlast_draining"],
             numbers["outlast_ready"],
-            numbers["outlast_runs_in_hand"],
+            numbers["outlast_runs_in_flight"],
         ) == (
             1,
             0,
@@ -117,20 +117,20 @@ def test_metrics_count_commits_and_runs(tmp_path):
         assert before["outlast_ready"] == 1
         assert (
             before["outlast_draining"]
-            == before["outlast_runs_in_hand"]
-            == before["outlast_in_hand"]
+            == before["outlast_runs_in_flight"]
+            == before["outlast_in_flight"]
             == 0
         )
         program.open_gate()
         submit(program, "two", "gate")
         program.wait_until(lambda: program.run("run").status == "done")
         after = metrics(program)
-        commands, commits = "outlast_commit_verbs_sum", "outlast_commit_verbs_count"
+        commands, commits = "outlast_commit_commands_sum", "outlast_commit_commands_count"
         assert after[commands] >= before[commands] + 3, "a claim, two steps, an end"
         assert before[commits] < after[commits] <= after[commands]
         assert after[commits] == after["outlast_commit_seconds_count"]
         assert all(after[name] >= before[name] for name in before if name.endswith("_total"))
-        assert after["outlast_runs_in_hand"] == 0
+        assert after["outlast_runs_in_flight"] == 0
         assert after["outlast_drain_runs_total completed"] == 0
 
 
@@ -145,7 +145,7 @@ def test_health_fails_while_the_loop_is_blocked_for_longer_than_health_stall(tmp
         assert health["status"] == "stalled"
         assert "longer than health_stall=0.5" in health["reason"]
         assert program.get("/ready")[0] == 200
-        assert metrics(program)["outlast_runs_in_hand"] == 1
+        assert metrics(program)["outlast_runs_in_flight"] == 1
         assert program.get("/drain")[1]["under_way"][0]["step"] == "block#1"
         program.open_gate()
         program.wait_for("block-ends")

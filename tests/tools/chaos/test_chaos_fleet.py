@@ -276,7 +276,7 @@ def claimed(run: str, fence: int, at: float) -> str:
     from datetime import UTC, datetime
 
     when = datetime.fromtimestamp(at, UTC).isoformat()
-    return f'{{"time": "{when}", "message": "run {run} is claimed", "run": "{run}", "fence": {fence}}}\n'
+    return f'{{"time": "{when}", "message": "Run {run} is claimed.", "run": "{run}", "fence": {fence}}}\n'
 
 
 class FaultedWorker:

@@ -95,7 +95,7 @@ class Follower(ABC, Generic[C, R]):
         self.round = 0
         """The number of the last round of reads that this follower was part of."""
         self.failure: BaseException | None = None
-        """Why it follows nothing any more."""
+        """Why it no longer follows anything."""
         self._changed = asyncio.Event()
         """Set and cleared at once. It wakes the viewers."""
         self._reading: R | None = None

@@ -124,7 +124,7 @@ class Gate:
         before = f", and {self._refused} more since the last such line" if self._refused else ""
         self._refused, self._log_at = 0, now + LOG_SECONDS
         log.warning(
-            "a request to the HTTP API from %s was refused%s", peer_of(request.scope), before
+            "A request to the HTTP API from %s was refused%s.", peer_of(request.scope), before
         )
 
 

@@ -106,7 +106,7 @@ async def act_on_runs(
         until=asyncio.get_running_loop().time() + BULK_SECONDS,
     )
     log.info(
-        "bulk %s over HTTP: %d of %d runs", body.action, report.done, report.matched,
+        "Bulk %s over HTTP: %d of %d runs.", body.action, report.done, report.matched,
         extra={"event": "bulk", "by": call.by},
     )  # fmt: skip
     problems = [{"id": id, "message": message} for id, message in report.problems]

@@ -71,7 +71,7 @@ class EventStream(Response):
             await self._answer(receive, send)
         except TimeoutError:
             log.warning(
-                "a viewer was dropped: it did not read for %g s", self._send_seconds,
+                "A viewer was disconnected, because it did not read for %g s.", self._send_seconds,
                 extra={"event": "viewer_dropped"},
             )  # fmt: skip
         finally:

@@ -97,5 +97,5 @@ async def prune_store(
     engine = call.engine
     until = asyncio.get_running_loop().time() + PRUNE_SECONDS
     deleted, more = await actions.prune_until(engine, body.older_than, dead=body.dead, until=until)
-    log.info("%d runs were pruned over HTTP", deleted, extra={"event": "pruned", "by": call.by})
+    log.info("%d runs were pruned over HTTP.", deleted, extra={"event": "pruned", "by": call.by})
     return answer({"deleted": deleted, "more": more})

@@ -81,7 +81,7 @@ async def limit_queue(
         raise HTTPException(422, str(error)) from None
     await engine.writer.execute(command)
     log.info(
-        "limits of a queue were set over HTTP",
+        "The limits of a queue were set over HTTP.",
         extra={"event": "limits_set", "by": call.by, "queue": name},
     )
     return await call.answer(lambda store: _limits(store, name))

@@ -154,13 +154,13 @@ async def _answered(
         masked = call is None or call.is_own_only or call.is_masked
         known = problem_of(error, masked=masked)
         if known.status == 500:
-            log.exception("%s %s could not be answered", request.method, access.name)
+            log.exception("Failed to answer %s %s.", request.method, access.name)
         return known.response()
     except ClientDisconnect:
         return Response(status_code=400)
     except Exception:
         # The path has ids, which are no secrets, but may be long.
-        log.exception("%s %s could not be answered", request.method, access.name)
+        log.exception("Failed to answer %s %s.", request.method, access.name)
         return Problem(
             500,
             "The server failed to answer.",

@@ -130,7 +130,7 @@ async def delete_schedule(name: Segment, call: Call, query: NoQuery) -> Response
     """Delete a schedule. Its runs stay."""
     await schedule_actions.delete(call.engine, name)
     log.info(
-        "a schedule was deleted over HTTP",
+        "A schedule was deleted over HTTP.",
         extra={"event": "schedule_deleted", "by": call.by, "schedule": name},
     )
     return answer({"deleted": name})

@@ -257,7 +257,7 @@ async def _apply(call: ApiCall, wanted: Write) -> Any:
 
 def _note(call: ApiCall, what: str, space: str, id: str) -> None:
     log.info(
-        "a %s was %s over HTTP", space, what,
+        "A %s was %s over HTTP.", space, what,
         extra={"event": f"session_{what}", "by": call.by, "session": id},
     )  # fmt: skip
 

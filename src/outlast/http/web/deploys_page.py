@@ -21,7 +21,7 @@ COUNTS = {
     "released": "released",
     "waiting": "were waiting",
     "checkpointed": "checkpointed",
-    "given_back": "not started",
+    "not_started": "not started",
 }
 """What became of the work that a worker held, and how the page calls it."""
 

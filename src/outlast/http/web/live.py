@@ -49,7 +49,7 @@ class LivePart:
                 self._take(await self._read())
         except Exception as error:
             # The browsers return, and are answered with what is wrong.
-            log.info("a live page could not be read: %s", type(error).__name__)
+            log.info("Could not read a live page: %s", type(error).__name__)
         finally:
             self.failed = True
             self._wake()
@@ -190,7 +190,7 @@ class LiveStream(Response):
                 await self._sent(send, {"type": "http.response.body", "body": b""})
         except TimeoutError:
             log.warning(
-                "a browser was dropped: it did not read for %g s", self._send_seconds,
+                "A browser was disconnected, because it did not read for %g s.", self._send_seconds,
                 extra={"event": "viewer_dropped"},
             )  # fmt: skip
         finally:

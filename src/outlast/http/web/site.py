@@ -137,7 +137,7 @@ class Site:
             except ClientDisconnect:
                 return Response(status_code=400)
             except Exception:
-                log.exception("a page could not be shown")
+                log.exception("Failed to show a page.")
                 document = Problem(
                     500, "The server failed to show this page.", next="See the log of the server."
                 ).document()

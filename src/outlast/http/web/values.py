@@ -15,7 +15,7 @@ PAGE_BYTES = 30_000
 """How much escaped text of values a page has."""
 VALUE_BYTES = 2_000
 LEAST_BYTES = 60
-"""What every value gets, also when the budget is spent."""
+"""What every value gets, even when the budget is spent."""
 NAME_LENGTH = 120
 ROW_BYTES = 700
 """About how much HTML a row of a list has beside its texts."""

@@ -173,8 +173,8 @@ def durable_graph(
         support = durable_graph(builder.compile(name="support"))
         result = run(support({"messages": [("user", "hello")]}), id="chat-1")
 
-    A node executes in a step, together with its routers. Each tool call of a ToolNode is a step of
-    its own, and the nodes of nested graphs are steps too. `interrupt()` waits for the message
+    A node executes in a step, together with its routers. Each tool call of a ToolNode is a
+    separate step, and the nodes of nested graphs are steps too. `interrupt()` waits for the message
     `interrupt:NODE` to the run.
 
     - `name`: the workflow's name. The default is the graph's.

@@ -20,7 +20,7 @@ ITEMS, OPEN = "items", "open"
 class OutlastSession:
     """Keep a conversation in the store: `Runner.run(agent, text, session=OutlastSession("ada"))`.
 
-    In a workflow, each change happens once, also after a crash. Outside a run, pass the app:
+    In a workflow, each change happens once, even after a crash. Outside a run, pass the app:
     `OutlastSession("ada", app)`. The history never has a tool call without its result: a call
     becomes visible together with its result.
     """

@@ -7,7 +7,7 @@
         return (await agent.run(question)).output
 
 A run that is killed continues after its last recorded model request or tool call. Outside a
-workflow the agent behaves as without the capability.
+workflow the agent behaves as if the capability were not there.
 """
 
 from outlast.integrations.missing import missing_framework

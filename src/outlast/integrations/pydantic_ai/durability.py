@@ -68,7 +68,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
     """Make an agent durable: `Agent(..., name="support", capabilities=[OutlastDurability()])`.
 
     In a workflow each model request and each tool call is a step. Elsewhere the agent behaves as
-    without the capability. The agent needs a name, which is part of its steps' keys.
+    if the capability were not there. The agent needs a name, which is part of its steps' keys.
 
     - `model`, `tool`: the options of the steps of model requests and of tools.
     - `tools`: options by tool name. They precede the tool's `metadata={"outlast": ...}`.
@@ -136,7 +136,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
     async def wrap_run(
         self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler
     ) -> AgentRunResult[Any]:
-        """Execute a run of the agent in a scope of its own."""
+        """Execute a run of the agent in its own scope."""
         where = place()
         if where is Place.SYNC_WORKFLOW:
             raise NotInRun(
@@ -164,7 +164,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Execute a tool that is workflow code in a scope of its own.
+        """Execute a tool that is workflow code in its own scope.
 
         Otherwise the calls of parallel tools would be numbered in the order of their tasks.
         """

@@ -16,7 +16,7 @@ EFFECT_TIMEOUT = 60.0
 class StepOptions:
     """The options of a model request or a tool that is a step. They are those of `@step`.
 
-    Pydantic AI and the model's client retry by themselves, so there are no retries by default.
+    Pydantic AI and the model's client have their own retries, so there are no retries by default.
     """
 
     retries: int = 0

@@ -123,7 +123,7 @@ class Journals:
         disk.replace(self.folder / file, data)
         self.unsynced.pop(folder)
         self.lengths[file] = length
-        log.debug("%s was rewritten: %d bytes", self.folder / file, length.size)
+        log.debug("%s was rewritten: %d bytes.", self.folder / file, length.size)
 
     def tidy(self) -> None:
         """Remove files that a crash left incomplete, and shared files without rows. The log must be

@@ -90,7 +90,7 @@ class Heartbeat:
                 self._check()
             except Exception:
                 # Without this thread a live worker may be considered dead.
-                log.exception("a heartbeat failed")
+                log.exception("Failed to send a heartbeat.")
 
     def _check(self) -> None:
         if time.monotonic() - self._sent_at < self.every:
@@ -120,7 +120,7 @@ class Heartbeat:
         try:
             spare.execute(self._format(sql.HEART), (workers, self.every, None))
         except (psycopg.Error, OSError, StoreError) as error:
-            log.debug("a heartbeat could not be sent: %s", description(error, self._address))
+            log.debug("Could not send a heartbeat: %s", description(error, self._address))
             spare.drop()
             self._stop.wait(self.every)
         else:

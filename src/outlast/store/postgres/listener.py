@@ -127,7 +127,7 @@ class Listener:
             try:
                 self._session()
             except (psycopg.Error, OSError, StoreError) as error:
-                log.debug("the listener lost its connection: %s", description(error, self._address))
+                log.debug("The listener lost its connection: %s", description(error, self._address))
                 pause = first if time.monotonic() - began > longest else min(pause * 2, longest)
                 self._connection.drop()
                 self._wait_to_reconnect(pause)

@@ -96,7 +96,7 @@ class Notifier:
             self.notify_local(topics)
         except Exception:
             # Without the thread the heartbeats would stop.
-            log.exception("a listener failed")
+            log.exception("A listener failed.")
 
     def seconds_until_send(self) -> float | None:
         """Return when the pending notification may be sent; None if there is none."""

@@ -378,7 +378,7 @@ class PostgresStore(Reads):
             db.execute(self._named(sql.HEART), (workers, self._heartbeat, None))
         except (psycopg.Error, OSError) as error:
             log.debug(
-                "a heartbeat goes over another connection: %s", description(error, self.address)
+                "Sending heartbeats over another connection: %s", description(error, self.address)
             )
             return False
         finally:

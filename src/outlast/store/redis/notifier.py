@@ -57,7 +57,7 @@ class Notifier:
                 listener()
             except Exception:
                 # Its event loop may be closed. The other listeners must still be notified.
-                log.debug("a listener failed", exc_info=True)
+                log.debug("A listener failed.", exc_info=True)
 
     def receive(self, channel: object, origin: object) -> None:
         """Handle a message of a channel. A process ignores its own."""

@@ -57,7 +57,9 @@ def ack(transaction: Transaction, command: commands.Ack) -> Refused | None:
 def release(transaction: Transaction, command: commands.Release) -> str | Refused:
     held = transaction.db.execute(sql.HELD, (command.run, command.fence)).fetchone()
     if held is None:
-        again = transaction.db.execute(sql.GIVEN_BACK, (command.run, -command.fence)).fetchone()
+        again = transaction.db.execute(
+            sql.RELEASED_EARLIER, (command.run, -command.fence)
+        ).fetchone()
         return str(again[0]) if again else Refused(FENCE)
     row, _ = _as_held(held)
     if command.waiting:

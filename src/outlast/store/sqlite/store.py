@@ -74,7 +74,7 @@ class SQLiteStore(Reads):
         self._read_only: ReadOnlyDatabase | None = None
         """The database, if this process may only read it."""
         self._lost: StoreBroken | None = None
-        """Why nothing can be read or written any more: see `_give_up`."""
+        """Why nothing can be read or written now: see `_give_up`."""
         self._closing: list[Callable[[], None]] = []
         """Closes what was opened, in reverse order."""
 

@@ -296,7 +296,7 @@ class GroupCommitWriter:
             self._loop.call_soon_threadsafe(deliver_outcomes, batch, outcomes)
         except RuntimeError:
             # The loop was closed, so no task is left to receive the outcomes.
-            log.debug("the loop is closed; %d outcomes were not delivered", len(batch))
+            log.debug("The loop is closed, so %d outcomes were not delivered.", len(batch))
 
     # -- failed attempts
 
@@ -319,7 +319,7 @@ class GroupCommitWriter:
             self._deliver(batch, [error] * len(batch))
         else:
             # The store itself is faulty. If this thread ended, every caller would wait forever.
-            log.error("the store failed", exc_info=redact(error, self._log_values))
+            log.error("The store failed.", exc_info=redact(error, self._log_values))
             text = format_error(error, self._log_values)
             unknown = StoreUnavailable(
                 f"the store failed: {text}. Whether the last batch was written is not known."

@@ -50,7 +50,7 @@ class LoopCommits:
             outcomes = self._context.run(self._try_commit, [command])
         except StoreError as error:
             count_failure(self._metrics.on_loop, error)
-            log.debug("left to the writer's thread, which can wait: %s", error)
+            log.debug("Leaving a command to the writer's thread, which can wait: %s", error)
             self._health.outcome_unknown |= isinstance(error, CommitUnknown)
             return LATER
         if outcomes is None:

@@ -80,6 +80,4 @@ def deliver_outcomes(batch: list[PendingCommand], outcomes: list[Any]) -> None:
         try:
             waiting.done(waiting.command, outcome)
         except Exception:
-            log.exception(
-                "the outcome of %s could not be delivered", type(waiting.command).__name__
-            )
+            log.exception("Failed to deliver the outcome of %s.", type(waiting.command).__name__)

@@ -95,7 +95,7 @@ class UndoChildContract(Contract):
     def test_an_unheld_child_at_rest_is_undone_on_request(
         self, driver: StoreDriver, status: str, kind: str
     ) -> None:
-        """Compensate whatever the child has done: its own code must not execute any more."""
+        """Compensate whatever the child has done: its own code must no longer execute."""
         child = child_at_rest(driver, status, kind)
         assert driver.row("child").status == status
         driver.submit("new")

@@ -44,7 +44,7 @@ def bench(
 
     It measures a durable commit, the steps of one run and of a hundred concurrent runs, and how
     soon another worker takes over after a kill -9. It works in a queue of its own, outlast.bench,
-    which no other worker claims from, and deletes its runs when it ends, also after Ctrl-C. It is a
+    which no other worker claims from, and deletes its runs when it ends, even after Ctrl-C. It is a
     load like any other: other users of the store share it.
     """
     with answering(as_json), _until_signal():

@@ -230,7 +230,7 @@ def trial(
 
     The checks run once every run has ended. `outlast chaos verify` makes the same checks on a store
     that is in use. Chaos kills only workers that it started. It exits with 1 if a check is
-    violated; without a MODULE, also if the result of a check is unknown.
+    violated; without a MODULE, even if the result of a check is unknown.
     """
     kinds = parse_faults(faults, server)
     with answering(as_json):

@@ -132,7 +132,8 @@ class Executing(Program):
             if said := [word for word in self.said if word.startswith("url ")]:
                 return said[0].partition(" ")[2]
             logged = re.search(
-                r"(?:serves at|running on|Listening at:) (http://127\.0\.0\.1:\d+)", self.printed
+                r"(?:Serving HTTP at|running on|Listening at:) (http://127\.0\.0\.1:\d+)",
+                self.printed,
             )
             return logged[1] if logged else ""
 

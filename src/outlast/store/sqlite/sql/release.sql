@@ -68,7 +68,7 @@ RETURNING pk, id, queue, parent, status
 -- name: LEFT
 UPDATE runs SET left_by = ?, left_at = ? WHERE pk = ?
 
--- name: GIVEN_BACK
+-- name: RELEASED_EARLIER
 SELECT status FROM runs WHERE pk = ? AND fence = ? AND fence < 0
   AND (status IN ('queued', 'waiting', 'dead')
        OR (status = 'cancelled' AND (workflow = '' OR deaths_in_a_row > 0
