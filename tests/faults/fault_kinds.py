@@ -17,6 +17,7 @@ from fault_flows import CLOCK, STEP
 from fault_scenario import CALL_SECONDS, Fault, Scenario
 
 from support.postgres_schemas import connected
+from support.seeds import seed
 from support.waiting import wait_until
 
 KILLS = int(os.environ.get("OUTLAST_TEST_KILLS", "0"))
@@ -143,17 +144,14 @@ def locked(*statements: str) -> Fault:
     return fault
 
 
-TABLES = (
-    "runs",
-    "entries",
-    "workers",
-    "queues",
-    "presence",
-    "writers",
-    "pulse",
-    "sessions",
-    "progress",
-)
+@contextmanager
+def locked_table(scenario: Scenario) -> Iterator[None]:
+    """Hold a lock that excludes everybody from one of the store's tables."""
+    with connected(scenario.direct) as db:
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        tables = sorted(name for (name,) in db.execute(query))
+    with locked(*(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE" for table in tables))(scenario):
+        yield
 
 
 @contextmanager
@@ -229,7 +227,7 @@ def full_disk(scenario: Scenario) -> Iterator[None]:
 
 @contextmanager
 def stepped_clock(scenario: Scenario) -> Iterator[None]:
-    """The clock of every process jumps by an hour, and back."""
+    """The clock of the workers' host jumps by an hour, and back. A server keeps its time."""
     hours = scenario.chance.choice((-1, 1))
     scenario.tell(f"the clock jumps by {hours} h")
     step_clock(scenario.folder, hours * HOUR_SECONDS)
@@ -285,13 +283,15 @@ NETWORK: dict[str, tuple[Fault, ...]] = {
     "cut connections": CUT,
     "stopped server": STOPPED,
 }
+CLOCK_STEP = "stepped clock"
 STARTING = "signals at start-up"
 KINDS: dict[str, dict[str, tuple[Fault, ...]]] = {
     "sqlite": {
         "locked file": (locked_file,),
-        "lost files": (removed_file, replaced_file),
+        "removed files": (removed_file,),
+        "replaced files": (replaced_file,),
         "full disk": (full_disk,),
-        "stepped clock": (stepped_clock,),
+        CLOCK_STEP: (stepped_clock,),
         STARTING: (signals_at_start,),
     },
     "postgres": {
@@ -301,12 +301,11 @@ KINDS: dict[str, dict[str, tuple[Fault, ...]]] = {
             locked("SELECT 1 FROM workers FOR UPDATE"),
             locked("SELECT 1 FROM runs ORDER BY pk DESC LIMIT 2 FOR UPDATE"),
         ),
-        "locked table": (
-            locked(*(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE" for table in TABLES)),
-        ),
+        "locked table": (locked_table,),
+        CLOCK_STEP: (stepped_clock,),
         STARTING: (signals_at_start,),
     },
-    "redis": {**NETWORK, STARTING: (signals_at_start,)},
+    "redis": {**NETWORK, CLOCK_STEP: (stepped_clock,), STARTING: (signals_at_start,)},
 }
 """The faults of each store, by kind."""
 DEATHS: tuple[Fault, ...] = (killed_worker, paused_worker)
@@ -321,9 +320,14 @@ def mixture(store: str) -> list[Fault]:
 def one_of_each_kind(store: str, chance: random.Random) -> list[Fault]:
     """Return one fault of each kind, in a random order.
 
-    Only SQLite's have signals at start-up: what they meet hardly depends on the store.
+    Of the two faults of each kind of `NETWORK`, Redis has the one that Postgres does not have in the same
+    run of the tests. Only SQLite has signals at start-up: what they meet hardly depends on the store.
     """
-    kinds = [
-        faults for kind, faults in KINDS[store].items() if kind != STARTING or store == "sqlite"
+    pairs = random.Random(f"{seed()} pairs")
+    of_postgres = {kind: pairs.randrange(2) for kind in NETWORK}
+    faults = [
+        faults[of_postgres[kind] ^ (store == "redis")] if kind in NETWORK else chance.choice(faults)
+        for kind, faults in KINDS[store].items()
+        if kind != STARTING or store == "sqlite"
     ]
-    return chance.sample([chance.choice(faults) for faults in kinds], len(kinds))
+    return chance.sample(faults, len(faults))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from fault_kinds import KILLS, KINDS, mixture, one_of_each_kind, step_clock
+from fault_kinds import CLOCK_STEP, KILLS, KINDS, mixture, one_of_each_kind, step_clock
 from fault_scenario import BRIEF_DURATIONS, DURATIONS, Scenario, closed
 
 from outlast.testing import servers
@@ -47,9 +47,9 @@ def scenario(request, store, kind, tmp_path) -> Iterator[Scenario]:
     """A scenario on the test's store. A server that is stopped is the module's own."""
     chance = seeded_random(request.node.name)
     with ExitStack() as stack:
+        if kind in (CLOCK_STEP, MIXTURE):
+            step_clock(tmp_path, 0.0)
         if store == "sqlite":
-            if kind in ("stepped clock", MIXTURE):
-                step_clock(tmp_path, 0.0)
             address = f"sqlite:///{empty_file(tmp_path / 'outlast.db')}"
             scenario = Scenario(tmp_path, address, address, chance)
         else:
@@ -71,5 +71,5 @@ def test_no_step_is_lost_or_repeated(scenario, store, kind):
         faults = one_of_each_kind(store, chance)
         scenario.play(*faults, seconds=lambda: chance.choice(BRIEF_DURATIONS), until_progress=True)
     else:
-        scenario.play(*KINDS[store][kind])
+        scenario.play(*KINDS[store][kind], until_progress=True)
     scenario.judge()
