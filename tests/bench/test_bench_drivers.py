@@ -42,7 +42,7 @@ def test_a_gap_is_from_a_body_to_the_next_of_the_same_run() -> None:
     assert all(gap > 0.019 for gap in gaps), "a step of the other run lies between"
 
 
-def test_what_was_before_the_beginning_is_not_counted() -> None:
+def test_meter_counts_nothing_before_it_begins() -> None:
     meter = Meter()
     began, cpu = time.perf_counter(), time.process_time()
     meter.begin()

@@ -36,7 +36,7 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_was_written_is_not_stale(written: Path) -> None:
+def test_written_report_is_not_stale(written: Path) -> None:
     assert stale(results(), written) == []
 
 

@@ -92,9 +92,7 @@ def test_limit_of_a_goal_is_printed_only_where_the_goal_is_missed() -> None:
     assert "What limits SQLite" not in text
 
 
-def test_who_failed_everywhere_is_named_with_its_last_words_and_the_others_have_their_figures() -> (
-    None
-):
+def test_entrant_that_failed_everywhere_is_named_with_its_error() -> None:
     found = steps_found()
     for result in in_all_rounds(found, "DBOS on SQLite"):
         result.clear()
@@ -119,7 +117,7 @@ def test_who_failed_everywhere_is_named_with_its_last_words_and_the_others_have_
     assert "not measured" in text
 
 
-def test_who_failed_in_one_round_has_the_figures_of_the_others() -> None:
+def test_entrant_that_failed_in_one_round_has_the_figures_of_the_others() -> None:
     found = steps_found()
     first = in_all_rounds(found, "LangGraph on SQLite")[0]
     first["failed"] = "no answer in 300 s"

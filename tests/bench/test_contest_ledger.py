@@ -105,7 +105,7 @@ def test_a_line_that_a_death_has_cut_off_is_no_line() -> None:
     )
 
 
-def test_it_is_known_whether_all_jobs_have_got_to_a_stage_and_on_whom() -> None:
+def test_attempts_tell_which_jobs_reached_a_stage_and_where() -> None:
     attempts = Attempts(BOTH_IN_FIRST)
     assert (
         attempts.begun(1, jobs=2)

@@ -133,7 +133,7 @@ def test_jobs_that_the_store_still_has_are_stuck_and_those_that_it_has_not_are_l
     ]
 
 
-def test_who_finishes_all_by_itself_has_handed_over_nothing() -> None:
+def test_worker_that_finishes_everything_has_handed_over_nothing() -> None:
     alone = {
         **TRIAL,
         "taken": 0,

@@ -100,7 +100,7 @@ def test_workers_as_json_have_stable_keys(outlast):
     assert worker["lease_left"] > 900_000
 
 
-def test_where_nobody_is_alive_it_is_said_on_stderr(outlast):
+def test_fleet_without_live_workers_is_reported_on_stderr(outlast):
     outlast.commit()
     answer = outlast("workers")
     assert (answer.code, answer.out, answer.err) == (

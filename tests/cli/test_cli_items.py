@@ -16,7 +16,7 @@ def test_runs_lists_no_items_unless_asked_for(outlast):
     assert "(item)" in outlast("runs", "--items").out
 
 
-def test_there_may_be_no_items(outlast):
+def test_empty_list_of_items_is_reported(outlast):
     outlast.submitted("r1")
     assert outlast("runs", "--items").err == "outlast: no items.\n"
     assert outlast("runs", "--items", "--status", "dead").err == "outlast: no items match.\n"

@@ -20,7 +20,7 @@ def test_a_queue_gets_limits_of_its_own(outlast):
     }
 
 
-def test_what_is_not_named_stays_as_it_is(outlast):
+def test_limit_changes_only_what_is_named(outlast):
     outlast.commit(SetQueueLimits("mail", 100, 2))
     assert outlast("limit", "mail", "--depth", "7", "--json").json == {
         "queue": "mail",

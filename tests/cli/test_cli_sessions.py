@@ -93,7 +93,7 @@ def test_looking_moves_no_expiry(outlast) -> None:
     assert outlast("sessions", "user:ada", "--json").json["session"]["expires"] == first
 
 
-def test_what_makes_no_sense_is_refused(outlast) -> None:
+def test_contradictory_arguments_of_sessions_are_refused(outlast) -> None:
     fill(outlast)
     assert outlast("sessions", "--delete").code == 2
     assert outlast("sessions", "x", "--prefix", "y").code == 2

@@ -57,7 +57,7 @@ def test_arguments_by_name_are_taken_like_those_of_run(outlast):
     assert outlast("run", "agent.py:dated", "--id", "r1").json == ["x", 2024, [1], True]
 
 
-def test_what_the_program_prints_is_not_on_stdout(outlast):
+def test_output_of_the_submitted_program_goes_to_stderr(outlast):
     (outlast.folder / "loud.py").write_text(
         "from outlast import workflow\nprint('hello')\n\n@workflow\nasync def w() -> None: ...\n"
     )

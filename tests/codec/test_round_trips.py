@@ -131,7 +131,7 @@ def fingerprint(fn, *args, **kwargs) -> str:
     return Signature(fn).fingerprint(args, kwargs)
 
 
-def test_equal_arguments_have_one_fingerprint_in_whatever_order_their_keys_are():
+def test_order_of_keys_does_not_change_a_fingerprint():
     def fn(x: Any) -> None: ...
 
     def keywords(**more: Any) -> None: ...

@@ -60,7 +60,7 @@ def test_no_arguments_have_an_empty_fingerprint():
 
 
 @given(st.text(max_size=5000))
-def test_a_fingerprint_is_short_and_ascii_enough_to_store_whatever_the_argument(text):
+def test_fingerprint_of_any_argument_is_short_and_printable(text):
     def fn(a): ...
 
     made = fingerprint(fn, text)
@@ -98,7 +98,7 @@ def test_values_of_any_type_pydantic_knows_can_be_fingerprinted():
         assert fingerprint(fn, value) == fingerprint(fn, value)
 
 
-def test_what_cannot_be_fingerprinted_says_how_to_mark_it():
+def test_error_for_an_unsupported_argument_says_how_to_mark_it():
     def fn(client): ...
 
     with pytest.raises(Unrecordable, match="Unrecorded"):

@@ -53,7 +53,7 @@ def test_effect_records_the_cost_of_its_outcome_and_of_refused_acts(world):
     assert account(world) == (60, 0, 60)
 
 
-def test_what_an_effect_had_spent_when_it_died_is_not_on_record(world):
+def test_cost_of_an_effect_that_died_is_not_recorded(world):
     acts = []
 
     @effect(timeout=10, idempotent=True)
@@ -78,7 +78,7 @@ def test_what_an_effect_had_spent_when_it_died_is_not_on_record(world):
     assert account(world) == (11, 1, 11)
 
 
-def test_what_was_undone_is_paid_for_again_after_a_retry(world):
+def test_effect_undone_and_retried_costs_again(world):
     fails = [True]
 
     @effect(timeout=10)

@@ -170,7 +170,7 @@ def test_the_report_has_what_is_on_record_of_the_runs_that_were_left(world):
     assert json.loads(json.dumps(report.document()))["cost"] == report.cost
 
 
-def test_what_earlier_lives_have_recorded_is_in_it_too(world):
+def test_cost_includes_earlier_executions(world):
     world.die(takes_long(), after=5)
 
     async def main(app):

@@ -135,5 +135,5 @@ def test_nothing_is_left_running(tmp_path) -> None:
         ("a\n\nb", "a\nb", False),
     ],
 )  # fmt: skip
-def test_what_varies_is_written_as_an_ellipsis(expected, printed, same) -> None:
+def test_ellipsis_stands_for_output_that_varies(expected, printed, same) -> None:
     assert matches(expected, printed) is same

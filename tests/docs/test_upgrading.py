@@ -361,7 +361,7 @@ def test_parameters_that_the_recorded_arguments_do_not_fit_are_a_conflict_for_wh
 
 
 @pytest.mark.parametrize("new", [new for new, _ in TAKES_OTHERS.values()], ids=TAKES_OTHERS)
-def test_and_park_the_run_for_a_worker(store, new) -> None:
+def test_changed_workflow_parks_the_run_of_a_worker(store, new) -> None:
     async def parked() -> str:
         async with Outlast(store, worker=True, workflows=[new], ramp=0) as app:
             await app.send("r", "approve", True)

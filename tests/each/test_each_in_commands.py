@@ -47,7 +47,7 @@ def test_terminal_has_one_line_that_is_kept_up_to_date_and_cleared_at_the_end(te
     assert lines[-1] == ""
 
 
-def test_it_changes_at_most_five_times_a_second(terminal, clock):
+def test_progress_line_changes_at_most_five_times_a_second(terminal, clock):
     shown = ProgressLine("orders", None)
     for _ in range(1000):
         clock[0] += 0.001

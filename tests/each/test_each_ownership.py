@@ -236,7 +236,7 @@ def test_drain_waits_for_a_unit_that_goes_through_items(world):
     assert world.status("job") == "done"
 
 
-def test_it_is_listed_as_what_it_is(world):
+def test_each_is_listed_as_a_waiting_run(world):
     world.do(through("ab", upto=1))
 
     async def main(app):

@@ -196,7 +196,7 @@ def test_steps_of_an_item_are_its_own_also_when_another_item_calls_the_same(worl
     assert world.run(flow()) == {"a": 1, "b": 3}, "b has a ticket of its own"
 
 
-def test_outside_a_run_they_say_so():
+def test_each_and_map_are_refused_outside_a_run():
     with pytest.raises(NotInRun):
         inside.each("ab")
     with pytest.raises(NotInRun):

@@ -91,12 +91,12 @@ def test_any_callable_is_awaited_if_needed_and_typed_by_its_annotations(fn, worl
         assert world.do(mapped(fn, "a")) == {"a": Page("a", date(2030, 1, 2))}
 
 
-def test_what_says_nothing_of_what_it_returns_returns_plain_json(world):
+def test_handler_without_a_return_annotation_returns_plain_json(world):
     for _ in range(2):
         assert world.do(mapped(lambda item: [item, None], "a")) == {"a": ["a", None]}
 
 
-def test_what_cannot_be_recorded_is_an_error_that_names_the_item():
+def test_unrecordable_result_raises_an_error_that_names_the_item():
     with pytest.raises(Unrecordable, match="'a'"):
         App().do(mapped(lambda item: {1, 2}, "a"))
 

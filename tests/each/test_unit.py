@@ -61,7 +61,7 @@ def test_unit_that_does_not_end_in_time_is_left():
     assert App().do(main) == [("unit", "order")]
 
 
-def test_it_is_a_plain_context_manager_too_and_may_be_nested():
+def test_unit_is_also_a_plain_context_manager_and_may_be_nested():
     async def main(app):
         with app.unit("outer"):
             async with app.unit("inner"):
@@ -85,7 +85,7 @@ def test_exception_rolls_it_back_and_is_raised():
 
 
 @pytest.mark.parametrize("error", [Evicted("gone"), GeneratorExit()])
-def test_who_only_leaves_this_process_neither_commits_nor_rolls_back(error):
+def test_unit_left_by_an_eviction_neither_commits_nor_rolls_back(error):
     async def main(app):
         with pytest.raises(type(error)):
             async with app.unit("order"):

@@ -158,7 +158,7 @@ def file_case(request, file_world):
 @pytest.mark.parametrize(
     ("kind", "moment"), [(kind, moment) for kind in POINTS for moment in POINTS[kind]]
 )
-def test_a_death(case, kind, moment):
+def test_run_continues_after_a_death_at_each_moment(case, kind, moment):
     case.dies(
         POINTS[kind][moment], receives=kind == "message" and moment in ("happened", "recorded")
     )
@@ -171,7 +171,7 @@ def test_a_death(case, kind, moment):
 
 
 @pytest.mark.parametrize("kind", POINTS)
-def test_a_takeover(file_case, kind):
+def test_run_is_taken_over_from_a_stopped_process(file_case, kind):
     """The process is stopped in the middle, past its lease; another goes on; then it wakes."""
     case, failures = file_case, []
 
@@ -208,7 +208,7 @@ def test_a_takeover(file_case, kind):
 
 
 @pytest.mark.parametrize("kind", POINTS)
-def test_a_drain(case, kind):
+def test_run_continues_elsewhere_after_a_drain(case, kind):
     """A drain begins in the middle, with time enough."""
     drains = []
 
@@ -229,7 +229,7 @@ def test_a_drain(case, kind):
 
 
 @pytest.mark.parametrize("kind", POINTS)
-def test_an_outage(case, kind):
+def test_run_continues_after_an_outage_of_the_store(case, kind):
     """The store is out of reach from the middle on, for longer than the process has patience."""
     case.loses_its_store(POINTS[kind]["happened" if kind in ("message", "child") else "act"])
     if kind == "neither":
@@ -244,7 +244,7 @@ EFFECTS = ["verified", "idempotent", "neither", "compensation", "unit"]
 
 
 @pytest.mark.parametrize("kind", EFFECTS)
-def test_what_comes_about_only_after_the_death_is_waited_for(case, kind):
+def test_act_that_happens_after_the_death_is_waited_for(case, kind):
     """Its request was sent, the process died, and only then it was done."""
     case.dies(POINTS[kind]["act"].replace("in act", "in flight"))
     before = dict(case.seen())

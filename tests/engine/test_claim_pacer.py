@@ -262,7 +262,7 @@ def _capped(slots: ClaimPacer, now: float) -> bool:
 
 
 @given(slots_of_any_kind(), st.floats(0.0, 10.0))
-def test_it_names_no_time_only_if_time_changes_nothing(made, age):
+def test_pacer_names_no_time_only_if_time_changes_nothing(made, age):
     slots, start, ramp = made
     now = start + age
     returned_taken(slots, now)
@@ -272,7 +272,7 @@ def test_it_names_no_time_only_if_time_changes_nothing(made, age):
         assert slots.more_in(now + ramp + 1.0) is None
 
 
-def test_it_names_the_sooner_of_two_times():
+def test_pacer_names_the_sooner_of_two_times():
     slow_ramp = ClaimPacer(2, now=0.0, ramp=900.0, returned_rate=10.0)
     slow_ramp.took(1)
     assert slow_ramp.more_in(0.0) == pytest.approx(0.1)

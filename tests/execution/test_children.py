@@ -218,7 +218,7 @@ def test_a_child_with_other_arguments_than_recorded_diverges(world):
         world.run(parent())
 
 
-def test_a_parked_child_parks_nobody_else_and_goes_on_when_resumed(world):
+def test_parked_child_parks_no_other_run_and_resumes(world):
     stuck = [True]
 
     @workflow

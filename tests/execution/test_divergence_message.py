@@ -35,7 +35,7 @@ async def as_it_is() -> str:
 
 
 @pytest.mark.parametrize(("id", "quoted"), [("r-1", "r-1"), ("order 7", "'order 7'")])
-def test_it_names_the_command_that_resumes_the_run(world, id, quoted):
+def test_divergence_names_the_command_that_resumes_the_run(world, id, quoted):
     caught.clear()
     world.run(as_it_was(), id=id)
     world.restart()

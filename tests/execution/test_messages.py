@@ -205,7 +205,7 @@ def test_repeated_message_id_is_delivered_once(world):
     assert talk(world, listens(2), same, same, send("other", message_id="m-2")) == ["once", "other"]
 
 
-def test_a_message_without_a_value(world):
+def test_message_without_a_value_is_received_as_none(world):
     @workflow
     async def one() -> bool:
         return await receive("go") is None
@@ -213,7 +213,7 @@ def test_a_message_without_a_value(world):
     assert talk(world, one(), send(None, "go")) is True
 
 
-def test_nobody_can_send_to_a_run_that_is_not_there_or_has_ended(world):
+def test_sending_to_a_missing_or_ended_run_is_refused(world):
     talk(world, listens(0))
 
     async def main(app) -> None:

@@ -51,7 +51,7 @@ def test_steps_of_one_execution_share_it(world):
     ]  # fmt: skip
 
 
-def test_there_is_one_per_arguments(world):
+def test_resource_is_opened_once_per_arguments(world):
     @workflow
     async def one() -> None:
         await visit("a", "x")
@@ -63,7 +63,7 @@ def test_there_is_one_per_arguments(world):
     assert sorted(EVENTS[-2:]) == ["close x", "close y"]
 
 
-def test_it_is_closed_before_the_run_is_reported_as_done(world):
+def test_resource_is_closed_before_the_run_is_reported_as_done(world):
     @workflow
     async def one() -> str:
         return await visit("a")
@@ -102,7 +102,7 @@ def test_a_replay_opens_nothing(world):
     assert EVENTS == []
 
 
-def test_it_is_closed_when_its_run_waits(world):
+def test_resource_is_closed_when_its_run_waits(world):
     @workflow
     async def one() -> str:
         await visit("a")
@@ -235,7 +235,7 @@ def test_an_effect_may_use_it(world):
     assert EVENTS == ["open main", "close main"]
 
 
-def test_it_is_refused_in_a_workflow_and_outside(world):
+def test_resource_is_refused_outside_a_step(world):
     @workflow
     async def one() -> None:
         await browser()

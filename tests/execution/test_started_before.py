@@ -88,7 +88,7 @@ def test_a_step_within_a_step_knows_the_earlier_attempts_of_the_outer(world):
     assert answers == [False, True, True]
 
 
-def test_it_is_durable_before_the_body_goes_on():
+def test_started_before_is_durable_before_the_body_goes_on():
     """Whatever the body did after asking, the next execution of the step knows of it."""
     acts: list[str] = []
 
@@ -127,7 +127,7 @@ def test_sync_step_knows_that_it_started_before(world):
     assert answers == [False, True]
 
 
-def test_it_is_for_steps_alone(world):
+def test_started_before_is_refused_outside_a_step(world):
     @workflow
     async def one() -> None:
         await started_before()

@@ -173,7 +173,7 @@ def test_two_tasks_of_one_coroutine_do_not_share_their_numbering(world):
     assert world.replays(one()) == [["a"] * 3, ["b"] * 3]
 
 
-def test_a_queue_an_event_and_a_lock_within_one_run(world):
+def test_queue_event_and_lock_of_a_run_replay_in_order(world):
     @workflow
     async def one() -> list:
         queue, event, lock, seen = asyncio.Queue(maxsize=1), asyncio.Event(), asyncio.Lock(), []
@@ -228,7 +228,7 @@ def test_a_semaphore_bounds_what_is_under_way(world):
     assert world.replays(one()) == list(range(7))
 
 
-def test_an_async_generator_in_a_workflow(world):
+def test_async_generator_in_a_workflow_replays_in_order(world):
     closed = []
 
     async def pages(count: int):

@@ -89,7 +89,7 @@ def test_a_programs_subclass_that_is_an_oserror_has_the_arguments_that_its_const
     assert (gone.errno, gone.filename, str(gone)) == (2, "/a", "[Errno 2] no such file: '/a'")
 
 
-def test_what_is_no_error_of_ours_has_none():
+def test_errors_of_others_have_no_note():
     assert not hasattr(ValueError("x"), "__notes__")
 
 
@@ -159,7 +159,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_what_is_recorded_is_the_same_with_and_without_it(number, monkeypatch):
+def test_note_is_not_recorded(number, monkeypatch):
     def recorded() -> str:
         return encode_error(raised(CASES[number](), raised(StoreUnavailable("before"))), 20_000)
 

@@ -185,7 +185,7 @@ def test_neither_the_library_nor_help_reads_the_texts(tmp_path):
     assert done.stderr.strip() == "False"
 
 
-def test_it_works_where_a_terminal_has_no_more_than_ascii(monkeypatch):
+def test_explain_prints_to_a_terminal_that_has_only_ascii(monkeypatch):
     for words in ([], ["WrongStatus"], ["RunDead"], ["unknown"]):
         terminal = TextIOWrapper(BytesIO(), encoding="ascii")
         monkeypatch.setattr(sys, "stdout", terminal)
@@ -257,22 +257,22 @@ def test_a_run_that_failed_by_an_error_of_ours(outlast):
     assert outlast("runs").err.splitlines() == told, "each once"
 
 
-def test_a_run_that_is_parked_because_nobody_can_tell(outlast):
+def test_explain_run_parked_for_an_unknown_effect(outlast):
     ended(outlast, "posting", 5, "unknown")
 
 
-def test_a_run_that_is_parked_because_it_cannot_be_undone(outlast):
+def test_explain_run_parked_because_it_cannot_be_undone(outlast):
     ended(outlast, "trip", 5, "stuck")
 
 
-def test_a_run_that_is_parked_because_its_code_has_changed(outlast):
+def test_explain_run_parked_because_its_code_has_changed(outlast):
     outlast("run", "agent.py:broken", "--id", "r")
     outlast("retry", "r")
     Path("agent.py").write_text(PROGRAM.replace("fetch", "search"))
     ended(outlast, "broken", 5, "Diverged")
 
 
-def test_a_run_that_is_parked_because_its_journal_cannot_be_read(outlast):
+def test_explain_run_parked_because_its_journal_cannot_be_read(outlast):
     outlast("run", "agent.py:trip", "--id", "r")
     outlast("retry", "r")
     with sqlite3.connect("outlast.db") as db:

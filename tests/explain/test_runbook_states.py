@@ -182,7 +182,7 @@ def test_a_store_that_cannot_be_reached(folder):
     assert "For more, run `outlast explain StoreUnavailable`." in seen
 
 
-def test_a_store_in_which_nobody_works(folder):
+def test_runbook_explains_a_store_without_workers(folder):
     folder.outlast("submit", "agent.py:holding", "--id", "r-1")
     seen = folder.look("OutlastNobodyWorks")
     assert "no process has this store open" in seen, seen

@@ -67,7 +67,7 @@ def test_resources_are_independent(connect):
     assert notes(connect) == ["a", "b"]
 
 
-def test_rolled_back_guard_refuses_nobody(connect):
+def test_rolled_back_guard_refuses_no_writer(connect):
     with connect() as db:
         guard_sql(db, "order-7", fence=42)
         db.rollback()

@@ -55,7 +55,7 @@ def slow(store, method: str, gate: threading.Event) -> list[str]:
     return called
 
 
-def test_hanging_store_gets_one_look_and_blocks_nobody(address, monkeypatch):
+def test_hanging_store_is_read_once_and_blocks_no_request(address, monkeypatch):
     monkeypatch.setattr(connection, "REQUEST_SECONDS_MAX", WAIT_SECONDS)
     gate = threading.Event()
 

@@ -37,7 +37,7 @@ def test_every_route_declares_who_may_use_it():
         assert type(route).__name__ == "GuardedRoute", route.path
 
 
-def test_every_role_on_every_route(served):
+def test_each_route_admits_only_the_roles_it_names(served):
     async def scenario(api):
         for route in ROUTES:
             (method,) = route.methods

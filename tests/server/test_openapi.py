@@ -145,7 +145,7 @@ def test_every_answer_of_a_real_run_is_as_documented(served):
     served(scenario)
 
 
-def test_nobody_reads_the_document(served):
+def test_openapi_document_needs_a_token(served):
     async def scenario(api):
         assert (await Client(api.web).get("/v1/openapi.json")).status_code == 401
 

@@ -175,7 +175,7 @@ def test_journal_beyond_what_one_request_may_read_is_refused_and_its_pages_are_n
     served(scenario, worker=False)
 
 
-def test_words_are_short_and_printable_whatever_was_recorded(served):
+def test_words_of_any_recorded_value_are_short_and_printable(served):
     async def scenario(api):
         writes = Writes(api.app)
         row = await writes.held("r1")

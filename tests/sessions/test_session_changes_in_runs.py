@@ -123,7 +123,7 @@ def test_group_in_a_step_is_not_recorded(world):
     assert [entry.kind for entry in world.journal() if entry.kind == "session"] == []
 
 
-def test_group_in_a_sync_workflow(world):
+def test_sync_workflow_changes_several_sessions_together(world):
     @sync.workflow
     def flow() -> list:
         a, b = sync.session("a"), sync.session("b")

@@ -79,19 +79,19 @@ def test_a_limit_that_is_not_above_zero_is_refused(name, value):
         Outlast(**{name: value})
 
 
-def test_a_way_of_chaos_that_there_is_not_is_refused():
+def test_unknown_chaos_mode_is_refused():
     assert Outlast(chaos_mode="both").settings.chaos_mode == "both"
     with pytest.raises(SettingsError, match="chaos_mode='explode' must be drain, kill or both"):
         Outlast(chaos_mode="explode")
 
 
-def test_a_share_of_new_runs_that_leaves_none_to_returned_ones_is_refused():
+def test_new_share_of_one_is_refused():
     with pytest.raises(SettingsError, match="new_share"):
         Outlast(new_share=1.0)
 
 
 @pytest.mark.parametrize("queues", [["a,b"], "a,,b", "", [""], [3], 3])
-def test_queues_that_cannot_be_told_apart_are_refused(queues):
+def test_ambiguous_queue_names_are_refused(queues):
     with pytest.raises((SettingsError, BadName), match="queue"):
         Outlast(queues=queues)
 
@@ -102,20 +102,20 @@ def test_a_setting_of_the_wrong_type_is_a_settings_error(value):
         Outlast(lease=value)
 
 
-def test_a_limit_counted_in_pieces_is_a_whole_number():
+def test_fraction_is_refused_for_a_count():
     with pytest.raises(SettingsError, match="batch_size_max"):
         Outlast(batch_size_max=1.5)
 
 
 @pytest.mark.parametrize("text", ["thirty", "1,5", "1e", "0", "-3", "nan", "inf", "30s"])
-def test_an_environment_that_is_no_number_is_refused(monkeypatch, text):
+def test_environment_variable_that_is_not_a_number_is_refused(monkeypatch, text):
     monkeypatch.setenv("OUTLAST_LEASE", text)
     with pytest.raises(SettingsError, match="OUTLAST_LEASE"):
         Outlast()
 
 
 @pytest.mark.parametrize("text", ["1.5", "1e3", "many", "20.0"])
-def test_a_count_in_the_environment_is_a_whole_number(monkeypatch, text):
+def test_fraction_in_the_environment_is_refused_for_a_count(monkeypatch, text):
     monkeypatch.setenv("OUTLAST_CONCURRENCY", text)
     with pytest.raises(
         SettingsError, match=rf"^OUTLAST_CONCURRENCY='{text}' is not a whole number"

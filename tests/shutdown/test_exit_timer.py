@@ -31,7 +31,7 @@ def test_a_process_goes_on_after_disarm(tmp_path):
     assert ended(tmp_path, "disarmed") == (4, ["timer 0.0"])
 
 
-def test_it_can_be_armed_again_after_disarm(tmp_path):
+def test_exit_timer_can_be_armed_again_after_disarm(tmp_path):
     assert ended(tmp_path, "armed-anew")[0] == 75
 
 

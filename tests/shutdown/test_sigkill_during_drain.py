@@ -66,7 +66,7 @@ def unrecorded(node: Node, first: Pod) -> set[tuple[str, str]]:
     }
 
 
-def test_sigkill_together_with_sigterm(node):
+def test_runs_continue_after_sigkill_together_with_sigterm(node):
     """The store may not know of the drain yet. Then it is a death of runs that have recorded something."""
     first, _ = start_workers(node)
     node.wait_until(lambda: len({id for id, _ in node.snapshot().recorded()}) == RUNS + 2)
@@ -74,14 +74,14 @@ def test_sigkill_together_with_sigterm(node):
     kill_and_check(node, first, deaths=True)
 
 
-def test_sigkill_after_layer_1(node):
+def test_runs_continue_after_sigkill_after_layer_1(node):
     first, _ = start_workers(node)
     first.terminate()
     node.wait_until_draining(first)
     kill_and_check(node, first)
 
 
-def test_sigkill_in_layer_2_with_some_runs_released(node):
+def test_runs_continue_after_sigkill_in_layer_2_with_some_released(node):
     first, second = start_workers(node, http=True)
     first.terminate()
     node.wait_until_draining(first)
@@ -96,7 +96,7 @@ def test_sigkill_in_layer_2_with_some_runs_released(node):
     kill_and_check(node, first)
 
 
-def test_sigkill_in_layer_3_with_a_step_told_to_stop(node):
+def test_step_told_to_stop_continues_after_sigkill_in_layer_3(node):
     first, _ = start_workers(node, bad=flows.swallows(), **PASSING)
     first.terminate()
     node.wait_until_draining(first)
@@ -106,7 +106,7 @@ def test_sigkill_in_layer_3_with_a_step_told_to_stop(node):
     assert node.snapshot().runs["bad"]["value"] == '"swallowed"'
 
 
-def test_sigkill_in_clean_up_with_nothing_held(node):
+def test_nothing_is_charged_after_sigkill_in_clean_up(node):
     node.open_gate("may-start")
     first, _ = start_workers(node, module="drain_app.py")
     first.terminate()
@@ -120,7 +120,7 @@ def test_sigkill_in_clean_up_with_nothing_held(node):
     assert report.left == []
 
 
-def test_sigkill_at_any_moment_after_layer_1(node):
+def test_runs_continue_after_sigkill_at_any_moment_after_layer_1(node):
     kills, count, rounds = (25, 60, 6) if LONG else (2, 8, 1)
     moments = seeded_random("when to kill")
     node.submit({f"r{n}": flows.mixed(n, rounds) for n in range(count)})

@@ -94,7 +94,7 @@ def test_death_before_the_settlement_counts_what_was_reserved(world):
     assert used(world) == {"tokens": 800}
 
 
-def test_ticket_of_a_dead_process_comes_due_and_blocks_nobody(world):
+def test_ticket_of_a_dead_process_expires_and_blocks_no_other(world):
     agent = Agent(world, rate="1/1m", hold=1e6)
     world.run(agent.one(), id="first")
     world.die(agent.one(), id="second", until=lambda: line_of(world))

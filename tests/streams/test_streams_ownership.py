@@ -127,7 +127,7 @@ def test_half_an_answer_to_another_question_is_not_gone_on_from(world):
     assert screen.begun == [("", False, False)] * 2
 
 
-def test_nor_what_another_model_said(world):
+def test_step_does_not_continue_what_another_model_said(world):
     other = Model()
     other.voices = iter(["other"])
 

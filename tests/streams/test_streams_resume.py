@@ -79,7 +79,7 @@ def test_connection_that_breaks_is_the_same_within_one_life(world, by):
 @pytest.mark.parametrize(
     "store", ["memory:", "sqlite"] if "OUTLAST_TEST_KILLS" in os.environ else ["memory:"]
 )
-def test_crash_at_every_write(by, store):
+def test_stream_is_whole_after_a_crash_at_every_write(by, store):
     @step
     async def measured() -> int:
         async with resume_stream(opener(by), by=by) as stream:

@@ -24,7 +24,7 @@ from outlast.testing import App
 from support.waiting import WAIT_SECONDS
 
 
-def test_it_is_for_a_steps_body_only():
+def test_stream_is_refused_outside_a_step():
     with pytest.raises(NotInRun):
         resume_stream(model.restart)
 
@@ -86,7 +86,7 @@ def test_options_that_make_no_sense_are_refused(world, options, match):
     assert world.run(flow()) == "refused"
 
 
-def test_it_is_read_inside_its_block_and_opened_once(world):
+def test_stream_is_read_only_inside_its_block_and_opened_once(world):
     @step
     async def wrong() -> str:
         stream = resume_stream(model.restart)
@@ -131,7 +131,7 @@ def test_step_within_a_step_has_its_own(world):
     assert seen == [("a", 0), ("b", 0), ("b", 4)]
 
 
-def test_it_works_in_a_thread_that_has_a_loop_of_its_own(address):
+def test_stream_works_in_a_thread_with_its_own_loop(address):
     model.pause = 0.001
 
     @step

@@ -199,7 +199,7 @@ def test_drain_stops_it_at_its_next_chunk(address, by):
     assert (f"{last[0]}-{int(last[1]) + 1}." in text) == (by != "restart")
 
 
-def test_it_is_for_a_steps_body_and_read_inside_its_block(world):
+def test_sync_stream_is_refused_outside_a_step_and_outside_its_block(world):
     with pytest.raises(NotInRun):
         resume_stream(source("restart"))
 

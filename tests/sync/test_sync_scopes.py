@@ -15,7 +15,7 @@ def agent() -> list[str]:
     return [*found, work("c")]
 
 
-def test_scope_in_a_sync_workflow(world):
+def test_scope_of_a_sync_workflow_names_its_steps(world):
     found = world.run(agent(), id="r")
     assert found[:2] == ["a", "b"]
     assert world.keys("r") == ["agent#1/work#1", "agent#1/work[k]#1", "work#1"]

@@ -108,7 +108,7 @@ def test_failed_run_is_retried_and_a_second_click_does_nothing_more(visited):
     visited(scenario)
 
 
-def test_what_the_status_forbids_is_explained(visited):
+def test_action_that_the_status_forbids_is_explained(visited):
     async def scenario(site):
         olga = await site.as_("olga")
         await site.app.start(waiting("?"), id="r1")

@@ -52,7 +52,7 @@ def test_the_cpu_of_a_step_is_not_shown_as_a_part_of_a_median_that_is_shorter():
     )
 
 
-def test_who_has_synchronous_normal_already_is_not_told_of_it():
+def test_synchronous_normal_is_not_suggested_where_it_is_set():
     assert (
         "synchronous"
         not in found("sqlite:///o.db?synchronous=NORMAL", 0.6, steps(1, 0.001, 0.9))[0][1]

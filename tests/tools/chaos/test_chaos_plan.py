@@ -89,7 +89,7 @@ def test_workers_get_the_experiments_own_lease_and_grace_and_the_users_settings(
     Settings.load({}, environ)
 
 
-def test_what_is_submitted_follows_from_the_seed_and_the_number():
+def test_submitted_work_follows_from_the_seed_and_the_number():
     work = Demo(5)
     pieces = [work.piece(number) for number in range(40)]
     assert [piece.id for piece in pieces] == [Demo(5).piece(number).id for number in range(40)]

@@ -217,7 +217,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_shown(tm
     )
 
 
-def test_a_store_of_somebody_else_under_its_name_is_refused_and_not_touched(tmp_path, capsys):
+def test_demo_refuses_and_keeps_a_store_it_did_not_make(tmp_path, capsys):
     program = tmp_path / "theirs.py"
     program.write_text(
         "from outlast import workflow\n\n@workflow\nasync def research() -> int:\n    return 1\n"

@@ -56,7 +56,7 @@ def test_a_picture_that_is_made_now_is_that_of_its_transcript(recorded):
     check((recorded.folder / "demo.svg").read_text(), (recorded.folder / "demo.txt").read_text())
 
 
-def test_what_lies_beside_a_picture_stays_as_it_is(recorded):
+def test_files_beside_a_picture_are_kept(recorded):
     assert (recorded.folder / "demo.new").read_text() == "somebody's"
     assert {one.name for one in recorded.folder.iterdir() if "demo.svg" in one.name} == {"demo.svg"}
 

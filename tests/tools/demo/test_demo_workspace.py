@@ -54,7 +54,7 @@ def test_the_store_of_an_earlier_demo_is_removed_and_nothing_beside_it(tmp_path)
 @pytest.mark.parametrize(
     ("flow", "queue"), [(of_somebody, "default"), (of_somebody, QUEUE), (of_a_demo, "default")]
 )
-def test_a_store_with_a_run_of_somebody_else_is_refused_and_stays(tmp_path, flow, queue):
+def test_demo_refuses_and_keeps_a_store_with_other_runs(tmp_path, flow, queue):
     path = tmp_path / "outlast-demo.db"
     store_with(path, flow, queue)
     before = path.read_bytes()
@@ -134,7 +134,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("what", STRANGE)
-def test_what_is_no_store_is_refused_and_stays(tmp_path, what):
+def test_file_that_is_not_a_store_is_refused_and_kept(tmp_path, what):
     path = tmp_path / "outlast-demo.db"
     STRANGE[what](path)
     before = everything(tmp_path)
@@ -154,7 +154,7 @@ def test_a_link_is_refused_and_not_followed(tmp_path):
     assert (tmp_path / "theirs.db").exists()
 
 
-def test_a_store_that_somebody_has_open_is_refused(tmp_path):
+def test_demo_refuses_a_store_that_a_process_has_open(tmp_path):
     path = tmp_path / "outlast-demo.db"
 
     async def main() -> None:

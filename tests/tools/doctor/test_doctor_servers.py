@@ -122,7 +122,7 @@ def test_a_server_is_checked_without_the_package_of_the_other(start, missing):
     assert "the store can be opened and read" in done.stdout
 
 
-def test_what_it_says_to_do_can_be_done():
+def test_fixes_that_doctor_names_work():
     import psycopg
 
     with (

@@ -172,12 +172,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("shape", FINE)
-def test_what_is_in_order_in_any_shape_is_not_cried_at(tmp_path, shape):
+def test_doctor_accepts_each_correct_manifest(tmp_path, shape):
     assert fired(findings(tmp_path, FINE[shape])) == set()
 
 
 @pytest.mark.parametrize("shape", WRONG)
-def test_what_is_wrong_in_any_shape_is_told(tmp_path, shape):
+def test_doctor_reports_each_wrong_manifest(tmp_path, shape):
     name, text, check, level, says = WRONG[shape]
     found = findings(tmp_path, (name, text))
     assert [
@@ -199,7 +199,7 @@ def test_an_autoscaler_in_a_list_of_another_file_counts(tmp_path):
         assert ("rollout", "warning") in fired(found)
 
 
-def test_what_was_laid_over_a_unit_counts(tmp_path):
+def test_drop_in_of_a_systemd_unit_is_read(tmp_path):
     (tmp_path / "a.service.d").mkdir()
     over = tmp_path / "a.service.d" / "override.conf"
     over.write_text("[Service]\nEnvironment=OUTLAST_GRACE=100\n")
