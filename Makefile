@@ -70,9 +70,12 @@ stores: $(STAMP)
 integrations: $(STAMP)
 	OUTLAST_TEST_STORES=all $(BIN)/python scripts/integrations.py --pytest "-q -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)" $(ADAPTERS)
 
-# The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop.
+# The long forms of the tests that kill and of the generated workflows, on the stock loop and on uvloop, and new examples for
+# the tests that draw them. A test checks that no long form is left out.
+SOAK := $(addprefix tests/,process property fleet each shutdown effects streams store sessions faults spending engine codec \
+	execution/test_anyio.py server/test_openapi.py ui/test_time_axis.py)
 soak: $(STAMP)
-	OUTLAST_TEST_STORES=all OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 OUTLAST_TEST_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/process tests/property tests/fleet tests/each tests/shutdown tests/effects tests/streams tests/store tests/sessions tests/faults
+	OUTLAST_TEST_STORES=all OUTLAST_TEST_KILLS=200 OUTLAST_TEST_PROPERTY_CASES=3000 OUTLAST_TEST_ITEMS=1000000 OUTLAST_TEST_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 $(SOAK)
 
 # Each alert rule, firing and not firing, by Prometheus' own promtool on what real workers exported. promtool is taken from
 # Debian's package, unpacked and not installed, unless there is one.

@@ -17,6 +17,10 @@ ANY_SLEEP = re.compile(r"\b(time|asyncio)\.sleep\((?!0(\.0\d*)?\))[\d.]")
 VIRTUAL_FIXTURES = {"world", "memory_world", "file_world", "clock"}
 VIRTUAL_CALLS = ("App(", ".do(", "VirtualClock")
 """What a test on the virtual clock uses, where `asyncio.sleep` moves the clock and takes no time."""
+LONG_FORM = re.compile(
+    r"OUTLAST_TEST_(KILLS|PROPERTY_CASES|ITEMS|MODEL_EXAMPLES)\"|^from hypothesis", re.MULTILINE
+)
+"""What a test reads, or draws from, whose long form `make soak` runs."""
 ALLOWED = {
     "test_two_interrupts_leave_no_worker_behind": "two signals at once would be one, and nothing tells that "
     "the first has arrived",
@@ -54,6 +58,19 @@ def test_no_test_waits_for_a_fixed_number_of_seconds(texts):
     assert found.keys() == ALLOWED.keys(), "remove what is not needed any more"
 
 
+def test_make_soak_runs_every_long_form(texts):
+    makefile = (TESTS.parent / "Makefile").read_text()
+    (words,) = re.findall(
+        r"^SOAK := \$\(addprefix tests/,(.*?)\)$", makefile, re.MULTILINE | re.DOTALL
+    )
+    paths = [TESTS / word for word in words.replace("\\", " ").split()]
+    assert all(path.exists() for path in paths)
+    long = [path for path, text in texts.items() if is_test_file(path) and LONG_FORM.search(text)]
+    assert len(long) > 20
+    left_out = [path for path in long if not any(path.is_relative_to(each) for each in paths)]
+    assert not left_out, "add these files or their folders to SOAK in the Makefile"
+
+
 @pytest.mark.parametrize(
     ("source", "is_found"),
     [
@@ -83,6 +100,10 @@ def sleeping_tests(text: str) -> Iterator[tuple[str, list[int]]]:
             ]
             if found:
                 yield node.name, found
+
+
+def is_test_file(path: Path) -> bool:
+    return path.name.startswith("test_")
 
 
 def is_test(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
