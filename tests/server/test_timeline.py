@@ -8,7 +8,7 @@ from server_tools import gates
 
 from outlast.cli.timeline import timeline_lines
 from outlast.engine.journal_view import History
-from outlast.http.rest import journals
+from outlast.http.rest import history_cache, journals
 from outlast.store.commands import (
     Claim,
     RegisterWorker,
@@ -135,7 +135,7 @@ def test_timeline_is_read_page_by_page(served):
 @pytest.mark.parametrize("name", ["timeline", "journal"])
 def test_page_of_large_values_ends_early(served, name, monkeypatch):
     monkeypatch.setattr(journals, "PAGE_SIZE_MAX", 1_000)
-    monkeypatch.setattr(journals, "SMALL", 10)
+    monkeypatch.setattr(history_cache, "SMALL", 10)
     list_of = {"timeline": "rows", "journal": "entries"}[name]
 
     async def scenario(api):
@@ -157,7 +157,7 @@ def test_page_of_large_values_ends_early(served, name, monkeypatch):
 def test_journal_beyond_what_one_request_may_read_is_refused_and_its_pages_are_not(
     served, monkeypatch
 ):
-    monkeypatch.setattr(journals, "JOURNAL_SIZE_MAX", 10_000)
+    monkeypatch.setattr(history_cache, "JOURNAL_SIZE_MAX", 10_000)
 
     async def scenario(api):
         writes = Writes(api.app)

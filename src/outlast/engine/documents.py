@@ -109,6 +109,12 @@ def effect_document(effect: EffectInfo) -> dict[str, Any]:
 
 def history_document(history: History, now: float) -> dict[str, Any]:
     """Return a run with its journal, effects, messages and cost, as `outlast show` shows it."""
+    journal = [entry_document(entry, entry.seq in history.void) for entry in history.entries]
+    return {**folded_document(history, now), "journal": journal}
+
+
+def folded_document(history: History, now: float) -> dict[str, Any]:
+    """Return the same without the journal."""
     effects = None if history.effect_log is None else EffectInfo.of(history.effect_log)
     items = (
         {} if history.done is None else {"items": {"done": history.done, "total": history.total}}
@@ -123,7 +129,6 @@ def history_document(history: History, now: float) -> dict[str, Any]:
         "effects": None if effects is None else [effect_document(effect) for effect in effects],
         "undecided": [one.place for one in history.undecided],
         "executions": [_execution_document(execution) for execution in history.executions],
-        "journal": [entry_document(entry, entry.seq in history.void) for entry in history.entries],
         "messages": [message_document(message, history.received) for message in history.messages],
     }
 

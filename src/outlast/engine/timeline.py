@@ -7,7 +7,7 @@ from typing import Any
 
 from outlast.codec.documents import value_of
 from outlast.codec.text import iso
-from outlast.engine.documents import entry_document, history_document, waits_of, worker_document
+from outlast.engine.documents import entry_document, folded_document, waits_of, worker_document
 from outlast.engine.entry_text import TEXT_MAX, describe_entry
 from outlast.engine.executing_steps import (
     ENDING_KINDS,
@@ -43,8 +43,7 @@ def timeline_document(
     The page has at most `limit` entries after the number `after`, and ends earlier once these have
     `size_max` characters. `progress` is what unfinished steps have saved, as JSON by key.
     """
-    whole = history_document(history, fleet.now)
-    del whole["journal"]
+    whole = folded_document(history, fleet.now)
     page, more = _page(history.entries, after, limit, size_max)
     began = history.row.started if history.row.started is not None else history.row.created
     workers = {one.fence: one.worker for one in history.executions}

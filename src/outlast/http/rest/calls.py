@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from outlast.codec.documents import render
 from outlast.errors import OutlastError, UnknownRun
+from outlast.http.rest.history_cache import HistoryCache
 from outlast.http.rest.masking import mask
 from outlast.http.rest.problems import NO_STORE, Problem
 from outlast.http.rest.roles import Caller, Role
@@ -49,6 +50,7 @@ class Api:
     app: ServedApp
     gate: Gate
     masked_roles: frozenset[Role]
+    histories: HistoryCache = field(default_factory=HistoryCache)
     waiting: Counter[str] = field(default_factory=Counter)
     """How many requests of each caller wait for something."""
 

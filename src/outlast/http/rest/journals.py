@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -28,11 +27,10 @@ from outlast.http.rest.answers import (
     WaitsAnswer,
     WholeRunAnswer,
 )
-from outlast.http.rest.problems import Problem
-from outlast.http.rest.requests import ENTRIES_MAX, JournalPage, Nothing, RunView, Segment
+from outlast.http.rest.history_cache import chunks
+from outlast.http.rest.requests import JournalPage, Nothing, RunView, Segment
 from outlast.http.rest.roles import Access
 from outlast.http.rest.routing import Call, Routes
-from outlast.store.commands import EACH
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
 from outlast.store.rows import Entry, RunQuery, RunRow
@@ -44,13 +42,9 @@ JOURNAL_MAX = 10_000
 """The longest journal that the document of a whole run has."""
 TIMELINE_MAX = 100_000
 """The longest journal that a timeline is made of. It is read for each page."""
-JOURNAL_SIZE_MAX = 64_000_000
-"""The most characters of a journal that one request reads at once."""
 PAGE_SIZE_MAX = 4_000_000
 """After how many characters of recorded values a page ends early."""
 CHILDREN_MAX = 1_000
-CHUNK, SMALL = 10, 100_000
-"""How many entries are read at first, and how small they must be for more to be read at once."""
 
 
 @routes.add("GET", "/v1/runs/{id}", Access.READ_RUNS, WholeRunAnswer, problems=(404, 413))
@@ -62,7 +56,7 @@ async def show_run(id: Segment, call: Call, query: Annotated[RunView, Query()]) 
         with legible(f"run {id!r}"):
             if query.brief:
                 return call.masked({"run": whole_run_document(row, store.now())})
-            history = _history(store, row, JOURNAL_MAX)
+            history = call.api.histories.history(store, row, JOURNAL_MAX)
             return call.masked(history_document(history, store.now()))
 
     return await call.answer(document)
@@ -78,7 +72,7 @@ async def read_timeline(
         row = call.check_own(store.run(id), id)
         with legible(f"run {id!r}"):
             found = timeline_document(
-                _history(store, row, TIMELINE_MAX),
+                call.api.histories.history(store, row, TIMELINE_MAX),
                 Fleet.of(store),
                 store.runs(RunQuery(parent=row.id, items=None, limit=CHILDREN_MAX))[::-1],
                 executing_steps(store, row),
@@ -100,44 +94,6 @@ async def read_timeline(
         return call.masked(found)
 
     return await call.answer(document)
-
-
-def _history(store: Store, row: RunRow, entries_max: int) -> History:
-    """Return the history of a run. Raise Problem 413 if its journal is too large."""
-    entries = store.last_seq(row.pk) if row.workflow != EACH else 0
-    if entries > entries_max:
-        raise _too_large(row, f"{entries:,} entries")
-
-    def journal(store: Store, pk: int) -> list[Entry]:
-        found: list[Entry] = []
-        size = 0
-        for chunk in _chunks(store, pk, 0):
-            found += chunk
-            size += sum(map(size_of, chunk))
-            if size > JOURNAL_SIZE_MAX:
-                raise _too_large(row, f"more than {JOURNAL_SIZE_MAX:,} characters")
-        return found
-
-    return History.of(store, row, journal)
-
-
-def _chunks(store: Store, pk: int, after: int) -> Iterator[list[Entry]]:
-    """Yield a journal in parts, small ones where its entries are large."""
-    count = CHUNK
-    while chunk := store.journal(pk, after, count):
-        yield chunk
-        after = chunk[-1].seq
-        is_small = sum(map(size_of, chunk)) < SMALL
-        count = min(2 * count, ENTRIES_MAX) if is_small else CHUNK
-
-
-def _too_large(row: RunRow, found: str) -> Problem:
-    return Problem(
-        413,
-        f"The journal of run {row.id!r} is too large for one answer: {found}.",
-        next="Read /v1/runs/{id}?brief=true and the pages of /v1/runs/{id}/journal.",
-        kind="JournalTooLong",
-    )
 
 
 @routes.add("GET", "/v1/runs/{id}/journal", Access.READ_RUNS, JournalAnswer, problems=(404,))
@@ -163,7 +119,7 @@ def _page(store: Store, row: RunRow, after: int, limit: int) -> list[Entry]:
     """Return at most `limit` entries, and fewer once they are large."""
     found: list[Entry] = []
     size = 0
-    for chunk in _chunks(store, row.pk, after):
+    for chunk in chunks(store, row.pk, after):
         for entry in chunk[: limit - len(found)]:
             size += size_of(entry)
             if found and size > PAGE_SIZE_MAX:
