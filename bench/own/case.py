@@ -19,6 +19,7 @@ from bench.own.runs import hundred, lone, thousand
 from bench.own.server import server
 from bench.own.stores import file, postgres, postgres_growth, redis, redis_everysec, redis_growth
 from bench.own.telemetry import telemetry
+from bench.own.viewers import postgres_viewers, redis_viewers, viewers
 from bench.own.worker import worker
 
 CASES: dict[str, Callable[[Path], dict[str, float]]] = {
@@ -46,6 +47,9 @@ CASES: dict[str, Callable[[Path], dict[str, float]]] = {
     "redis_keys": redis_keys,
     "telemetry": telemetry,
     "publish": publish,
+    "viewers": viewers,
+    "postgres_viewers": postgres_viewers,
+    "redis_viewers": redis_viewers,
 }
 
 

@@ -222,6 +222,8 @@ def _redis_to_postgres(numbers: Numbers) -> float:
     )
 
 
+VIEWERS = (("viewers", "SQLite"), ("postgres_viewers", "Postgres"), ("redis_viewers", "Redis"))
+
 ROWS = [
     Row(
         "raw SQLite: commits of one row, log growing",
@@ -370,6 +372,25 @@ ROWS = [
         ("publish",),
         _of("publish", "p50_past_interval_ms"),
         Goal("<=", 20),
+    ),
+    *(
+        row
+        for case, store in VIEWERS
+        for row in (
+            Row(
+                f"200 streams, five viewers each, {store}: events received",
+                "share",
+                (case,),
+                _of(case, "events_share"),
+                Goal(">=", 1),
+            ),
+            Row(
+                f"200 streams, five viewers each, {store}: until a viewer has a token (p50)",
+                "ms",
+                (case,),
+                _of(case, "p50_ms"),
+            ),
+        )
     ),
 ]
 
