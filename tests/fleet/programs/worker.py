@@ -4,6 +4,7 @@ module, flows   the module beside this one whose workflows it knows, and which o
 consume         {queue: handler}: consume items too
 worker          false: claim no runs
 clock           seconds to add to the time are read from the file `clock`
+tick            seconds between the lines that it writes into the outside log
 at_read         what befalls it when it first reads a journal: "stop" (SIGSTOP, and
                 it reads when the file `known` exists), "fail"
 
@@ -68,6 +69,12 @@ def befall(store: Any, fate: str) -> None:
     store.journal = unlucky
 
 
+async def tick(seconds: float) -> None:
+    while True:
+        module.log("tick", os.getpid(), time.time())
+        await asyncio.sleep(seconds)
+
+
 async def main() -> None:
     address, fate = Path(folder, "store").read_text(), options.pop("at_read", "")
     moved = clock if options.pop("clock", False) else None
@@ -76,6 +83,7 @@ async def main() -> None:
     )
     if fate:
         befall(store, fate)
+    ticking = options.pop("tick", None)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     hooks = {"on_dead": partial(hook, "dead"), "on_parked": partial(hook, "parked")}
@@ -86,8 +94,12 @@ async def main() -> None:
             asyncio.create_task(app.queue(queue).consume(getattr(module, handler)))
             for queue, handler in consume.items()
         ]
+        if ticking:
+            consumers.append(asyncio.create_task(tick(ticking)))
         say(up=os.getpid())
         await stop.wait()
+        if ticking:
+            consumers[-1].cancel()
     await asyncio.gather(*consumers, return_exceptions=True)
 
 
