@@ -48,13 +48,14 @@ PAGES = {
         [
             _section(
                 "Define",
-                "workflow step effect resource limiter KEY Happened Unrecorded Unchecked "
+                "workflow step effect resource limiter budget KEY Happened Unrecorded Unchecked "
                 "ErrorCodec",
             ),
             _section(
                 "Errors",
                 "OutlastError NotInRun NotInStep BadName BadCursor LimitExceeded Unrecordable "
                 "SettingsError UnknownRun UnknownEffect UnknownSchedule DuplicateName Backpressure "
+                "BudgetExhausted "
                 "Draining LeaseLost Conflict AlreadySubmitted VersionConflict NotOwner WrongStatus "
                 "StaleFence StepFailed StepTimeout StreamStalled CannotResume RunError RunFailed "
                 "RunTimeout "
@@ -133,7 +134,7 @@ PAGES = {
             ),
             _section(
                 "In a workflow or a step",
-                "Current Limiter LimiterUse outlast.streams.ResumableStream",
+                "Current Limiter LimiterUse Budget BudgetUse outlast.streams.ResumableStream",
             ),
         ],
         "Returned objects",
@@ -147,7 +148,7 @@ PAGES = {
             _section("Runs", "RunInfo BulkReport EffectInfo outlast.store.rows.Entry"),
             _section(
                 "Queues and schedules",
-                "QueueInfo ScheduleInfo LimiterInfo LimitInfo PausedWorkflow",
+                "QueueInfo ScheduleInfo LimiterInfo LimitInfo BudgetInfo PausedWorkflow",
             ),
             _section("Workers", "WorkerInfo DrainReport"),
         ],

@@ -53,6 +53,7 @@ from outlast.errors import (
     Backpressure,
     BadCursor,
     BadName,
+    BudgetExhausted,
     CannotResume,
     Conflict,
     Diverged,
@@ -91,9 +92,11 @@ from outlast.execution.progress import Progress
 from outlast.version import __version__
 
 if TYPE_CHECKING:
+    from outlast.api.budget import Budget, BudgetUse, budget
     from outlast.api.limiter import Limiter, LimiterUse, limiter
     from outlast.api.schedule import Schedule, ScheduleInfo
     from outlast.api.watch import Watch
+    from outlast.engine.budgets import BudgetInfo
     from outlast.engine.bulk import BulkReport
     from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
     from outlast.engine.limiters import LimiterInfo, LimitInfo
@@ -114,6 +117,10 @@ __all__ = [
     "Backpressure",
     "BadCursor",
     "BadName",
+    "Budget",
+    "BudgetExhausted",
+    "BudgetInfo",
+    "BudgetUse",
     "BulkReport",
     "Call",
     "CannotResume",
@@ -188,6 +195,7 @@ __all__ = [
     "Workflow",
     "WrongStatus",
     "__version__",
+    "budget",
     "checkpoint",
     "compensate_with",
     "current",

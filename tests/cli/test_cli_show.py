@@ -162,6 +162,7 @@ def test_show_as_json_has_stable_keys(outlast):
         "cost",
         "effects",
         "undecided",
+        "questions",
         "executions",
         "journal",
         "messages",

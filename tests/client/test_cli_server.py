@@ -227,6 +227,7 @@ def test_server_that_is_away_is_an_error_to_repeat(both, capsys):
         "serve x.py",
         "ui",
         "limiters",
+        "budgets",
         "migrate",
         "doctor",
         "bench",

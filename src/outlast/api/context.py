@@ -24,6 +24,7 @@ from outlast.execution.progress import Progress, body_of
 from outlast.execution.refusal import refused
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.step_execution import BODY, StepExecution
+from outlast.execution.step_uses import OPEN_USES
 from outlast.execution.threads import THREAD
 
 if TYPE_CHECKING:
@@ -175,6 +176,25 @@ class Current:
         cost = Cost.of({"tokens": tokens, "usd": usd, **more})
         if cost:
             self._body.spend(cost)
+            for use in OPEN_USES.get():
+                use._cost_reported(cost)
+
+    @property
+    def budget_left(self) -> dict[str, int | float]:
+        """Return what the budgets that the run has used have left, such as `{"usd": 3.2}`.
+
+        For each name it is the least of them, as this process read it last. Other runs may have
+        spent since. It is empty before the run's first use of a budget in this process. Raise
+        NotInRun in a workflow's own code.
+        """
+        if self._body is None:
+            raise refused(
+                NotInRun(
+                    "current().budget_left is for the body of a step: a workflow's own code "
+                    "executes again in every life."
+                )
+            )
+        return Cost(self._execution.steps.budgets.left).document()
 
     def __repr__(self) -> str:
         return f"<current run={self.id!r} step={self.step!r} fence={self.fence}>"

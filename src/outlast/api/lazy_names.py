@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import Any
 
 SHARED = {
+    "Budget": "outlast.api.budget",
+    "BudgetInfo": "outlast.engine.budgets",
+    "BudgetUse": "outlast.api.budget",
     "BulkReport": "outlast.engine.bulk",
     "DataEvent": "outlast.engine.watching.events",
     "DrainReport": "outlast.shutdown.report",
@@ -23,6 +26,7 @@ SHARED = {
     "Schedule": "outlast.api.schedule",
     "ScheduleInfo": "outlast.api.schedule",
     "WorkerInfo": "outlast.engine.inspection",
+    "budget": "outlast.api.budget",
     "limiter": "outlast.api.limiter",
 }
 """The names that `outlast` and `outlast.sync` share, each with the module that defines it."""

@@ -17,6 +17,7 @@ from outlast.errors import NotInRun, SettingsError
 from outlast.execution.progress import body_of
 from outlast.execution.step_execution import StepExecution
 from outlast.execution.step_pauses import may_postpone, postpone, postpone_thread
+from outlast.execution.step_uses import OpenUse, Postponement, begin_block, end_block
 
 if TYPE_CHECKING:
     from outlast.engine.execution_services import EngineServices
@@ -79,7 +80,7 @@ class Limiter:
         return f"<limiter {self._name!r} {limits}>"
 
 
-class LimiterUse:
+class LimiterUse(OpenUse):
     """One use of a limiter, as a context manager. It can be entered once."""
 
     def __init__(self, limiter: Limiter, amounts: dict[str, int]) -> None:
@@ -106,13 +107,15 @@ class LimiterUse:
             answer = await self._reserve()
             if isinstance(answer, Postponed):
                 assert body is not None
-                await postpone(body, self._why, answer.until)
+                await postpone(body, self._postponement(answer))
         except BaseException:
             self._leave()
             raise
+        begin_block(self)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        end_block(self)
         self._settle()
 
     def __enter__(self) -> Self:
@@ -125,20 +128,21 @@ class LimiterUse:
             answer = future.result()
             if isinstance(answer, Postponed):
                 assert body is not None
-                raise postpone_thread(body, self._why, answer.until)
+                raise postpone_thread(body, self._postponement(answer))
         except BaseException:
             self._leave()
             raise
+        begin_block(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
+        end_block(self)
         self._services(self._body).host.call_soon_threadsafe(self._settle)
 
     # -- entering and leaving
 
-    @property
-    def _why(self) -> str:
-        return f"limiter {self._limiter.name}"
+    def _postponement(self, answer: Postponed) -> Postponement:
+        return Postponement(f"limiter {self._limiter.name}", answer.until)
 
     def _services(self, body: StepExecution | None) -> EngineServices:
         if self._limiter._find is not None:
@@ -156,13 +160,13 @@ class LimiterUse:
         limiters = self._services(body).find_limiters()
         self._queue = limiters.get(self._limiter.name, self._limiter._rates)
         if body is not None:
-            body.outer.uses.enter()
+            body.outer.enter_use(self)
         self._body = body
         return body
 
     def _leave(self) -> None:
         if self._body is not None:
-            self._body.outer.uses.leave()
+            self._body.outer.leave_use(self)
 
     def _settle(self) -> None:
         self._leave()

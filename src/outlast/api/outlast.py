@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from types import EllipsisType
@@ -29,11 +37,14 @@ from outlast.errors import OutlastError
 from outlast.store.rows import Entry
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from outlast.api.limiter import Limiter
     from outlast.api.run import Run
     from outlast.api.schedule import ScheduleInfo, ScheduleOptions
     from outlast.api.watch import Watch
     from outlast.api.workflow import Call, Workflow
+    from outlast.engine.budgets import BudgetInfo
     from outlast.engine.bulk import BulkReport
     from outlast.engine.engine import Engine
     from outlast.engine.execution_services import EngineServices
@@ -505,18 +516,21 @@ class Outlast:
         compensate: bool = False,
         result: Any = None,
         intent: int | None = None,
+        limit: Mapping[str, float | Decimal] | None = None,
         token: str | None = None,
         by: str | None = None,
     ) -> None:
-        """Decide an effect whose outcome is unknown, so that its parked run continues.
+        """Decide what a parked run waits for, so that it continues.
 
-        `effect` is its call site, as `show` and the run's `reason` name it, or its name if only one
-        effect has that name. Pass exactly one of:
+        `effect` is the call site of an effect whose outcome is unknown, as `show` and the run's
+        `reason` name it, or its name if only one effect has that name. `budget:NAME` is a budget
+        that is exhausted. Pass exactly one of:
 
         - `happened=RESULT`: it happened, with that result.
         - `did_not=True`: it did not happen, and is executed again.
         - `compensate=True`: the run is compensated, and this effect with it, as if it had happened
           with `result`.
+        - `limit={"usd": 10}`: the budget's new limit. All runs that wait for it continue.
 
         `intent` is the number of the intent (`EffectInfo.intent`). It is required where there were
         several. A repeat with the same `token` does nothing, even if the run was parked again.
@@ -534,6 +548,7 @@ class Outlast:
             compensate=compensate,
             result=result,
             intent=intent,
+            limit=limit,
         )
 
     async def effects(self, id: str) -> list[EffectInfo]:
@@ -710,6 +725,30 @@ class Outlast:
             return self._outside("limiter", "a step").services
 
         return make_limiter(name, hold, rates, self.settings.name_length_max, find)
+
+    async def budgets(
+        self, *, prefix: str = "", after: str | None = None, limit: int = 100
+    ) -> list[BudgetInfo]:
+        """Return budgets that were used lately, ordered by id. Leave out damaged ones.
+
+        Their ids begin with `prefix`, such as `key:` or `run:r-1/`. To get more than `limit`, pass
+        the last id as `after`.
+        """
+        page = await self._outside("budgets", "a step").budgets.page(after, limit, prefix)
+        return page.budgets
+
+    async def raise_budget(
+        self, id: str, limits: Mapping[str, float | Decimal], *, by: str | None = None
+    ) -> BudgetInfo:
+        """Set limits of a budget, and resume the runs that wait for it.
+
+            await app.raise_budget("key:customer-7/customer", {"usd": 100})
+
+        The limits replace those of the code. A repeat is harmless. Raise SettingsError if there is
+        no such budget or limit.
+        """
+        engine = self._outside("raise_budget", "a step")
+        return await engine.budgets.raise_to(id, limits, actions.checked_by(engine, by))
 
     async def limiters(self) -> list[LimiterInfo]:
         """Return all limiters that were used lately, ordered by name."""

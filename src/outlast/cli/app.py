@@ -40,6 +40,7 @@ PARTS = {
         "queues": "outlast.cli.fleet",
         "drains": "outlast.cli.drains",
         "limiters": "outlast.cli.limiters",
+        "budgets": "outlast.cli.budgets",
         "schedules": "outlast.cli.schedules",
         "workflows": "outlast.cli.workflows",
     },

@@ -1,4 +1,4 @@
-"""`outlast decide`: record a person's decision on an effect whose outcome is unknown."""
+"""`outlast decide`: record a person's decision on what a parked run waits for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.cli.hints import becomes, command, taken_up
+from outlast.cli.hints import becomes, command, short_reason, taken_up
 from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
 from outlast.cli.output import answering, document, print_message
 from outlast.cli.server import App, caller_options
@@ -26,7 +26,8 @@ def decide(
         str,
         typer.Argument(
             metavar="EFFECT",
-            help="Its key, as `outlast show` prints it, or its name if only one waits.",
+            help="Its key, as `outlast show` prints it, or its name if only one waits. For a "
+            "budget: budget:NAME.",
         ),
     ],
     *,
@@ -64,14 +65,23 @@ def decide(
             "effect was tried again since the last decision.",
         ),
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="NAME=AMOUNT",
+            help="For a budget: its new limit. All runs that wait for the budget continue. "
+            "May be given several times.",
+        ),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide the unknown outcome of an effect. Its run then continues.
+    """Decide the unknown outcome of an effect, or raise a budget. The run then continues.
 
-    Give one of --happened, --did-not and --compensate.
+    Give one of --happened, --did-not, --compensate and --limit.
     """
-    decision = _decision(happened, did_not, compensate, result)
+    decision = _decision(happened, did_not, compensate, result, limit)
 
     async def action(app: App, opened: Store) -> tuple[RunRow, Fleet]:
         try:
@@ -96,15 +106,25 @@ def decide(
         if row.undoing is not None:
             end = stopped(becomes(row))
             then = f" Its effects are being compensated, and it will end as {end}"
+        if row.status == "parked":
+            print_message(f"run {id} is parked: {short_reason(row)}")
+            return
+        if row.status not in ("queued", "waiting"):
+            print_message(f"run {id} is {row.status}.")
+            return
         print_message(f"run {id} is queued again.{then} {taken_up(row, fleet, store)}")
 
 
 def _decision(
-    happened: str | None, did_not: bool, compensate: bool, result: str | None
+    happened: str | None,
+    did_not: bool,
+    compensate: bool,
+    result: str | None,
+    limit: list[str] | None,
 ) -> dict[str, Any]:
     """Return the arguments of `app.decide`. Raise a usage error unless exactly one way is given."""
-    ways = "one of --happened RESULT, --did-not and --compensate"
-    if (happened is not None) + did_not + compensate != 1:
+    ways = "one of --happened RESULT, --did-not, --compensate and --limit NAME=AMOUNT"
+    if (happened is not None) + did_not + compensate + bool(limit) != 1:
         raise typer.BadParameter(
             f"pass {ways}. {command('show', 'ID', store=None)} lists the effects to decide.",
             param_hint="the decision",
@@ -115,6 +135,8 @@ def _decision(
             "--happened RESULT.",
             param_hint="--result",
         )
+    if limit:
+        return {"limit": dict(_amount(one) for one in limit)}
     if happened is not None:
         return {"happened": _parsed(happened, "--happened")}
     if compensate:
@@ -123,6 +145,15 @@ def _decision(
             "result": None if result is None else _parsed(result, "--result"),
         }
     return {"did_not": True}
+
+
+def _amount(text: str) -> tuple[str, float]:
+    name, _, amount = text.partition("=")
+    try:
+        return name, float(amount)
+    except ValueError:
+        hint = f"{one_line(text)} is not a limit: write NAME=AMOUNT, such as usd=10."
+        raise typer.BadParameter(hint, param_hint="--limit") from None
 
 
 def _parsed(text: str, option: str) -> Any:

@@ -8,8 +8,9 @@ from rich.text import Text
 
 from outlast.cli.grid import Cell, Column, table
 from outlast.cli.hints import becomes, command, waits_for_a_person
-from outlast.cli.text import moment, recorded, recorded_error, safe, short, span
+from outlast.cli.text import moment, one_line, recorded, recorded_error, safe, short, span
 from outlast.codec.exceptions import CANCELLED
+from outlast.engine.budget_store import budget_name
 from outlast.engine.effect_text import is_default_name
 from outlast.engine.journal_view import History
 from outlast.errors.sentences import stopped
@@ -185,6 +186,18 @@ def to_decide(history: History, store: str | None, value_width: int | None) -> I
         if one.compensation is not None and row.undoing is None:
             yield "  To compensate it, and the rest of the run:"
             yield decide("--compensate")
+
+
+def to_raise(history: History, store: str | None) -> Iterator[str]:
+    """Yield the command with which a person raises each budget that the run waits for."""
+    for id, asked in history.questions.items():
+        same = [one for one in history.questions if budget_name(one) == budget_name(id)]
+        budget = id if len(same) > 1 else budget_name(id)
+        line = command(
+            "decide", history.row.id, f"budget:{budget}", "--limit", "NAME=AMOUNT", store=store
+        )
+        yield f"To raise budget {safe(id)} ({one_line(asked)}):"
+        yield f"    {line.strip('`')}"
 
 
 def still_open(history: History, now: float) -> Iterator[str]:

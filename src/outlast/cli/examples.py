@@ -47,6 +47,9 @@ outlast limit mail --concurrency 10 --depth 5000""",
     "limiters": """\
 outlast limiters
 outlast limiters --watch""",
+    "budgets": """\
+outlast budgets
+outlast budgets --prefix run:report-1/""",
     "schedules": """\
 outlast schedules
 outlast schedules --wide""",
@@ -85,7 +88,8 @@ outlast runs --status parked --ids | xargs outlast resume""",
     "decide": """\
 outlast decide trip-7 book#2 --happened '"hotel-17"'
 outlast decide trip-7 book#2 --did-not
-outlast decide trip-7 undo:book#1 --happened null    # you compensated it""",
+outlast decide trip-7 undo:book#1 --happened null    # you compensated it
+outlast decide report-1 budget:answer --limit usd=10    # it was exhausted""",
     "send": """\
 outlast send order-17 approval true
 outlast send order-17 address '{"city": "Bergen"}' --message-id form-3""",

@@ -8,7 +8,7 @@ from outlast.cli.server import is_url
 from outlast.cli.text import one_line, safe
 from outlast.codec.documents import value_of
 from outlast.engine.effect_text import verdict
-from outlast.errors.reasons import DIVERGED, STUCK, UNKNOWN
+from outlast.errors.reasons import DIVERGED, EXHAUSTED, STUCK, UNKNOWN
 from outlast.settings.redaction import masked
 from outlast.store.commands import EACH, ITEM
 from outlast.store.fleet import Fleet
@@ -46,11 +46,11 @@ def taken_up(row: RunRow, fleet: Fleet, store: str | None, to: str = "continue")
 
 
 def waits_for_a_person(row: RunRow) -> bool:
-    """Return whether the run is parked because of an effect.
+    """Return whether the run is parked because of an effect or a budget.
 
-    Its reason then starts with one of two prefixes (`RunExecution._what_is_unknown`).
+    Its reason then starts with a prefix of its own (`outlast.execution.release`).
     """
-    return row.status == "parked" and (row.reason or "").startswith((UNKNOWN, STUCK))
+    return row.status == "parked" and (row.reason or "").startswith((UNKNOWN, STUCK, EXHAUSTED))
 
 
 def diverged(row: RunRow) -> bool:

@@ -29,6 +29,7 @@ from outlast.client.rows import (
 )
 from outlast.client.run import run_path
 from outlast.client.transport import Transport, segment
+from outlast.engine.budget_store import QUESTIONS
 from outlast.engine.schedule_rows import ScheduleRow
 from outlast.errors import UnknownRun
 from outlast.store.commands import UNKNOWN, Prune, Refused, RequestDrain
@@ -201,6 +202,8 @@ class RemoteStore:
 
     def session(self, id: str, space: str) -> SessionRow | None:
         """Return a session with its values, or None if there is none."""
+        if space == QUESTIONS:
+            return self._questions(id)
         try:
             found = self._get(f"/v1/{space}s/{segment(id)}", last=0)["session"]
         except ApiError as error:
@@ -209,6 +212,12 @@ class RemoteStore:
             raise
         fields = {name: json_text(value) for name, value in found["values"].items()}
         return session_row(found)._replace(fields=fields)
+
+    def _questions(self, id: str) -> SessionRow | None:
+        """Return what a run asks about budgets, which is part of its timeline."""
+        pk = next((pk for pk, run in reversed(self._ids.items()) if run == id), None)
+        asked = {} if pk is None else self._timeline(pk)[0]["questions"]
+        return SessionRow(id, 1, 0.0, None, asked) if asked else None
 
     def items(self, id: str, name: str, start: int, *, space: str) -> list[str]:
         """Return the last items of a list, from a negative number on."""

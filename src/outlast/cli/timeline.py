@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 from rich.text import Text
 
-from outlast.cli.effect_view import effect_lines, standing, still_open, to_decide
+from outlast.cli.effect_view import effect_lines, standing, still_open, to_decide, to_raise
 from outlast.cli.grid import GAP
 from outlast.cli.hints import (
     command,
@@ -27,7 +27,7 @@ from outlast.engine.effect_text import Tone
 from outlast.engine.entry_text import describe_entry
 from outlast.engine.inspection import explained
 from outlast.engine.journal_view import History
-from outlast.errors.reasons import STUCK
+from outlast.errors.reasons import EXHAUSTED, STUCK
 from outlast.execution.run_cost import RunCost
 from outlast.store.commands import EACH, ITEM
 from outlast.store.fleet import Fleet
@@ -177,6 +177,7 @@ def _standing(
     yield from standing(history)
     yield from still_open(history, fleet.now)
     yield from to_decide(history, store, value_width)
+    yield from to_raise(history, store)
     if row.ended is None:
         yield from _waits(history, store)
     if row.status in ("queued", "waiting"):
@@ -229,7 +230,9 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, value_width: int | Non
         yield f"Cancelled{at}: {reason}"
     elif row.status == "parked":
         yield f"Parked: {short_reason(row)}"
-        if waits_for_a_person(row) and not (row.reason or "").startswith(STUCK):
+        if (row.reason or "").startswith(EXHAUSTED):
+            yield "A person has to raise the budget, or cancel the run."
+        elif waits_for_a_person(row) and not (row.reason or "").startswith(STUCK):
             yield (
                 "A person has to decide. If the effect has a verify, "
                 f"{command('resume', row.id, store=store)} calls it again."

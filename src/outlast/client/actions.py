@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -114,12 +115,18 @@ async def decide(
     compensate: bool,
     result: Any,
     intent: int | None,
+    limit: Mapping[str, float | Decimal] | None,
 ) -> None:
-    """Record a decision on an effect."""
-    if (happened is not NOT_GIVEN) + bool(did_not) + bool(compensate) != 1:
-        raise SettingsError("pass one of: happened=RESULT, did_not=True, compensate=True.")
+    """Record a decision on an effect, or set the limit of a budget."""
+    ways = (happened is not NOT_GIVEN) + bool(did_not) + bool(compensate) + (limit is not None)
+    if ways != 1:
+        raise SettingsError(
+            "pass one of: happened=RESULT, did_not=True, compensate=True, or limit= for a budget."
+        )
     body: dict[str, Any] = {"effect": effect, "intent": intent}
-    if compensate:
+    if limit is not None:
+        body["limit"] = numbers(limit)
+    elif compensate:
         plain_json.check(result)
         body |= {"compensate": True, "result": result}
     elif did_not:
@@ -128,6 +135,14 @@ async def decide(
         plain_json.check(happened)
         body["happened"] = happened
     await transport.act("POST", run_path(id, "decide"), body, key=key_of(token))
+
+
+def numbers(limits: Mapping[str, float | Decimal]) -> dict[str, float]:
+    """Return limits as JSON can carry them."""
+    return {
+        name: float(amount) if isinstance(amount, Decimal) else amount
+        for name, amount in limits.items()
+    }
 
 
 async def prune(transport: Transport, older_than: timedelta | float, *, dead: bool) -> int:

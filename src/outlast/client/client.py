@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
@@ -12,7 +12,7 @@ from outlast.api.run_filters import RunFilters
 from outlast.api.schedule import Schedule, ScheduleInfo, ScheduleOptions
 from outlast.api.session_info import SessionInfo, SessionOrder
 from outlast.api.workflow import Call, Workflow
-from outlast.client import actions, listing, rows, schedules
+from outlast.client import actions, budgets, listing, rows, schedules
 from outlast.client.calls import NamedCall, codec_of
 from outlast.client.queue import Queue
 from outlast.client.run import Run, run_path, until_ended
@@ -23,6 +23,7 @@ from outlast.client.watch import Watch
 from outlast.codec import plain_json
 from outlast.codec.identifiers import check_queue_name
 from outlast.codec.signature import NOT_GIVEN
+from outlast.engine.budgets import BudgetInfo
 from outlast.engine.bulk import BulkReport
 from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.submission import OnConflict
@@ -34,6 +35,8 @@ from outlast.store.pauses import PausedWorkflow
 from outlast.store.rows import Entry
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     import httpx
 
 R = TypeVar("R")
@@ -353,9 +356,10 @@ class Client:
         compensate: bool = False,
         result: Any = None,
         intent: int | None = None,
+        limit: Mapping[str, float | Decimal] | None = None,
         token: str | None = None,
     ) -> None:
-        """Decide an effect whose outcome is unknown, so that its parked run continues.
+        """Decide what a parked run waits for, so that it continues.
 
         The arguments are those of `Outlast.decide`.
         """
@@ -369,7 +373,18 @@ class Client:
             compensate=compensate,
             result=result,
             intent=intent,
+            limit=limit,
         )
+
+    async def budgets(
+        self, *, prefix: str = "", after: str | None = None, limit: int = 100
+    ) -> list[BudgetInfo]:
+        """Return budgets that were used lately, ordered by id. See `Outlast.budgets`."""
+        return await budgets.list_budgets(self._open, prefix, after, limit)
+
+    async def raise_budget(self, id: str, limits: Mapping[str, float | Decimal]) -> BudgetInfo:
+        """Set limits of a budget, and resume the runs that wait for it. See `Outlast`."""
+        return await budgets.raise_budget(self._open, id, limits)
 
     async def effects(self, id: str) -> list[EffectInfo]:
         """Return the effects that a run performed or intended to perform, oldest first."""

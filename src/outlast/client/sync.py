@@ -195,6 +195,8 @@ class Client:
     retry = blocking(core.Client.retry)
     resume = blocking(core.Client.resume)
     decide = blocking(core.Client.decide)
+    budgets = blocking(core.Client.budgets)
+    raise_budget = blocking(core.Client.raise_budget)
     effects = blocking(core.Client.effects)
     prune = blocking(core.Client.prune)
     bulk = blocking(core.Client.bulk)

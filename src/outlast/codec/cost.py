@@ -30,6 +30,7 @@ UNITS_MAX = 30
 _NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{NAME_LENGTH_MAX - 1}}}", re.ASCII)
 _READ_MAX = Decimal(10**30)
 """A recorded amount may be a sum, so it may exceed AMOUNT_MAX."""
+_ZERO = Decimal(0)
 _exact = Context(prec=100, rounding=ROUND_HALF_EVEN)
 """A sum of a billion of the largest amounts keeps all its digits."""
 _place = Decimal(1).scaleb(-PLACES)
@@ -45,11 +46,14 @@ class Cost:
         self._amounts: Mapping[str, Decimal] = amounts or {}
 
     @classmethod
-    def of(cls, amounts: Mapping[str, Any]) -> Cost:
-        """Return the cost that a step reports. Raise Unrecordable for an invalid name or amount."""
-        checked = {_name(name): _amount(name, value) for name, value in amounts.items()}
+    def of(cls, amounts: Mapping[str, Any], call: str = "current().cost") -> Cost:
+        """Return the amounts that a program gives to `call`.
+
+        Raise Unrecordable for an invalid name or amount.
+        """
+        checked = {_name(name, call): _amount(name, value, call) for name, value in amounts.items()}
         cost = cls({name: amount for name, amount in checked.items() if amount})
-        return cost.checked()
+        return cost.checked(call)
 
     @classmethod
     def read(cls, text: str | None) -> Cost:
@@ -71,18 +75,15 @@ class Cost:
                 amounts[name] = amount
         return cls(amounts)
 
-    def checked(self) -> Cost:
+    def checked(self, call: str = "current().cost") -> Cost:
         """Return the cost. Raise Unrecordable if it is more than one step may report."""
         if len(self._amounts) > NAMES_MAX:
             raise Unrecordable(
-                f"current().cost() takes at most {NAMES_MAX} names in one step, not "
-                f"{len(self._amounts)}."
+                f"{call}() takes at most {NAMES_MAX} names in one step, not {len(self._amounts)}."
             )
         for name, amount in self:
             if amount > AMOUNT_MAX:
-                raise Unrecordable(
-                    f"current().cost({name}=…) takes at most {AMOUNT_MAX:,} in one step."
-                )
+                raise Unrecordable(f"{call}({name}=…) takes at most {AMOUNT_MAX:,} in one step.")
         return self
 
     def plus(self, other: Cost, names_max: int | None = None) -> Cost:
@@ -101,7 +102,11 @@ class Cost:
 
     def text(self) -> str:
         """Return the cost as it is recorded: JSON with exact decimals."""
-        return "{" + ", ".join(f'"{name}": {_plain(amount)}' for name, amount in self) + "}"
+        return "{" + ", ".join(f'"{name}": {plain_amount(amount)}' for name, amount in self) + "}"
+
+    def get(self, name: str) -> Decimal:
+        """Return the amount of this name, or 0."""
+        return self._amounts.get(name, _ZERO)
 
     def document(self) -> dict[str, int | float]:
         """Return the cost for programs: integers where exact, otherwise the nearest float."""
@@ -111,7 +116,9 @@ class Cost:
 
     def __str__(self) -> str:
         """Return the cost for people."""
-        return ", ".join(f"{_plain(amount, ',')} {name}" for name, amount in self) or "nothing"
+        return (
+            ", ".join(f"{plain_amount(amount, ',')} {name}" for name, amount in self) or "nothing"
+        )
 
     def __iter__(self) -> Iterator[tuple[str, Decimal]]:
         return iter(self._amounts.items())
@@ -132,16 +139,16 @@ class Cost:
 NOTHING = Cost()
 
 
-def _name(name: str) -> str:
+def _name(name: str, call: str) -> str:
     if not _NAME.fullmatch(name):
         raise Unrecordable(
-            f"current().cost() takes names of at most {NAME_LENGTH_MAX} letters, digits and _, "
+            f"{call}() takes names of at most {NAME_LENGTH_MAX} letters, digits and _, "
             f"beginning with a letter, not {name[:80]!r}."
         )
     return name
 
 
-def _amount(name: str, value: Any) -> Decimal:
+def _amount(name: str, value: Any, call: str) -> Decimal:
     """Return a valid amount as a decimal. It may still be too large."""
     if isinstance(value, (float, Decimal)):
         # A subclass of float may have another repr.
@@ -149,17 +156,22 @@ def _amount(name: str, value: Any) -> Decimal:
         if exact.is_finite() and exact >= 0:
             return _rounded(min(exact, _READ_MAX))
     elif isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise Unrecordable(f"current().cost({name}=…) takes a number, not {type(value).__name__}.")
+        raise Unrecordable(f"{call}({name}=…) takes a number, not {type(value).__name__}.")
     elif index(value) >= 0:
         return Decimal(min(index(value), int(_READ_MAX)))
-    raise Unrecordable(f"current().cost({name}=…) takes a finite number of at least 0.")
+    raise Unrecordable(f"{call}({name}=…) takes a finite number of at least 0.")
 
 
 def _rounded(amount: Decimal) -> Decimal:
     return amount.quantize(_place, context=_exact)
 
 
-def _plain(amount: Decimal, separator: str = "") -> str:
+def difference(amount: Decimal, other: Decimal) -> Decimal:
+    """Return `amount - other` with all digits."""
+    return _exact.subtract(amount, other)
+
+
+def plain_amount(amount: Decimal, separator: str = "") -> str:
     """Format an amount without an exponent and without trailing zeros."""
     text = format(amount, f"{separator}f")
     return text.rstrip("0").rstrip(".") if "." in text else text

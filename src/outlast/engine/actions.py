@@ -6,7 +6,8 @@ A store refuses an action on a run by returning `Refused`. `accepted` turns that
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from outlast.codec.codecs import encode_message
@@ -246,11 +247,19 @@ async def decide(
     token: str | None = None,
     *,
     by: str | None = None,
+    limit: Mapping[str, float | Decimal] | None = None,
     **options: Any,
 ) -> None:
-    """Record a decision on an effect. `options` are those of `engine.decisions.decide`."""
+    """Record a decision on an effect, or set the `limit` of a budget that the run waits for.
+
+    `options` are the options of `engine.decisions.decide`.
+    """
     token, by = checked_token(engine, token), checked_by(engine, by)
     row = await row_of(engine, id)
+    if limit is not None:
+        decisions.check_only_limit(**options)
+        await engine.budgets.decide(row, effect, limit, by)
+        return
     client, settings = engine.client, engine.settings
     await decisions.decide(client, settings, row, effect, **options, token=token, by=by)
 

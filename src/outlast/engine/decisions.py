@@ -54,7 +54,9 @@ async def decide(
     such effect.
     """
     if (happened is not NOT_GIVEN) + bool(did_not) + bool(compensate) != 1:
-        raise SettingsError("pass one of: happened=RESULT, did_not=True, compensate=True.")
+        raise SettingsError(
+            "pass one of: happened=RESULT, did_not=True, compensate=True, or limit= for a budget."
+        )
     if row.status != "parked":
         if await client.read(_was_decided, client.store, row, token):
             return
@@ -90,6 +92,19 @@ async def decide(
             if changed
             else f"run {row.id!r} no longer exists."
         )
+
+
+def check_only_limit(
+    *,
+    happened: Any = NOT_GIVEN,
+    did_not: bool = False,
+    compensate: bool = False,
+    result: Any = None,
+    intent: int | None = None,
+) -> None:
+    """Raise SettingsError if a decision on a budget says something about an effect."""
+    if happened is not NOT_GIVEN or did_not or compensate or (result, intent) != (None, None):
+        raise SettingsError("limit= is for a budget. Pass it alone.")
 
 
 def _was_decided(store: Store, row: RunRow, token: str) -> bool:

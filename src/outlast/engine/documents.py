@@ -11,6 +11,7 @@ from typing import Any
 from outlast.codec.cost import Cost
 from outlast.codec.documents import error_document, value_of
 from outlast.codec.text import iso
+from outlast.engine.budgets import BudgetInfo, BudgetPage
 from outlast.engine.inspection import EffectInfo, explained
 from outlast.engine.journal_view import History
 from outlast.engine.limiters import LimiterInfo, read_limiters
@@ -128,6 +129,7 @@ def folded_document(history: History, now: float) -> dict[str, Any]:
         },
         "effects": None if effects is None else [effect_document(effect) for effect in effects],
         "undecided": [one.place for one in history.undecided],
+        "questions": history.questions,
         "executions": [_execution_document(execution) for execution in history.executions],
         "messages": [message_document(message, history.received) for message in history.messages],
     }
@@ -313,6 +315,20 @@ def limiter_document(info: LimiterInfo) -> dict[str, Any]:
         "limits": {unit: limit._asdict() for unit, limit in info.limits.items()},
         "waiting": info.waiting,
         "next": iso(info.next_at),
+    }
+
+
+def budget_document(info: BudgetInfo) -> dict[str, Any]:
+    """Return a budget as `outlast budgets` lists it."""
+    return info._asdict()
+
+
+def budgets_document(page: BudgetPage) -> dict[str, Any]:
+    """Return a page of budgets, and the ids of damaged ones."""
+    return {
+        "budgets": [budget_document(one) for one in page.budgets],
+        "damaged": page.damaged,
+        "next": page.next,
     }
 
 

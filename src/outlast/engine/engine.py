@@ -289,6 +289,7 @@ class Engine(SharedComponents):
             running=self.in_flight.executions,
             batches=self.batches,
             find_limiters=lambda: self.limiters,
+            find_budgets=lambda: self.budgets,
         )
 
     def _connect_items(self) -> None:

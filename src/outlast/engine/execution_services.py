@@ -11,6 +11,7 @@ from outlast.execution.services import ExecutionServices
 if TYPE_CHECKING:
     from outlast.engine.active_scopes import ActiveScopes
     from outlast.engine.batch_run import Batches
+    from outlast.engine.budgets import Budgets
     from outlast.engine.limiters import Limiters
     from outlast.execution.run_execution import RunExecution
 
@@ -24,6 +25,8 @@ class EngineServices(ExecutionServices):
     """Builds the runs of `each` and `map`."""
     find_limiters: Callable[[], Limiters]
     """Returns the limiters that this process uses. Few programs load them."""
+    find_budgets: Callable[[], Budgets]
+    """Returns the budgets that this process uses."""
 
 
 def services_of(execution: RunExecution) -> EngineServices:

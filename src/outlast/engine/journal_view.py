@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from outlast.codec.documents import value_of
+from outlast.engine.budget_store import questions_of
 from outlast.engine.death_view import cut_off, ends_of_executions, waits_for_decisions
 from outlast.engine.decisions import undecided
+from outlast.errors.reasons import EXHAUSTED
 from outlast.execution.compensation import CHILDREN
 from outlast.execution.effects_from_journal import EffectLog, EffectRecord
 from outlast.execution.journal import DELIVERED, Journal
@@ -19,7 +21,7 @@ from outlast.store.rows import Entry, ExecutionRow, Message, RunQuery, RunRow
 class History:
     """Everything that there is to show of one run, folded from its journal."""
 
-    # 19 attributes: one for each part of what `show` prints.
+    # 20 attributes: one for each part of what `show` prints.
 
     def __init__(
         self,
@@ -55,6 +57,8 @@ class History:
         """The worker that died during each attempt of an effect, by the number of its intent."""
         self.open_for = waits_for_decisions(entries)
         """For how many seconds an effect was open before each decision, by the entry's number."""
+        self.questions: dict[str, str] = {}
+        """What a parked run asks about budgets, by the ids of the budgets."""
         self.executions = executions
         """The executions of the run, oldest first."""
         self.ends = ends_of_executions(entries, executions)
@@ -88,6 +92,7 @@ class History:
             done = store.done_count(row.pk)
             return cls(row, store.history(row.pk), messages, executions, done)
         history = cls(row, journal(store, row.pk), messages, executions)
+        history.questions = questions_of_parked(store, row)
         if any(entry.key == CHILDREN for entry in history.entries):
             history.has_children = bool(store.runs(RunQuery(parent=row.id, items=None, limit=1)))
         return history
@@ -138,6 +143,12 @@ class History:
     @property
     def unread(self) -> list[Message]:
         return [message for message in self.messages if message.number not in self.received]
+
+
+def questions_of_parked(store: Store, row: RunRow) -> dict[str, str]:
+    """Return what a run asks about budgets, if it is parked because of one."""
+    is_asking = row.status == "parked" and EXHAUSTED in (row.reason or "")
+    return questions_of(store, row.id) if is_asking else {}
 
 
 def _number(entry: Entry) -> int:

@@ -20,11 +20,14 @@ from outlast.execution.durations import Durations
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.commands import Prune, RecordDurations
+from outlast.store.session_rows import SessionQuery
 from outlast.telemetry.error_text import redact
 
 log = logging.getLogger("outlast.worker")
 
 PRUNE_BATCH = 1_000
+RAISED = "budgets-raised"
+"""See `outlast.engine.budget_store`."""
 SESSIONS_SECONDS = 60.0
 """Seconds between two searches for expired sessions."""
 
@@ -95,6 +98,7 @@ class Maintenance:
         self._peers = len(await self._client.read(self._client.store.workers))
         await self._prune_acked()
         await self._record_durations()
+        await self._resume_answered()
 
     def _note_failure(self, error: Exception) -> None:
         if self._log_backoff.should_log():
@@ -115,6 +119,14 @@ class Maintenance:
             return heartbeat
         # The jitter is no secret.
         return min(heartbeat * crowd * uniform(0.5, 1.5), self._settings.lease / 4)  # noqa: S311
+
+    async def _resume_answered(self) -> None:
+        """Resume the runs whose budgets were raised by a process that died before it did that."""
+        if await self._client.read(self._client.store.sessions, SessionQuery(RAISED, limit=1)):
+            # Few programs have budgets.
+            from outlast.engine.budgets import Budgets
+
+            await Budgets(self._client, self._background).resume_all_answered()
 
     async def _record_durations(self) -> None:
         """Record how long steps took, for the drains of other workers."""

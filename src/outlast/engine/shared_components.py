@@ -22,6 +22,7 @@ from outlast.store.protocol import Store
 from outlast.store.writer.durable_commits import GroupCommitWriter
 
 if TYPE_CHECKING:
+    from outlast.engine.budgets import Budgets
     from outlast.engine.limiters import Limiters
 
 
@@ -73,6 +74,13 @@ class SharedComponents:
         from outlast.engine.limiters import Limiters
 
         return Limiters(self.client, self.background, self.shutdown)
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """Return the budgets that this process uses. Few programs have any."""
+        from outlast.engine.budgets import Budgets
+
+        return Budgets(self.client, self.background)
 
     def subscribe(self, listener: ShutdownListener) -> None:
         """Report what a shutdown must know to `listener`. Call this before `open`."""

@@ -14,6 +14,7 @@
         ├── UnknownEffect       no single effect of the run with this name awaits a decision
         ├── DuplicateName       two workflows or two effects share a name
         ├── Backpressure        the queue is full; nothing was written
+        ├── BudgetExhausted     a budget has nothing left for an effect that is executing
         ├── Draining            this process is shutting down and accepts nothing new
         ├── LeaseLost           another worker has taken over the item
         ├── Conflict            this id was started with another workflow or other arguments
@@ -178,6 +179,22 @@ class Backpressure(OutlastError):
             "raise the limit (`outlast limit`, or OUTLAST_QUEUE_DEPTH_MAX for queues without one "
             "of their own)."
         )
+
+
+class BudgetExhausted(OutlastError):
+    """A budget has nothing left for a use in the body of an effect.
+
+    The effect may have begun, so Outlast cannot end it and park the run. Use the budget in a step
+    before the effect, or name this error in the effect's `failed_on`.
+    """
+
+    def __init__(self, budget: str, question: str) -> None:
+        self.budget = budget
+        self.question = question
+        super().__init__(budget, question)
+
+    def __str__(self) -> str:
+        return f"budget {self.budget!r} is exhausted: {self.question}."
 
 
 class Draining(OutlastError):

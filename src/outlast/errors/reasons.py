@@ -10,6 +10,8 @@ UNKNOWN = "unknown: "
 """It is unknown whether an effect happened."""
 STUCK = "stuck: "
 """The run cannot be compensated."""
+EXHAUSTED = "budget exhausted: "
+"""A budget has nothing left for the next use."""
 DIVERGED = "the journal recorded "
 """The journal recorded something else than the code asked for."""
 NO_JOURNAL = "its journal cannot be read"
@@ -18,6 +20,7 @@ NO_JOURNAL = "its journal cannot be read"
 EXPLAINED_AS = {
     UNKNOWN: "unknown",
     STUCK: "stuck",
+    EXHAUSTED: "exhausted",
     DIVERGED: "Diverged",
     NO_JOURNAL: "unreadable",
 }

@@ -7,10 +7,11 @@ it. It is parked because a person must decide.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from outlast.errors.reasons import STUCK, UNKNOWN
+from outlast.errors.reasons import EXHAUSTED, STUCK, UNKNOWN
 from outlast.execution.cancellation import CancelState
 from outlast.execution.effects_from_journal import UNDO
 from outlast.execution.execution_state import EndReason, ExecutionState, IdleState
@@ -19,6 +20,9 @@ from outlast.telemetry.error_text import cut
 
 if TYPE_CHECKING:
     from outlast.execution.run_execution import RunExecution
+
+BUDGET = "[budget]"
+"""What precedes the id of a use of a budget among the unknown effects. No call site begins so."""
 
 log = logging.getLogger("outlast.replay")
 
@@ -105,8 +109,22 @@ def mark_unknown(execution: RunExecution, key: str, why: str) -> None:
     execution.settled()
 
 
+def mark_exhausted(execution: RunExecution, use: str, question: str) -> None:
+    """Mark that a use of a budget waits until a person raises the budget.
+
+    The run is parked once nothing else of it executes.
+    """
+    execution.journal.effect_log.unknown[BUDGET + use] = question
+    execution.settled()
+
+
+def unmark_exhausted(execution: RunExecution, use: str) -> None:
+    """Mark that a use of a budget no longer waits."""
+    execution.journal.effect_log.unknown.pop(BUDGET + use, None)
+
+
 def park_if_idle(execution: RunExecution) -> None:
-    """Park a run with an unknown effect once nothing else of it is in flight."""
+    """Park a run once nothing of it is in flight, if an effect is unknown or a budget exhausted."""
     if execution.state is not ExecutionState.LIVE:
         return
     writes = execution.writes
@@ -114,12 +132,21 @@ def park_if_idle(execution: RunExecution) -> None:
     deferred = execution.calls.deferred and not execution.services.shutdown.begun
     in_flight = writes.in_flight or writes.pending or deferred or execution.is_executing
     if not in_flight and execution.journal.effect_log.unknown:
-        execution.stop(EndReason.parked(_what_is_unknown(execution)))
+        execution.stop(EndReason.parked(_why_parked(execution)))
 
 
-def _what_is_unknown(execution: RunExecution) -> str:
+def _why_parked(execution: RunExecution) -> str:
     """Return the reason for parking, with the commands that a person can use to decide."""
-    unknown = execution.journal.effect_log.unknown
+    marked = execution.journal.effect_log.unknown
+    unknown = {key: why for key, why in marked.items() if not key.startswith(BUDGET)}
+    questions = {why: None for key, why in marked.items() if key.startswith(BUDGET)}
+    exhausted = f"{EXHAUSTED}{' '.join(questions)}" if questions else ""
+    if not unknown:
+        return exhausted
+    return " ".join([_what_is_unknown(execution, unknown), *([exhausted] if exhausted else [])])
+
+
+def _what_is_unknown(execution: RunExecution, unknown: Mapping[str, str]) -> str:
     lines = [f"{key}{_which(execution, key)}: {why}" for key, why in unknown.items()]
     stuck = all(key.startswith(UNDO) for key in unknown)
     # A failed rollback of a unit stops a run that has not ended, so there is nothing to retry.

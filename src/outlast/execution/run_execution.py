@@ -413,7 +413,7 @@ class RunExecution:
         """Return whether code of the run's workflow or steps executes here."""
         thread_is_busy = self.sync_thread is not None and self.sync_thread.busy
         steps = self.steps
-        return bool(thread_is_busy or steps.threads or steps.nested or steps.executing())
+        return bool(thread_is_busy or steps.threads or steps.executes_nested or steps.executing())
 
     @property
     def is_idle(self) -> bool:

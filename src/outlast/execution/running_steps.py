@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from outlast.execution.resources import Resources
+from outlast.execution.step_uses import RunBudgets
 from outlast.store.stream_rows import PartInfo
 
 if TYPE_CHECKING:
@@ -73,10 +74,11 @@ class RunningSteps:
     """The steps of one run in flight, with their threads."""
 
     __slots__ = (
+        "_budgets",
         "_idle_check_scheduled",
+        "_nested",
         "_orphan_threads",
         "interrupted",
-        "nested",
         "open_units",
         "progress",
         "published",
@@ -94,8 +96,8 @@ class RunningSteps:
         self.tasks: dict[asyncio.Task[Any], StepExecution | None] = {}
         """Tasks of the steps in flight. The value is None for tasks that follow children or
         sessions."""
-        self.nested = 0
-        """The number of steps in flight that were called by other steps."""
+        self._nested: dict[StepExecution, int] = {}
+        """How many steps each step calls at the moment, by the step of the workflow."""
         self.open_units = 0
         """The number of units the workflow is in. A drain waits for them."""
         self.interrupted = False
@@ -109,6 +111,7 @@ class RunningSteps:
         self.published = PublishedParts(parts)
         self.resources = Resources(host)
         """What the steps have opened and share."""
+        self._budgets: RunBudgets | None = None
         self._idle_check_scheduled = False
 
     # -- steps
@@ -139,11 +142,25 @@ class RunningSteps:
         """
         return [step for step in list(self.tasks.values()) if step is not None and not step.idle]
 
-    def enter_nested(self) -> None:
-        self.nested += 1
+    @property
+    def budgets(self) -> RunBudgets:
+        """Return the budgets that the steps use. They are attached on first use."""
+        if self._budgets is None:
+            self._budgets = RunBudgets()
+        return self._budgets
 
-    def leave_nested(self) -> None:
-        self.nested -= 1
+    def enter_nested(self, outer: StepExecution) -> None:
+        self._nested[outer] = self._nested.get(outer, 0) + 1
+
+    def leave_nested(self, outer: StepExecution) -> None:
+        self._nested[outer] -= 1
+        if not self._nested[outer]:
+            del self._nested[outer]
+
+    @property
+    def executes_nested(self) -> bool:
+        """Return whether a step executes that another step called."""
+        return any(not outer.is_blocked for outer in self._nested)
 
     def interrupt(self) -> None:
         """Note that a drain has asked a step of this run to stop."""

@@ -1,4 +1,4 @@
-"""Hold what most steps in flight never have: an effect, uses of limiters, a drain's request.
+"""Hold what most steps in flight never have: an effect, a drain's request.
 
 A step gets one of these when it first needs it, which keeps the state of a plain step small.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlast.execution.progress import Progress
@@ -109,43 +109,3 @@ class EffectState:
     def add_thread(self, thread: asyncio.Future[Any]) -> None:
         """Note a thread that the effect has started."""
         self.threads = (*self.threads, thread)
-
-
-class Postponement(NamedTuple):
-    """A step ends and continues later, without using up an attempt."""
-
-    why: str
-    until: float
-    cancelled: bool
-    """Whether its task was cancelled. A thread raises an exception instead."""
-
-
-class StepUses:
-    """What a step asks of limiters."""
-
-    __slots__ = ("_calls", "open", "postponed")
-
-    def __init__(self) -> None:
-        self._calls: dict[str, int] = {}
-        """The number of uses of this attempt so far, by name."""
-        self.open = 0
-        """How many uses wait or are in their blocks."""
-        self.postponed: Postponement | None = None
-        """Why and until when the step ends. It was cancelled for that reason."""
-
-    def enter(self) -> None:
-        """Note a use that waits or is in its block."""
-        self.open += 1
-
-    def leave(self) -> None:
-        """Note that a use has ended."""
-        self.open -= 1
-
-    def number(self, name: str) -> int:
-        """Return the number of a new use of this limiter, from 1."""
-        self._calls[name] = number = self._calls.get(name, 0) + 1
-        return number
-
-    def postpone(self, postponement: Postponement) -> None:
-        """Note that the step ends and continues later."""
-        self.postponed = postponement

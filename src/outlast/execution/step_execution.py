@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from outlast.codec.cost import NAMES_MAX, Cost
 from outlast.execution.effects_from_journal import UNDO
-from outlast.execution.step_attachments import DrainRequest, EffectState, Postponement, StepUses
+from outlast.execution.step_attachments import DrainRequest, EffectState
+from outlast.execution.step_uses import OpenUse, Postponement, StepUses
 
 if TYPE_CHECKING:
     from outlast.execution.publishing import Publisher
@@ -39,6 +40,8 @@ class StepState(Enum):
     EXECUTING = auto()
     IDLE = auto()
     """It waits for its next attempt, and nothing of it executes."""
+    BLOCKED = auto()
+    """It waits until a person raises a budget, and nothing of it executes."""
 
 
 class StepExecution:
@@ -144,8 +147,13 @@ class StepExecution:
 
     @property
     def idle(self) -> bool:
-        """Return whether the step waits for its next attempt and nothing of it executes."""
-        return self.state is StepState.IDLE
+        """Return whether nothing of the step executes, because it waits for something."""
+        return self.state in (StepState.IDLE, StepState.BLOCKED)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Return whether the step waits until a person raises a budget."""
+        return self.state is StepState.BLOCKED
 
     @property
     def is_shielded(self) -> bool:
@@ -246,11 +254,11 @@ class StepExecution:
         """Keep the recorded error of an act, of `verify`, or of the code around them."""
         self.error_text = error_text
 
-    # -- limiters
+    # -- limiters and budgets
 
     @property
     def uses(self) -> StepUses:
-        """Return what the step asks of limiters. It is attached on first use."""
+        """Return what the step uses of limiters and budgets. It is attached on first use."""
         if self._uses is None:
             self._uses = StepUses()
         return self._uses
@@ -259,6 +267,43 @@ class StepExecution:
     def postponed(self) -> Postponement | None:
         """Return why and until when the step ends, to continue later. None if it does not."""
         return None if self._uses is None else self._uses.postponed
+
+    def enter_use(self, use: OpenUse) -> None:
+        """Note a use that waits or is in its block."""
+        self.uses.enter(use)
+        self._follow_uses()
+
+    def leave_use(self, use: OpenUse) -> None:
+        """Note that a use has ended. A repeat is harmless."""
+        self.uses.leave(use)
+        self._follow_uses()
+
+    def block_use(self, use: OpenUse, around: tuple[OpenUse, ...]) -> None:
+        """Note that a use waits until a person raises a budget. `around` are the uses around it."""
+        self.uses.block(use, around)
+        self._follow_uses()
+
+    def unblock_use(self, use: OpenUse) -> None:
+        """Note that a use no longer waits for a person."""
+        self.uses.unblock(use)
+        self._follow_uses()
+
+    def _follow_uses(self) -> None:
+        """Let the run be parked if the step waits for a person only."""
+        if self.state is StepState.EXECUTING and self.uses.all_blocked:
+            self.state = StepState.BLOCKED
+            self.execution.settled()
+        elif self.state is StepState.BLOCKED and not self.uses.all_blocked:
+            self.state = StepState.EXECUTING
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """Let the run be parked while the step waits for a person, between two attempts."""
+        self.state = StepState.BLOCKED
+        try:
+            yield
+        finally:
+            self.state = StepState.EXECUTING
 
     def continue_later(self) -> None:
         """Prepare the attempt that continues a postponed one, under the same number."""

@@ -9,8 +9,8 @@ from outlast.execution import recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.execution_state import EndReason
 from outlast.execution.journal import POSTPONED
-from outlast.execution.step_attachments import Postponement
 from outlast.execution.step_execution import StepExecution
+from outlast.execution.step_uses import Postponement
 from outlast.execution.unit_scope import UNIT
 
 if TYPE_CHECKING:
@@ -59,23 +59,23 @@ def may_postpone(body: StepExecution) -> bool:
         and body.outer is body
         and body.task is not None
         and not body.is_effect
-        and body.uses.open <= 1
+        and len(body.uses.open) <= 1
     )
 
 
-async def postpone(body: StepExecution, why: str, until: float) -> None:
+async def postpone(body: StepExecution, postponement: Postponement) -> None:
     """End the body of an async step, which continues later. Never return."""
     assert body.task is not None
-    body.uses.postpone(Postponement(why, until, cancelled=True))
+    body.uses.postpone(postponement._replace(cancelled=True))
     body.task.cancel()
     if asyncio.current_task() is not body.task:
         raise StepPostponed
     await body.execution.host.create_future()
 
 
-def postpone_thread(body: StepExecution, why: str, until: float) -> StepPostponed:
+def postpone_thread(body: StepExecution, postponement: Postponement) -> StepPostponed:
     """Return the exception that ends the body of a sync step, which continues later."""
-    body.uses.postpone(Postponement(why, until, cancelled=False))
+    body.outer.uses.postpone(postponement)
     return StepPostponed()
 
 
@@ -103,6 +103,9 @@ async def wait_if_postponed(
         cost=body.take_cost(),
     )
     await wait_until(body, postponed.until)
+    if postponed.wait is not None:
+        with body.blocked():
+            await postponed.wait()
     if step.signature.fingerprint(args, kwargs) != call_site.args:
         # The next execution starts with the arguments as they were.
         execution.stop(EndReason.released("a postponed step has changed its arguments"))

@@ -206,8 +206,8 @@ async def attempt(
         except Exception as error:
             if body.attempt > step.retries or not isinstance(error, step.retry_on):
                 raise
-            if body.outer.is_cut or (services.shutdown.begun and isinstance(error, Draining)):
-                # The drain caused the error. It does not use up an attempt.
+            if _is_interrupted(body, error):
+                # It does not use up an attempt.
                 raise
             delay = delay_before(step, body.attempt)
             record_failure(body, error, delay)
@@ -240,6 +240,12 @@ def _warn_if_changed(
         log.warning(
             message, step.name, extra=body.execution.log_fields(body.outer.key, body.attempt)
         )
+
+
+def _is_interrupted(body: StepExecution, error: Exception) -> bool:
+    """Return whether an error comes from a drain, or from a limiter or budget without room."""
+    refused = body.execution.services.shutdown.begun and isinstance(error, Draining)
+    return refused or body.outer.is_cut or body.outer.postponed is not None
 
 
 async def _bounded(
@@ -302,7 +308,7 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
     within = StepExecution(execution, key, step.name, body.results, body)
     within.begin()
     token = BODY.set(within)
-    execution.steps.enter_nested()
+    execution.steps.enter_nested(within.outer)
     try:
         if execution.trace.span is None:
             text, value = await attempt(within, step, args, kwargs)
@@ -328,7 +334,7 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
             within.ended("failed")
         raise
     finally:
-        execution.steps.leave_nested()
+        execution.steps.leave_nested(within.outer)
         BODY.reset(token)
         within.forget_listeners()
         within.end()

@@ -34,6 +34,7 @@ from outlast.errors import (
     Backpressure,
     BadCursor,
     BadName,
+    BudgetExhausted,
     CannotResume,
     Conflict,
     Diverged,
@@ -86,8 +87,10 @@ from outlast.sync.sessions import (
 from outlast.version import __version__
 
 if TYPE_CHECKING:
+    from outlast.api.budget import Budget, BudgetUse, budget
     from outlast.api.limiter import Limiter, LimiterUse, limiter
     from outlast.api.schedule import Schedule, ScheduleInfo
+    from outlast.engine.budgets import BudgetInfo
     from outlast.engine.bulk import BulkReport
     from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
     from outlast.engine.limiters import LimiterInfo, LimitInfo
@@ -109,6 +112,10 @@ __all__ = [
     "Backpressure",
     "BadCursor",
     "BadName",
+    "Budget",
+    "BudgetExhausted",
+    "BudgetInfo",
+    "BudgetUse",
     "BulkReport",
     "Call",
     "CannotResume",
@@ -183,6 +190,7 @@ __all__ = [
     "Workflow",
     "WrongStatus",
     "__version__",
+    "budget",
     "checkpoint",
     "compensate_with",
     "current",

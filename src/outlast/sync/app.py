@@ -62,10 +62,11 @@ class Outlast:
 
     These methods take the same arguments as those of `outlast.Outlast`, and block: `start`,
     `submit`, `submit_many`, `get`, `result`, `runs`, `journal`, `send`, `cancel`, `retry`,
-    `resume`, `bulk`, `decide`, `effects`, `prune`, `sessions`, `limiters`, `queues`, `schedule`,
-    `schedules`, `pause_schedule`, `resume_schedule`, `trigger_schedule`, `backfill_schedule`,
-    `delete_schedule`, `pause_workflow`, `resume_workflow`, `paused_workflows`, `workers`, `drain`,
-    `drains`, `wait_drain` and `run_until_drain`. The first four return runs of this module.
+    `resume`, `bulk`, `decide`, `effects`, `prune`, `sessions`, `limiters`, `budgets`,
+    `raise_budget`, `queues`, `schedule`, `schedules`, `pause_schedule`, `resume_schedule`,
+    `trigger_schedule`, `backfill_schedule`, `delete_schedule`, `pause_workflow`,
+    `resume_workflow`, `paused_workflows`, `workers`, `drain`, `drains`, `wait_drain` and
+    `run_until_drain`. The first four return runs of this module.
     """
 
     def __init__(
@@ -192,6 +193,8 @@ class Outlast:
     sessions = blocking(core.Outlast.sessions)
     queues = blocking(core.Outlast.queues)
     limiters = blocking(core.Outlast.limiters)
+    budgets = blocking(core.Outlast.budgets)
+    raise_budget = blocking(core.Outlast.raise_budget)
     pause_workflow = blocking(core.Outlast.pause_workflow)
     resume_workflow = blocking(core.Outlast.resume_workflow)
     paused_workflows = blocking(core.Outlast.paused_workflows)

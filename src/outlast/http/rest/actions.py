@@ -109,12 +109,13 @@ async def decide_effect(
     query: NoQuery,
     key: Key = None,
 ) -> Response:
-    """Decide an effect whose outcome is unknown, so that its parked run continues."""
+    """Decide an effect whose outcome is unknown, or raise a budget, so that the run continues."""
     given = body.model_fields_set
-    if ("happened" in given) + body.did_not + body.compensate != 1:
+    ways = ("happened" in given) + body.did_not + body.compensate + (body.limit is not None)
+    if ways != 1:
         raise invalid(
-            [(("body",), "give one of happened, did_not and compensate")],
-            "Give one of `happened`, `did_not` and `compensate`.",
+            [(("body",), "give one of happened, did_not, compensate and limit")],
+            "Give one of `happened`, `did_not`, `compensate` and `limit`.",
         )
     if "result" in given and not body.compensate:
         raise invalid(
@@ -133,6 +134,7 @@ async def decide_effect(
         compensate=body.compensate,
         result=body.result,
         intent=body.intent,
+        limit=body.limit,
     )
     return await _run_now(call, id)
 

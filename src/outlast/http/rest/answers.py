@@ -119,6 +119,9 @@ class JournalAnswer(Document):
 class EffectsAnswer(Document):
     effects: list[dict[str, Any]]
     undecided: list[str]
+    questions: dict[str, str] = Field(
+        description="What the run asks about budgets, by the ids of the budgets."
+    )
 
 
 class WholeRunAnswer(Document):
@@ -126,6 +129,9 @@ class WholeRunAnswer(Document):
     cost: dict[str, Any] | None = None
     effects: list[dict[str, Any]] | None = None
     undecided: list[str] = []
+    questions: dict[str, str] = Field(
+        default={}, description="What the run asks about budgets, by the ids of the budgets."
+    )
     executions: list[dict[str, Any]] = []
     journal: list[EntryDocument] = []
     messages: list[dict[str, Any]] = []
@@ -194,6 +200,16 @@ class QueuesAnswer(Document):
 class LimitersAnswer(Document):
     limiters: list[dict[str, Any]]
     damaged: list[str]
+
+
+class BudgetsAnswer(Document):
+    budgets: list[dict[str, Any]]
+    damaged: list[str]
+    next: str | None = Field(description="Pass it as `after` for the next page.")
+
+
+class BudgetAnswer(Document):
+    budget: dict[str, Any]
 
 
 class PausedWorkflowsAnswer(Document):

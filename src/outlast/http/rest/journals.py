@@ -17,7 +17,7 @@ from outlast.engine.documents import (
 )
 from outlast.engine.executing_steps import executing_steps
 from outlast.engine.inspection import EffectInfo
-from outlast.engine.journal_view import History
+from outlast.engine.journal_view import History, questions_of_parked
 from outlast.engine.message_types import message_schemas
 from outlast.engine.timeline import size_of, timeline_document
 from outlast.http.rest.answers import (
@@ -168,6 +168,12 @@ async def read_effects(
         log, _ = effect_log_of(store, row)
         waiting = undecided(log) if row.status == "parked" else []
         effects = [effect_document(one) for one in EffectInfo.of(log)]
-        return call.masked({"effects": effects, "undecided": [one.place for one in waiting]})
+        return call.masked(
+            {
+                "effects": effects,
+                "undecided": [one.place for one in waiting],
+                "questions": questions_of_parked(store, row),
+            }
+        )
 
     return await call.answer(document)

@@ -72,6 +72,9 @@ Moment = Annotated[datetime, BeforeValidator(_moment)]
 """A time with an offset."""
 
 
+Limits = Annotated[dict[Name, FiniteFloat], Field(min_length=1, max_length=10)]
+
+
 class Parameters(BaseModel):
     """Parameters of a request."""
 
@@ -224,8 +227,25 @@ class CancelRequest(Body):
     why: Reason = "cancelled over HTTP"
 
 
+class BudgetLimits(Body):
+    """The limits of a budget."""
+
+    limits: Limits
+
+
+class BudgetsPage(Parameters):
+    """Which budgets to list."""
+
+    prefix: Annotated[str, Field(max_length=10_000), AfterValidator(storable)] = ""
+    after: Name | None = None
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+
+
 class Decision(Body):
-    """What became of an effect. Give `happened`, or one of the two flags."""
+    """What became of an effect, or the new limit of a budget.
+
+    Give `happened`, `limit` or one of the two flags.
+    """
 
     effect: Name
     happened: Any = Field(default=None, description="The result, if the effect happened.")
@@ -233,6 +253,9 @@ class Decision(Body):
     compensate: bool = False
     result: Any = Field(default=None, description="With `compensate`: the result to compensate.")
     intent: Number | None = None
+    limit: Limits | None = Field(
+        default=None, description="The new limits, if `effect` is budget:NAME."
+    )
 
 
 class QueueLimits(Body):
