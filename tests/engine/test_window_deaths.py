@@ -181,6 +181,33 @@ def test_caller_that_was_frozen_past_its_window_starts_no_second_run_in_it(world
         assert (is_first, is_second) == (True, False)
 
 
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_process_that_is_frozen_before_it_opens_the_window_finds_that_of_another(world, policy):
+    async def main(app):
+        another = App(app.store, clock=world.clock)
+        async with another:
+            windows = app._open.windows
+            write = windows._write
+
+            async def late(*args):
+                windows._write = write
+                await asyncio.sleep(10)
+                return await write(*args)
+
+            windows._write = late
+            frozen = asyncio.create_task(submit(app, "frozen", policy))
+            await asyncio.sleep(1)
+            first = await submit(another, "v1", policy)
+            try:
+                late_id = (await frozen).id
+            except AlreadySubmitted as error:
+                late_id = error.id
+            return first.id == late_id, len(await app.runs())
+
+    # No worker claims the run.
+    assert world.do(main) == (True, 1)
+
+
 def test_window_whose_run_was_pruned_runs_again(world):
     async def main(app):
         first = await submit(app, "v1", JOIN)
@@ -232,7 +259,7 @@ def test_pointer_of_a_burst_that_waits_for_long_does_not_expire(world):
     assert world.do(main) == (True, 1)
 
 
-@pytest.mark.parametrize("back", [1.0, 3600.0])
+@pytest.mark.parametrize("back", [1.0, 40.0, 3600.0])
 def test_clock_that_is_set_back_uses_no_id_again(world, back):
     async def main(app):
         first = await submit(app, "v1", DEBOUNCE)

@@ -10,6 +10,7 @@ import pytest
 from outlast import BadName, LimitExceeded, sleep, step, workflow
 from outlast.store.commands import UpdateSession
 from outlast.store.pauses import PAUSES
+from outlast.store.sqlite.store import SQLiteStore
 from outlast.testing import App
 
 POLL = 2.0
@@ -106,8 +107,15 @@ def test_a_run_that_sleeps_stays_in_its_queue_when_it_wakes(world):
     assert worker(world).do(main) == ((1, "waiting"), "done")
 
 
-def test_worker_whose_workflows_are_all_paused_claims_nothing(world):
+def test_worker_whose_workflows_are_all_paused_claims_nothing(world, monkeypatch):
     """A claim without workflows would take the runs of any."""
+    peek, asked = SQLiteStore.peek, set()
+
+    def peek_and_note(store, queues, workflows):
+        asked.add(workflows)
+        return peek(store, queues, workflows)
+
+    monkeypatch.setattr(SQLiteStore, "peek", peek_and_note)
 
     async def main(app):
         for one in (first, second):
@@ -120,6 +128,8 @@ def test_worker_whose_workflows_are_all_paused_claims_nothing(world):
         return before, await status(runs[0])
 
     assert worker(world, [first, second]).do(main) == ({"queued"}, "queued")
+    assert asked
+    assert () not in asked
 
 
 def test_pauses_are_listed_and_the_first_one_counts(world):

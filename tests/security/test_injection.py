@@ -98,7 +98,7 @@ def _look(place: str) -> None:
             for name, one in get_type_hints(RunQuery).items()
             if "str" in str(one) and name != "statuses"
         ]
-        assert len(texts) == 7
+        assert len(texts) == 8
         for text in TEXTS.values():
             for name in texts:
                 assert store.runs(RunQuery(**{name: text})) == [], name
