@@ -7,6 +7,7 @@ the lease is renewed only if the process has read something since the last renew
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -57,6 +58,20 @@ class Lease:
         self._stall_logged = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="outlast-lease", daemon=True)
+
+    def loop_ticked(self) -> bool:
+        """Note that the event loop runs. Return False if the lease no longer depends on it."""
+        if self.loop_seen < math.inf:
+            self.loop_seen = time.monotonic()
+        return self.loop_seen < math.inf
+
+    def outlive_loop(self) -> None:
+        """Renew the lease until the process is gone, although its event loop ends."""
+        self.loop_seen = math.inf
+
+    def has_read(self) -> None:
+        """Note that the process has read from the store."""
+        self.read_at = time.monotonic()
 
     def start(self) -> None:
         self._thread.start()
@@ -116,7 +131,7 @@ class Lease:
         """
         with until(time.monotonic() + self._seconds / 3 / RETRIES):
             self._read(self._worker)
-        self.read_at = time.monotonic()
+        self.has_read()
 
     def _complain(self, error: str) -> None:
         """Log the first failure of several in a row."""

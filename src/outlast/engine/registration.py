@@ -130,8 +130,7 @@ class WorkerRegistration:
 
     def _tick(self) -> None:
         """Record that the loop is alive, for the lease's thread."""
-        if self._lease is not None and self._lease.loop_seen < math.inf:
-            self._lease.loop_seen = time.monotonic()
+        if self._lease is not None and self._lease.loop_ticked():
             self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
 
     def stalled(self) -> float:
@@ -147,7 +146,7 @@ class WorkerRegistration:
     def has_read(self) -> None:
         """Note that the store was read. The lease is renewed only while reads succeed."""
         if self._lease is not None:
-            self._lease.read_at = time.monotonic()
+            self._lease.has_read()
 
     def trouble(self) -> str | None:
         """Return why the lease could not be renewed, or None. May be called from any thread."""
@@ -160,7 +159,7 @@ class WorkerRegistration:
         Call this if work of this worker continues after its loop has ended.
         """
         if self._lease is not None:
-            self._lease.loop_seen = math.inf
+            self._lease.outlive_loop()
 
     async def deregister(self) -> None:
         """Deregister this worker. Runs that it still holds are released.

@@ -35,6 +35,10 @@ class Ending:
         """The command that settles the run, once its workflow has returned or raised."""
         self.finished: asyncio.Future[RunOutcome] = host.create_future()
 
+    def settle_with(self, settlement: Settle | None) -> None:
+        """Set the command that settles the run, if the end of its workflow gives one."""
+        self.settlement = settlement
+
     @property
     def outcome(self) -> RunOutcome | None:
         """Return what became of the run, or None while this execution has not ended."""

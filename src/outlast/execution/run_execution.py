@@ -180,7 +180,7 @@ class RunExecution:
 
         Called while entries are delivered, so the caller winds down.
         """
-        self.ending.settlement = settlement
+        self.ending.settle_with(settlement)
         self._stop(reason)
 
     def _stop(self, reason: EndReason) -> None:

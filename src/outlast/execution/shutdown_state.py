@@ -29,6 +29,9 @@ class ShutdownState:
     Any thread may read it. Only the shutdown coordinator writes it.
     """
 
+    # Flags, not an enum: a drain begins in any thread while the loop begins to close. Each writes
+    # only flags that stay true, so neither can undo what the other has written.
+
     __slots__ = (
         "_clock",
         "_settings",
