@@ -1,4 +1,4 @@
-"""Define limiters: how much all workers together may use of a provider in a period."""
+"""Define limiters: how much of a provider all workers together may use in a period."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from outlast.engine.execution_services import EngineServices
 
 REQUESTS = "requests"
-"""The name that counts one for each use that does not say otherwise."""
+"""The limit of this name counts 1 per use by default."""
 HOLD_SECONDS = 5.0
 
 
@@ -45,11 +45,12 @@ class Limiter:
         return self._name
 
     def use(self, **amounts: int) -> LimiterUse:
-        """Return a block that begins when there is room: `async with openai.use(tokens=1200):`.
+        """Return a block that begins once the limits allow it.
 
-        Give the amounts by the names of the limits. `requests` is 1 unless given, the others are 0.
-        In sync code, write `with`. Raise SettingsError if a limit does not exist, or if an amount
-        is above its limit, so that the block could never begin.
+        Use it as `async with openai.use(tokens=1200):`. Give the amounts by the names of the
+        limits. `requests` is 1 unless given, the others are 0. In sync code, write `with`. Raise
+        SettingsError if a limit does not exist, or if an amount is above its limit, so that the
+        block could never begin.
         """
         return LimiterUse(self, self._checked(amounts, REQUESTS))
 
@@ -186,7 +187,10 @@ class LimiterUse(OpenUse):
             return await self._reserve()
 
     async def _reserve(self) -> Granted | Postponed:
-        """Wait for room. A grant that came too late is released, for another one."""
+        """Wait until the limits allow the use.
+
+        A grant that arrives too late is released and replaced.
+        """
         assert self._queue is not None
         body, hold = self._body, self._limiter._hold
         owner = self._owner()
@@ -195,7 +199,7 @@ class LimiterUse(OpenUse):
             if isinstance(answer, Postponed):
                 if body is not None and may_postpone(body):
                     return answer
-                # The step has begun other uses meanwhile.
+                # The step has begun other uses in the meantime.
                 hold = math.inf
             elif self._queue.is_late(answer):
                 unused = {name: -amount for name, amount in self._amounts.items()}
@@ -226,9 +230,10 @@ def limiter(name: str, *, hold: float = HOLD_SECONDS, **rates: str) -> Limiter:
             return answer.text
 
     Each limit is an amount per period (`ms`, `s`, `m`, `h`, `d`). Uses begin in the order in which
-    they were asked for. If one has to wait longer than `hold` seconds, its run is released and
-    holds no slot: the step ends, and executes again from its start when there is room. Use it in
-    the bodies of steps. Elsewhere, use `app.limiter(...)`. Raise SettingsError for an invalid rate.
+    they were asked for. If a use has to wait longer than `hold` seconds, its run is released and
+    holds no slot: the step ends, and executes again from its start when the limits allow it. Use it
+    in the bodies of steps. Elsewhere, use `app.limiter(...)`. Raise SettingsError for an invalid
+    rate.
     """
     return make_limiter(name, hold, rates, NAME_LENGTH_MAX)
 

@@ -32,7 +32,7 @@ def key_of(token: str | None) -> str:
 
 
 def key_fields(count: int, keys: Iterable[str | None] | None) -> list[dict[str, str]]:
-    """Return for each of `count` runs the field of its body that has its key, if it has one."""
+    """Return the body field with the key of each of `count` runs, empty for a run without a key."""
     given = [None] * count if keys is None else list(keys)
     if len(given) != count:
         raise ValueError(f"{count} runs need as many keys, not {len(given)}.")

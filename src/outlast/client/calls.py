@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class NamedCall(Generic[R]):
-    """A workflow that is known by name alone, with its arguments as plain JSON."""
+    """A workflow that is known only by name, with its arguments as plain JSON."""
 
     def __init__(self, workflow: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.workflow = workflow

@@ -1,4 +1,4 @@
-"""Define `Client`, which does over HTTP what a program with the store does with `Outlast`."""
+"""Define `Client`, the counterpart of `Outlast` for programs that use the store over HTTP."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 DIRECT = ("all://localhost", "all://127.0.0.1", "all://[::1]")
-"""Hosts that no proxy of the environment is asked for."""
+"""Hosts that are reached without the proxies of the environment."""
 NAME_LENGTH_MAX = 10_000
 
 

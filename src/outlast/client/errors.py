@@ -1,4 +1,4 @@
-"""Define what a client raises about the server itself."""
+"""Define the errors of a client about the server itself."""
 
 from __future__ import annotations
 

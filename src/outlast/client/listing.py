@@ -14,7 +14,7 @@ from outlast.store.rows import Entry
 
 PAGE = 1_000
 ITEMS = {False: "no", True: "only", None: "all"}
-"""The words of the HTTP API for which plain work items to list."""
+"""The values of the HTTP API's `items`: which plain work items to list."""
 
 
 def run_conditions(filters: RunFilters) -> dict[str, Any]:

@@ -39,7 +39,7 @@ _MADE: dict[str, Callable[[Facts], OutlastError]] = {
 
 
 def error_of(status: int, document: Any) -> OutlastError:
-    """Return the exception that an answer stands for. `document` may be anything."""
+    """Return the exception for an unsuccessful answer. `document` may be anything."""
     facts = document if isinstance(document, dict) else {}
     detail = facts.get("detail")
     message = detail if isinstance(detail, str) else _unknown(status)
@@ -48,7 +48,7 @@ def error_of(status: int, document: Any) -> OutlastError:
         try:
             return _MADE[name](facts)
         except (KeyError, TypeError, ValueError):
-            # A server of another version. The text says the same.
+            # The server has another version. Its message says enough.
             return ApiError(status, message, facts)
     kind = vars(errors).get(name) if isinstance(name, str) else None
     if isinstance(kind, type) and issubclass(kind, OutlastError):

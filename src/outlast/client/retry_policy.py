@@ -9,13 +9,13 @@ from dataclasses import dataclass
 REPEATED = frozenset({429, 502, 503, 504})
 """The statuses of answers after which a request is repeated."""
 JITTER = 0.5
-"""The share of a pause that chance decides."""
+"""The share of a pause that is random."""
 PAUSE_MAX = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to wait for an answer, and how often to ask again."""
+    """How long to wait for an answer, and how to repeat a request."""
 
     timeout: float
     """Seconds to wait for one answer."""

@@ -28,7 +28,7 @@ SUSPECT, READY, NOT_READY = 2, 1, 0
 _CONSTANTS = {
     json.dumps(error_document(text), sort_keys=True): text for text in (CANCELLED, LEFT_OPEN)
 }
-"""Recorded errors that Outlast compares with, by their documents."""
+"""Recorded errors that Outlast compares by identity, by their documents."""
 
 
 def seconds_of(time: Any) -> float | None:
@@ -71,7 +71,7 @@ def error_text(document: Document | None) -> str | None:
     if not isinstance(message, str):
         message = MASKED
     if not kind:
-        # It could not be read, and the message is all of it.
+        # The error could not be read, so the message is the whole text.
         return message
     trace = document.get("traceback")
     return json.dumps({"type": kind, "message": message, **({"traceback": trace} if trace else {})})

@@ -12,7 +12,7 @@ class ServerEvent(NamedTuple):
     kind: str
     data: str
     retry: float | None
-    """The seconds after which the server asks to be called again, if it has said so."""
+    """How many seconds the server asks the client to wait before it reconnects, if it asks."""
 
 
 async def server_events(lines: AsyncIterable[str]) -> AsyncIterator[ServerEvent]:

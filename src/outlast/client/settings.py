@@ -1,4 +1,4 @@
-"""Find out which server a client asks, with which token, and how patiently."""
+"""Determine the server of a client, its token, and its timeouts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def server_access(
     backoff: float | None = None,
     backoff_max: float | None = None,
 ) -> ServerAccess:
-    """Return the access that these options and the settings say. Raise SettingsError for none."""
+    """Return the access from these options and the settings.
+
+    Raise SettingsError if there is no URL.
+    """
     loaded = load(
         {
             "server": url,

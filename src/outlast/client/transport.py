@@ -1,4 +1,4 @@
-"""Send requests to the HTTP API, and repeat them until there is an answer."""
+"""Send requests to the HTTP API, and repeat them until they are answered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 
 class Unanswered(Exception):
-    """An attempt brought no answer, or one after which the request is repeated."""
+    """An attempt got no answer, or one after which the request is repeated."""
 
     def __init__(
         self, error: OutlastError, *, may_be_done: bool, headers: Mapping[str, str] | None = None
@@ -40,7 +40,7 @@ class Unanswered(Exception):
         super().__init__(error)
         self.error = error
         self.may_be_done = may_be_done
-        """Whether the server may have done what was asked."""
+        """Whether the server may have carried out the request."""
         self.headers = headers
 
 
@@ -72,10 +72,11 @@ class Transport:
         done_if: type[OutlastError] | None = None,
         repeats: bool = True,
     ) -> Any:
-        """Do something that is harmless to repeat, by itself or because of its key.
+        """Send an action that is harmless to repeat, by itself or because of its key.
 
-        After an attempt without an answer, the error `done_if` means that it was done. Return None
-        then. Without `repeats`, the request is repeated only if it certainly was not done.
+        After an attempt without an answer, the error `done_if` means that the action was done, and
+        None is returned. Without `repeats`, the request is repeated only if it certainly was not
+        done.
         """
         answer = await self.answer(
             method, path, body=body, key=key, wait=wait, done_if=done_if, repeats=repeats
@@ -127,9 +128,10 @@ class Transport:
         return await self._attempt(request, stream=True)
 
     async def wait_for_slot(self, wait: float, act: Callable[[float], Awaitable[T]]) -> T:
-        """Do something that may have to wait for room in a queue, for up to `wait` seconds.
+        """Repeat `act` while a queue is full, for up to `wait` seconds.
 
-        One request waits for at most a minute, so that no proxy cuts it. `act` gets the seconds.
+        One request waits for at most a minute, so that no proxy cuts it. `act` gets the seconds
+        that it may wait.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + wait

@@ -13,7 +13,7 @@ from outlast.codec.identifiers import check_name
 from outlast.engine.watching.events import EndEvent, WatchEvent
 
 EVENTS_MAX = 256
-"""The most events that are handed out at once, and that are read ahead."""
+"""How many events are returned at once and read ahead, at most."""
 NAME_LENGTH_MAX = 10_000
 
 
@@ -30,7 +30,7 @@ class Watch:
         self.cursor = after
         """The cursor of the last event, or the one that the watch began with."""
         self.ended = False
-        """Whether the run has ended and all events were handed out, or the watch was closed."""
+        """Whether the run has ended and all events were returned, or the watch was closed."""
         self._transport = transport
         self._id = id
         if stream is None:

@@ -1,4 +1,4 @@
-"""Read the events of a watch ahead of its viewer, over as many connections as it takes."""
+"""Read the events of a watch ahead of its viewer, and reconnect as often as needed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WatchReader:
         """The server has answered for the first time, or there is a failure."""
         self.failure: Exception | None = None
         self.is_final = False
-        """Whether the server says that the viewer has seen the end."""
+        """Whether the server answered that the viewer has seen the end."""
         self._transport = transport
         self._id = id
         self._path = path
@@ -48,7 +48,7 @@ class WatchReader:
         self._has_received = False
         """Whether the server has sent something since the last failure."""
         self._retry = 0.0
-        """The seconds after which the server asks to be called again."""
+        """How many seconds the server asks the client to wait before it reconnects."""
 
     async def read(self) -> None:
         """Read until the end of the run."""
@@ -82,7 +82,7 @@ class WatchReader:
             await self._transport.pause(pause)
 
     async def _read_once(self) -> bool:
-        """Read what one connection brings, and return whether that was the end."""
+        """Read one connection, and return whether the run's end was reached."""
         import httpx
 
         after = {"after": self._cursor}
@@ -138,7 +138,7 @@ def _event_from(event: ServerEvent) -> WatchEvent:
 
 
 def _raise_problem(event: ServerEvent) -> None:
-    """Raise what the server says, or Unanswered if another attempt may help."""
+    """Raise the problem as an exception, or Unanswered if another attempt may help."""
     document: Any = json.loads(event.data)
     status = document.get("status", 500)
     error = error_of(status, document)

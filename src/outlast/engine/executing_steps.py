@@ -1,11 +1,11 @@
 """Show other processes which steps execute, without a write per step.
 
-A journal records a step when it ends. So once a second a worker looks at what it executes, and
-records the steps that have taken longer than that: in one session per worker, with one field per
-run. It writes only what has changed, in one command. A worker with short steps writes nothing.
+A journal records a step when it ends. So once a second, each worker records the steps that have
+been running for longer than a second, in one session per worker with one field per run. It writes
+only changes, in one command. A worker with short steps writes nothing.
 
-A reader believes a field only if its fence is the run's. So what a dead or paused worker has left
-shows nothing, and nothing has to be removed when a run is lost.
+A reader ignores a field whose fence is not the run's. So fields of a dead or paused worker are not
+shown, and nothing has to be removed when a run is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from outlast.store.rows import RunRow
 EXECUTING = "executing"
 """The session space in which workers record the steps that they execute."""
 INTERVAL_SECONDS = 1.0
-"""The time between two looks. A step that takes less is not recorded before it has ended."""
+"""The time between two checks. A step that takes less is recorded only when it ends."""
 ENDING_KINDS = ("step", "attempt")
 """The kinds of entries that end an attempt of a step."""
 STEPS_MAX = 100
@@ -78,7 +78,7 @@ class ExecutingSteps:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look once a second from now on."""
+        """Check once a second from now on."""
         self._timer = self._loop.call_later(INTERVAL_SECONDS, self._tick)
 
     def stop(self) -> None:
@@ -116,7 +116,7 @@ class ExecutingSteps:
 
         def written(_: Any, outcome: Any) -> None:
             self._writing = False
-            # Without an answer, the next look records it again.
+            # Without an answer, the next check records it again.
             if not isinstance(outcome, (Refused, StoreError)):
                 self._worker, self._recorded = worker, known
                 self._renew_at = now + KEPT_SECONDS / 2
@@ -166,5 +166,5 @@ def executing_steps(store: Store, row: RunRow) -> tuple[ExecutingStep, ...]:
         fence, steps = json.loads("" if session is None else session.fields.get(run, ""))
         return tuple(ExecutingStep(*step) for step in steps) if fence == row.fence else ()
     except (TypeError, ValueError):
-        # There are none, or they are damaged: the journal has what matters.
+        # There is no readable field. The journal has what matters.
         return ()

@@ -1,4 +1,4 @@
-"""Renew a worker's lease, its right to its runs, from a dedicated thread.
+"""Renew a worker's lease on its runs from a dedicated thread.
 
 A worker that can write to the store but not read from it would keep runs that it cannot serve. So
 the lease is renewed only if the process has read something since the last renewal.

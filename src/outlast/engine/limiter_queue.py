@@ -1,7 +1,7 @@
 """Reserve the uses of a limiter by one process, in batches.
 
-One task applies what the steps ask for to the limiter's state and writes it once. It repeats the
-batch if another process has written meanwhile.
+One task applies all pending requests to the limiter's state and writes the state once. If another
+process has written the state in the meantime, the task repeats the batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMITERS = "limiters"
 STATE = "state"
 TTL = 86_400.0
 RECHECK_SECONDS_MIN = 0.25
-"""A use that waits less than twice this looks again only when it is due."""
+"""A use that waits less than twice this is rechecked only when it is due."""
 
 log = logging.getLogger("outlast")
 
@@ -34,12 +34,15 @@ class Granted(NamedTuple):
     """A use may begin."""
 
     number: int | None
-    """The number of its ticket, while that may still be in the line."""
+    """The number of its ticket, while that may still be queued."""
     at: float
 
 
 class Postponed(NamedTuple):
-    """A use has to wait long. Its step should come back."""
+    """A use has to wait longer than its step may wait.
+
+    The step ends and is retried at this time.
+    """
 
     until: float
 
@@ -48,7 +51,7 @@ class Waiting(NamedTuple):
     """A use has to wait."""
 
     number: int | None
-    """The number of its ticket. None if the line is full."""
+    """The number of its ticket. None if no more tickets fit."""
     at: float
 
 
@@ -56,7 +59,7 @@ Answer = Granted | Postponed | Waiting
 
 
 class Reservation:
-    """One use that asks for room, and waits for it."""
+    """A request for one use of the limiter, until it is answered."""
 
     __slots__ = ("amounts", "answer", "hold", "owner", "recheck_at", "waiting")
 
@@ -65,13 +68,14 @@ class Reservation:
     ) -> None:
         self.amounts = amounts
         self.owner = owner
-        """The name under which its step comes back. None if the step cannot be postponed."""
+        """The name that identifies its step when the step is retried. None if the step cannot be
+        postponed."""
         self.hold = hold
         """How many seconds it waits before its step is postponed."""
         self.waiting: Waiting | None = None
-        """Its place in the line, once that is written."""
+        """Its ticket and due time, once they are written."""
         self.recheck_at = 0.0
-        """When to look again whether it is due."""
+        """When to check again whether it is due."""
         self.answer: asyncio.Future[Granted | Postponed] = loop.create_future()
 
     @property
@@ -79,7 +83,7 @@ class Reservation:
         return None if self.waiting is None else self.waiting.number
 
     def answer_with(self, answer: Answer, now: float) -> None:
-        """Note what became of it."""
+        """Record the answer, or when to check again."""
         if not isinstance(answer, Waiting):
             self.answer.set_result(answer)
             return
@@ -127,7 +131,10 @@ class LimiterQueue:
     async def reserve(
         self, amounts: Amounts, owner: str | None, hold: float
     ) -> Granted | Postponed:
-        """Wait until a use may begin, or until it is clear that its step should come back."""
+        """Wait until a use may begin.
+
+        Return Postponed if its step should end and be retried later.
+        """
         wanted = Reservation(self._background.loop, amounts, owner, hold)
         self._waiting.append(wanted)
         self._work()
@@ -136,14 +143,14 @@ class LimiterQueue:
                 ends: list[asyncio.Future[Any]] = [wanted.answer, self._shutdown.announced]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 if not wanted.answer.done() and owner is not None and wanted.waiting is not None:
-                    # A drain has begun. It must not wait for room.
+                    # A drain must not wait for the limiter.
                     return Postponed(wanted.waiting.at)
             return await wanted.answer
         finally:
             self._forget(wanted)
 
     def _forget(self, wanted: Reservation) -> None:
-        """Give up a use that is not answered, because its step was cancelled."""
+        """Remove a use that was not answered, because its step was cancelled."""
         wanted.answer.cancel()
         if wanted in self._waiting:
             self._waiting.remove(wanted)
@@ -156,7 +163,9 @@ class LimiterQueue:
         return self._client.store.now() - grant.at > self._margin
 
     def settle(self, grant: Granted, changes: Amounts) -> None:
-        """Correct what a use has reserved. It is written soon, with other changes.
+        """Correct what a use has reserved.
+
+        The correction is written soon, together with other changes.
 
         If this process dies before, what was reserved counts.
         """
@@ -172,7 +181,7 @@ class LimiterQueue:
             self._task = self._background.spawn(self._serve())
 
     async def _serve(self) -> None:
-        """Write and look until no use waits and nothing is to be written."""
+        """Write and recheck until no use waits and nothing remains to be written."""
         try:
             while self._must_write or self._waiting:
                 self._changed.clear()
@@ -198,7 +207,7 @@ class LimiterQueue:
                 one.answer.set_exception(error)
 
     async def _pause(self) -> None:
-        """Wait until a use must look again, or until there is something to write."""
+        """Wait until a use must be rechecked, or until there is something to write."""
         recheck_at = min(one.recheck_at for one in self._waiting)
         try:
             async with asyncio.timeout(max(0.0, recheck_at - self._client.store.now())):
@@ -207,7 +216,7 @@ class LimiterQueue:
             return
 
     async def _recheck(self) -> None:
-        """Answer the uses that are due. Write if one of them comes too late or has no ticket."""
+        """Answer the uses that are due. Request a write if one is too late or has no ticket."""
         version, state = await self._read()
         now = self._client.store.now()
         for one in list(self._waiting):
@@ -223,7 +232,7 @@ class LimiterQueue:
         self._known = (version, state)
 
     async def _write(self) -> None:
-        """Apply everything that was asked for, and write it. Answer the uses."""
+        """Apply all requests, write the state, and answer the uses."""
         settled, self._settled = self._settled, []
         abandoned, self._abandoned = self._abandoned, []
         known, self._known = self._known, None
@@ -248,7 +257,7 @@ class LimiterQueue:
             )
             if not isinstance(written, Refused):
                 break
-            # Another process was faster.
+            # Another process has written the state since it was read.
             known = None
         if known is not None:
             self._known = (int(written), state)
@@ -256,7 +265,7 @@ class LimiterQueue:
             self._deliver(one, answer, now)
 
     def _deliver(self, one: Reservation, answer: Answer, now: float) -> None:
-        """Answer a use. If it was cancelled meanwhile, release what it got."""
+        """Answer a use. If it has been cancelled, release what it reserved."""
         if not one.answer.done():
             one.answer_with(answer, now)
             if not isinstance(answer, Waiting):
@@ -270,7 +279,8 @@ class LimiterQueue:
     async def _read(self) -> tuple[int, LimiterState]:
         """Read the limiter's version and state.
 
-        If the state is damaged, count the whole limit as used now: nobody knows what was.
+        If the state is damaged, count the whole limit as used now, because the real usage is
+        unknown.
         """
         row = await self._client.read(self._client.store.session, self.name, LIMITERS)
         if row is None:
@@ -292,7 +302,7 @@ class LimiterQueue:
 def _place(
     state: LimiterState, uses: list[Reservation], now: float
 ) -> list[tuple[Reservation, Answer]]:
-    """Give every use a ticket, and count those that may begin. Return what becomes of each."""
+    """Give every use a ticket, and count the uses that may begin. Return the answer to each."""
     tickets = [(one, _ticket_of(state, one, now)) for one in uses]
     state.schedule(now)
     answers: list[tuple[Reservation, Answer]] = []
@@ -311,9 +321,9 @@ def _place(
 
 
 def _ticket_of(state: LimiterState, one: Reservation, now: float) -> Ticket | None:
-    """Return the ticket of a use: the one it has, or a new one. None if the line is full."""
+    """Return the ticket of a use, old or new. Return None if no more tickets fit."""
     if one.number is not None:
-        # A ticket whose use came too late is no longer in the line.
+        # A ticket whose use came too late was removed.
         return state.find(one.number) or state.insert(one.amounts, one.number)
     if one.owner is not None and (ticket := state.find_owned(one.owner)) is not None:
         ticket.owner = None

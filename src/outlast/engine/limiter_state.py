@@ -1,7 +1,7 @@
 """Define the state of a limiter: what was used, which uses wait, and when each of them is due.
 
-It is pure. All uses are counted in sliding windows, and waiting uses are served in order. See
-docs/architecture-spending.md.
+This module does no I/O. Uses are counted in sliding windows, and waiting uses are served in order.
+See docs/architecture-spending.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SLICES = 60
 """Into how many slices a period is divided. Amounts of one slice are counted together."""
 MARGIN_SECONDS = 0.25
 TICKETS_MAX = 1000
-"""How many uses may wait in the order of their arrival."""
+"""How many uses may wait in order of arrival."""
 
 Amounts = Mapping[str, int]
 
@@ -31,7 +31,7 @@ def margin_of(period: float) -> float:
 
 
 class Ticket:
-    """The place of one use in the line."""
+    """The place of one waiting use in the queue of the limiter."""
 
     __slots__ = ("amounts", "at", "is_moving", "number", "owner")
 
@@ -48,7 +48,7 @@ class Ticket:
 
 
 class _Window:
-    """What counts of one name, while tickets are scheduled in order."""
+    """The amounts that count under one name, while tickets are scheduled in order."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
@@ -66,7 +66,7 @@ class _Window:
             self.total -= self._parts.popleft()[1]
 
     def free_at(self, now: float, amount: int) -> float:
-        """Return the earliest time from `now` on at which there is room for an amount."""
+        """Return the earliest time, from `now` on, at which an amount fits under the limit."""
         self.drop_until(now)
         # An amount above the limit, from before the limit was lowered, has a window to itself.
         while self._parts and self.total + amount > self._rate.limit:
@@ -84,7 +84,7 @@ class LimiterState:
         self._used: dict[str, dict[float, int]] = {}
         """For each name, the amount by the time from which it counts for one period."""
         self.tickets: list[Ticket] = []
-        """The uses that wait, and those that were due a moment ago, by number."""
+        """The uses that wait, and those that have just become due, by number."""
         self._next_number = 1
 
     # -- reading and writing
@@ -140,7 +140,7 @@ class LimiterState:
         return found
 
     def use_up(self, now: float) -> None:
-        """Count as much as is allowed, when it is not known what was used."""
+        """Count the whole limit as used, because the real usage is unknown."""
         for name, rate in self.rates.items():
             self._count(name, now, rate.limit)
 
@@ -159,7 +159,7 @@ class LimiterState:
             if ticket.owner is None and ticket.at + margin < now:
                 self.count(ticket)
             elif ticket.at + longest + margin < now:
-                # Nobody has come back for it, and its amounts have left their windows.
+                # Its step never came back, and its amounts have left their windows.
                 self.tickets.remove(ticket)
 
     def settle(self, number: int | None, at: float, changes: Amounts) -> None:
@@ -175,7 +175,7 @@ class LimiterState:
                     parts[counted_from] = max(0, parts[counted_from] + change)
 
     def count(self, ticket: Ticket) -> None:
-        """Take a ticket out of the line and count its amounts."""
+        """Remove a ticket and count its amounts."""
         self.tickets.remove(ticket)
         for name, amount in ticket.amounts.items():
             if name in self.rates:
@@ -197,7 +197,7 @@ class LimiterState:
     # -- the line
 
     def insert(self, amounts: Amounts, number: int | None = None) -> Ticket:
-        """Add a ticket: at the end of the line, or under the number that it has had before.
+        """Add a ticket: as the last one, or under the number that it had before.
 
         `schedule` sets when it is due.
         """
@@ -215,11 +215,11 @@ class LimiterState:
         return next((one for one in self.tickets if one.owner == owner), None)
 
     def remove(self, number: int) -> None:
-        """Take a ticket out of the line whose use will not begin."""
+        """Remove a ticket whose use will not begin."""
         self.tickets = [one for one in self.tickets if one.number != number]
 
     def schedule(self, now: float) -> None:
-        """Set when each waiting ticket is due: as early as there is room, in order."""
+        """Set when each waiting ticket is due: as early as the limits allow, in order."""
         windows = self._windows(now)
         at = now
         for ticket in self.tickets:

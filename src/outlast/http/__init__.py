@@ -1,5 +1,6 @@
-"""Serve a worker's HTTP endpoints: `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain`.
-And serve the HTTP API of its store, and the web UI.
+"""Serve a worker's HTTP endpoints, the HTTP API of its store, and the web UI.
+
+The endpoints are `/health`, `/ready`, `/shutdown`, `/metrics` and `/drain`.
 
     web = FastAPI(lifespan=lifespan(app))       # opens and closes an Outlast with the web server
     web.mount("/ops", routes(app))              # its routes in a server of yours

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("outlast.http")
 
 LINGER_SECONDS = 2.0
-"""How long `/ready` answers 503 before the server stops to listen. At most a tenth of the grace."""
+"""How long `/ready` answers 503 before the server stops listening. At most a tenth of the grace."""
 STOP_SECONDS = 3.0
 """How long answers in flight may take after that. At most a quarter of the grace."""
 
 
 class ApiServer:
-    """Serve an Outlast at an address, from `start` to `stop`.
+    """Serve an Outlast at an address between `start` and `stop`.
 
     `app` must be open on the current event loop when it starts. `tokens` default to the setting
     `api_tokens`. Raise SettingsError if nothing says who may use the API, or if the extra `server`
@@ -61,12 +61,15 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Return the URL that reaches it from this machine. It must have been started."""
+        """Return the URL of the server for clients on this machine.
+
+        The server must have been started.
+        """
         assert self._listener is not None, "the server was started"
         return url_of(self._listener)
 
     def start(self) -> None:
-        """Start to listen. Raise SettingsError if that is not possible."""
+        """Start listening. Raise SettingsError if that is not possible."""
         from outlast.http.uvicorn_adapter import api_server_of
 
         settings = self._app.settings

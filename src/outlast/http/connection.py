@@ -18,7 +18,7 @@ REQUEST_SECONDS_MAX = 5.0
 CONNECTIONS_MAX = 64
 HEADERS_BYTES_MAX = 8192
 LOG_SECONDS = 10.0
-"""How long a message about a client's fault is not logged again."""
+"""How long a repeated message about a client's fault is not logged."""
 
 log = logging.getLogger("outlast.http")
 

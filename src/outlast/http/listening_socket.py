@@ -41,7 +41,7 @@ def listen(address: str) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the URL that reaches the listener from this machine."""
+    """Return the URL of the listener for clients on this machine."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -59,15 +59,15 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Return the URL that reaches it from this machine, with the real port."""
+        """Return the URL of the server for clients on this machine, with the real port."""
         if not self._url:
             raise OutlastError("this HTTP server has not been started: its port is not known yet.")
         return self._url
 
     def start(self) -> None:
-        """Start to listen before returning.
+        """Start listening before returning.
 
-        Raise SettingsError if it cannot listen, or if the extra `http` is not installed.
+        Raise SettingsError if the server cannot listen, or if the extra `http` is not installed.
         """
         with self._lock:
             if self._thread is not None and self._thread.is_alive():

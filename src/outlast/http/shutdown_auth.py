@@ -1,4 +1,4 @@
-"""Decide who may end a worker over HTTP, or read what it is doing, and read their reason.
+"""Decide who may end a worker over HTTP or read what it is doing, and read the reason they give.
 
 With a configured secret, every request to these routes must carry it, even one from this machine: a
 proxy on the same host makes every client loopback, and a default nginx does not say that it

@@ -1,4 +1,4 @@
-"""Define what the HTTP routes know of a worker, and read it from an engine.
+"""Define the status of a worker for the HTTP routes, and read it from an engine.
 
 Every member of a provider may be called from any thread. Only `refresh` may block.
 """

@@ -1,6 +1,6 @@
 """Poll the store for `/metrics`.
 
-The store knows what no process can count alone, and what an exited process can no longer report.
+Only the store knows totals over all processes, and what an exited process can no longer report.
 
 There are two polls. The quick poll runs at most every few seconds and reads the depths of this
 worker's own queues, the outcomes of drains, and the workers. The whole poll goes through every run.

@@ -1,4 +1,4 @@
-"""Hold the text of a stream that has arrived, and record it as a step's progress."""
+"""Hold the received text of a stream, and record it as a step's progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ C = TypeVar("C", str, bytes)
 
 
 class Arrived(NamedTuple):
-    """The text that has arrived by one moment.
+    """The text received up to one moment.
 
     `chunks` only grows, so its first `length` items never change. Keeping this costs nothing,
     however long the text.

@@ -1,4 +1,7 @@
-"""Resume a stream, save what arrives, and finish it. The async and sync streams add the waiting."""
+"""Resume a stream, save what it receives, and finish it.
+
+The async and sync streams add the waiting.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,8 @@ class StreamBase(Generic[C]):
         made.
         """
         self.restarted = False
-        """Whether an earlier attempt's text was dropped. This is another answer, from the start."""
+        """Whether an earlier attempt's text was dropped. The provider sends another answer from the
+        start."""
         self.resumed_from: C = type()
         """The earlier attempts' text that this one resumes from.
 
@@ -98,9 +102,9 @@ class StreamBase(Generic[C]):
         return self._received.text
 
     def discard(self) -> None:
-        """Discard the text: the step's next attempt asks again.
+        """Discard the text, so that the step's next attempt asks again.
 
-        Chunks that arrive from now on are not saved.
+        Later chunks are not saved.
         """
         self._discarded = True
         self._progress.save(Arrived([]))
@@ -212,7 +216,7 @@ class StreamBase(Generic[C]):
         else:
             self._progress.check()
         if self._publisher is not None:
-            # After the text is saved: what is published must not be ahead of it.
+            # Publish after the text is saved, so that published text is never ahead of it.
             self._publisher.write(chunk)
         return chunk
 

@@ -52,7 +52,7 @@ class StreamRequest(Generic[C]):
 
     @property
     def beginning(self) -> Any:
-        """Return what the provider is given to start from the beginning."""
+        """Return the argument that makes the provider start from the beginning."""
         return self.type() if self.by == "prefill" else None
 
     def trimmed(self, whole: C) -> C:

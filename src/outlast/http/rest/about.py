@@ -1,4 +1,4 @@
-"""Answer about the caller, and about what the server can do."""
+"""Describe the caller, and what the server can do."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ def _schema(workflow: WorkflowDefinition) -> dict[str, Any] | None:
             if parameter.default is parameter.empty:
                 required.append(parameter.name)
     except Exception:
-        # An annotation may be anything. The server checks the arguments all the same.
+        # An annotation may be anything. The server still checks the arguments.
         return None
     return {"type": "object", "properties": properties, "required": required}

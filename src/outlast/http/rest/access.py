@@ -1,4 +1,4 @@
-"""Find out who makes a request, before anything else of it is read."""
+"""Identify the caller of a request before reading anything else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Gate:
         self._log_at = 0.0
 
     async def caller(self, request: Request) -> Caller:
-        """Return who makes the request. Raise Problem 401, 403 or 429 if that is nobody."""
+        """Return the caller. Raise Problem 401, 403 or 429 if the request has none."""
         if self._loopback:
             return self._over_loopback(request)
         peer, digest = peer_key(request.scope), _digest(request)

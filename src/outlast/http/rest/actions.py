@@ -1,4 +1,4 @@
-"""Ask something of runs."""
+"""Serve the actions on one run: message, cancel, retry, resume, decide."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def cancel_run(
 
 
 def _is_cancelled(row: RunRow) -> bool:
-    """Return whether a run ended, or will end, as a cancellation ends it."""
+    """Return whether a run was or will be ended by a cancellation."""
     return row.status == "cancelled" or (undoing_document(row) or {}).get("status") == "cancelled"
 
 

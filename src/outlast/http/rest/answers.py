@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Document(BaseModel):
-    """The base of all answers: more fields may appear, and none is renamed."""
+    """The base of all answers. Later versions may add fields and never rename one."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -30,7 +30,7 @@ routes = Routes("actions")
 log = logging.getLogger("outlast.http")
 
 BULK_SECONDS = 20.0
-"""How long one request acts. The answer then says where to continue."""
+"""How long one request may act. The answer then contains the cursor to continue from."""
 
 
 class BulkRequest(BaseModel):

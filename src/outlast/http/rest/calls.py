@@ -1,4 +1,4 @@
-"""Hold what a route needs to know of one request, and of the API."""
+"""Hold what routes need: the request, its caller and the API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ServedApp(Protocol):
-    """An Outlast, as the API uses it."""
+    """The parts of an Outlast that the API uses."""
 
     settings: Settings
 
@@ -40,7 +40,7 @@ class ServedApp(Protocol):
         """Follow a stream of a run, or the run itself."""
 
     async def schedule(self, name: str, call: Any, **options: Any) -> Any:
-        """Run a call at the times that the options say."""
+        """Run a call at the times given by the options."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Api:
 
 
 class ApiCall:
-    """One request: who makes it, and what it may see."""
+    """One request, with its caller and what the caller may see."""
 
     def __init__(self, api: Api, engine: Engine, caller: Caller) -> None:
         self.api = api

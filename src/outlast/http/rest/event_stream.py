@@ -23,9 +23,9 @@ from outlast.http.rest.problems import NO_STORE, problem_of
 log = logging.getLogger("outlast.http")
 
 HEARTBEAT_SECONDS = 15.0
-"""How often something is sent when nothing happens, so that no proxy closes the connection."""
+"""How often a comment is sent while nothing happens, so that no proxy closes the connection."""
 RETRY_MS = 1_000
-"""How long a browser waits before it returns."""
+"""How long a browser waits before it reconnects."""
 
 
 class Watched(Protocol):

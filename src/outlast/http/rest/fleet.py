@@ -1,4 +1,4 @@
-"""Answer about workers and drains, ask workers to drain, and prune the store."""
+"""List workers and drains, ask workers to drain, and prune the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger("outlast.http")
 
 NoQuery = Annotated[Nothing, Query()]
 PRUNE_SECONDS = 20.0
-"""How long one request prunes."""
+"""How long one request may prune."""
 
 
 @routes.add("GET", "/v1/workers", Access.READ, WorkersAnswer)

@@ -39,9 +39,9 @@ from outlast.store.tolerant_rows import legible
 routes = Routes("runs")
 
 JOURNAL_MAX = 10_000
-"""The longest journal that the document of a whole run has."""
+"""The longest journal that is returned in the document of a run."""
 TIMELINE_MAX = 100_000
-"""The longest journal that a timeline is made of. It is read for each page."""
+"""The longest journal for which a timeline is built. It is read for each page."""
 PAGE_SIZE_MAX = 4_000_000
 """After how many characters of recorded values a page ends early."""
 CHILDREN_MAX = 1_000

@@ -19,13 +19,13 @@ _VALUES = frozenset(
     }
 )
 _KEPT_VALUES = frozenset({"attempt", "fired", "death", "interruption", "retry", "resume"})
-"""Kinds of entries whose value is no value of the program."""
+"""Kinds of entries whose value is not from the program."""
 _KEPT_WORDS = _KEPT_VALUES - {"attempt"}
-"""Kinds of entries whose text has no value of the program. An attempt's has an error."""
+"""Kinds of entries whose text contains nothing from the program. An attempt's text has an error."""
 
 
 def mask(document: Any) -> Any:
-    """Return a document without values of the program, and without what errors say.
+    """Return a document without the program's values and without error messages.
 
     Names, times, types of errors, reasons and costs stay.
     """

@@ -62,7 +62,7 @@ _FACTS: dict[type[OutlastError], dict[str, str]] = {
     Backpressure: {"queue": "queue", "depth": "depth", "limit": "limit"},
     LimitExceeded: {"limit": "limit", "allowed": "allowed", "asked": "asked", "what": "what"},
 }
-"""The members of a problem document that its error has, with the names of its attributes."""
+"""The extra members of a problem document per error, with the names of the error's attributes."""
 _NEXT = {
     "UnknownRun": "Check the id: GET /v1/runs lists the runs.",
     "UnknownEffect": "Name one of the effects in `there`, by its place.",
@@ -84,7 +84,7 @@ _NEXT = {
 
 
 class Problem(Exception):
-    """An answer that says what went wrong and what to do.
+    """An answer with what went wrong and what to do next.
 
     `error` is a name that `outlast explain` knows, or None.
     """

@@ -1,4 +1,4 @@
-"""Answer about queues and their items, and put items into them."""
+"""Show queues and their items, set limits, and put items into queues."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def limit_queue(
     body: QueueLimits,
     query: NoQuery,
 ) -> Response:
-    """Set the limits of a queue. A limit that is left out stays."""
+    """Set the limits of a queue. A limit that is left out does not change."""
     engine = call.engine
     check_queue_name(name, engine.settings.name_length_max)
     given = {name: getattr(body, name) for name in body.model_fields_set}

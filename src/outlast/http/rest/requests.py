@@ -82,7 +82,7 @@ class Parameters(BaseModel):
 
 
 class Body(BaseModel):
-    """The body of a request. A number is no text, and the other way round."""
+    """The body of a request. Numbers and text are not converted into each other."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -289,7 +289,7 @@ class ScheduleBody(WorkflowCallBody):
 
 
 class Backfill(Body):
-    """Which times of a schedule to submit: from `start` until before `end`."""
+    """Which times of a schedule to submit: from `start` up to but not including `end`."""
 
     start: Moment
     end: Moment

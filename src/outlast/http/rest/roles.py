@@ -17,16 +17,16 @@ class Role(StrEnum):
     VIEWER = "viewer"
     """Read everything, and change nothing."""
     SUBMITTER = "submitter"
-    """Submit runs, and read, watch, message and cancel these. It sees nothing else."""
+    """Submit runs, and read, watch, message and cancel its own runs. It sees nothing else."""
     OPERATOR = "operator"
     """Do everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a request. The name is recorded with what the caller does.
+    """Who makes a request.
 
-    Raise SettingsError for a name or a role that cannot be.
+    The name is recorded with every action. Raise SettingsError for an invalid name or role.
     """
 
     name: str

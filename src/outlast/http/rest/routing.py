@@ -1,4 +1,4 @@
-"""Declare routes with who may use them, and answer their errors."""
+"""Declare routes and who may use them, and turn errors into answers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Routes:
 
 def _guarded(access: Access) -> type[APIRoute]:
     class GuardedRoute(APIRoute):
-        """A route that knows its caller before it reads the body, and answers its errors."""
+        """Identify the caller before reading the body, and turn errors into answers."""
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()

@@ -1,4 +1,4 @@
-"""Submit and list runs, and answer how they ended."""
+"""List runs and return how they ended."""
 
 from __future__ import annotations
 

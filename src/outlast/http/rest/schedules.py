@@ -1,4 +1,4 @@
-"""Answer about schedules, set them and act on them."""
+"""Show schedules, set them and act on them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ async def trigger_schedule(
     query: NoQuery,
     key: Key = None,
 ) -> Response:
-    """Submit a run now, whatever the times. The same Idempotency-Key submits no other run."""
+    """Submit a run now, whatever the times.
+
+    Repeating the same Idempotency-Key submits no second run.
+    """
     id = await schedule_actions.trigger(call.engine, name, token=key_of(key), by=call.by)
     return answer({"run": id}, 201)
 

@@ -66,7 +66,7 @@ class SessionClear(Body):
 
 
 class SessionWrite(SessionTouch, SessionClear):
-    """What every change of a session may say."""
+    """The fields that every change of a session may have."""
 
 
 class FieldsUpdate(SessionWrite):

@@ -1,4 +1,4 @@
-"""Answer about sessions and checkpoints. Reading does not extend their expiry."""
+"""Show sessions and checkpoints. Reading does not extend their expiry."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ routes = SpaceRoutes("sessions")
 async def list_sessions(
     call: Call, space: Space, query: Annotated[SessionFilter, Query()]
 ) -> Response:
-    """List sessions or checkpoints: their names of fields, not the values."""
+    """List sessions or checkpoints with the names of their fields, without the values."""
 
     def page(store: Store) -> Any:
         asked = SessionQuery(space, query.prefix, limit=query.limit + 1)

@@ -1,4 +1,4 @@
-"""Limit how often a peer may present credentials that are wrong."""
+"""Limit how often a peer may present wrong credentials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Throttle:
         self._spent: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """How much each peer had spent, and when."""
         self._known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
-        """Which peers presented which credentials rightly, by digest."""
+        """Which peers presented which valid credentials, by digest."""
 
     def seconds_to_wait(self, peer: str, digest: bytes) -> float:
         """Return 0.0 if the credentials may be compared, otherwise in how many seconds."""
@@ -38,21 +38,21 @@ class Throttle:
         return max(0.0, (self._left_of(peer) - WRONG_MAX + 1) * REFILL_SECONDS)
 
     def note_wrong(self, peer: str) -> None:
-        """Take one from the budget of a peer."""
+        """Charge a peer for wrong credentials."""
         self._spent[peer] = (self._left_of(peer) + 1, self._clock())
         self._spent.move_to_end(peer)
         if len(self._spent) > PEERS_MAX:
             self._spent.popitem(last=False)
 
     def note_right(self, peer: str, digest: bytes) -> None:
-        """Remember that these credentials were right."""
+        """Remember that these credentials were valid."""
         self._known[peer, digest] = None
         self._known.move_to_end((peer, digest))
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
 
     def forget(self, peer: str, digest: bytes) -> None:
-        """Forget credentials that are right no longer."""
+        """Forget credentials that are no longer valid."""
         self._known.pop((peer, digest), None)
 
     def _left_of(self, peer: str) -> float:
@@ -61,7 +61,7 @@ class Throttle:
 
 
 def peer_key(scope: Any) -> str:
-    """Return what stands for a peer: its address, or the network of an IPv6 address."""
+    """Return the key of a peer: its address, or the network of an IPv6 address."""
     client = scope.get("client")
     if client is None:
         return ""

@@ -47,7 +47,10 @@ class Tokens:
         return len(self._digests)
 
     def caller(self, token: bytes) -> Caller | None:
-        """Return whose token this is. Compare with all tokens, whichever is right."""
+        """Return the caller of a token.
+
+        Compare it with every token, so that timing reveals nothing.
+        """
         given = _digest(token)
         found: Caller | None = None
         for digest, caller in self._digests.items():
@@ -56,7 +59,7 @@ class Tokens:
         return found
 
     def keys_of(self, name: str, purpose: bytes) -> Iterator[tuple[Caller, bytes]]:
-        """Yield a key for each token of a name. It says nothing about the token."""
+        """Yield a key for each token of a name. The key does not reveal the token."""
         for digest, caller in self._digests.items():
             if caller.name == name:
                 yield caller, hmac.digest(digest, purpose, "sha256")

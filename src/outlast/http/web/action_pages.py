@@ -30,12 +30,12 @@ BY_SUBMITTERS = ("cancel", "message")
 
 
 async def action_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
-    """Return the form of an action. It says what will happen."""
+    """Return the form of an action, with a description of what will happen."""
     action, id = path["action"], path["id"]
     if action not in LABELS:
         raise Problem(404, "There is no such page.", next="Follow a link of this UI.")
     if api.role is Role.VIEWER or (api.role is Role.SUBMITTER and action not in BY_SUBMITTERS):
-        # The API would refuse the form. This says so before it is filled in.
+        # The API would refuse the form, so refuse before it is filled in.
         raise Problem(403, f"A {api.role} may not do this.", next="Ask an operator.")
     run = (await api.get("runs", id, brief="true"))["run"]
     found = await api.get("runs", id, "effects")
@@ -60,7 +60,7 @@ async def action_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
 
 
 async def submit_action(api: CallerApi, path: Path, form: Form) -> Done | Page:
-    """Do what the form says."""
+    """Carry out the action of a form."""
     action, id = path["action"], path["id"]
     key = form["key"]
     if action == "message":

@@ -159,6 +159,6 @@ async def session_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
 
 
 def _check_operator(api: CallerApi) -> None:
-    """Raise Problem 403 early. The API would refuse the form."""
+    """Raise Problem 403 before showing a form that the API would refuse."""
     if api.role is not Role.OPERATOR:
         raise Problem(403, f"A {api.role} may not do this.", next="Ask an operator.")

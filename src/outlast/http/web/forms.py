@@ -1,4 +1,4 @@
-"""Read forms, and refuse those that another site submits."""
+"""Read forms, and refuse forms submitted by another site."""
 
 from __future__ import annotations
 

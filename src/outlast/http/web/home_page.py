@@ -1,4 +1,4 @@
-"""Show what needs a person, and whether work gets done."""
+"""Show what needs attention, and whether work makes progress."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _recent(hour: dict[str, Any]) -> dict[str, Any]:
 
 
 def _recovery(drains: list[dict[str, Any]], after: float) -> dict[str, Any]:
-    """Return how fast interrupted runs went on, over the drains of the last hour."""
+    """Return how fast interrupted runs continued, over the drains of the last hour."""
     latest = [one for one in drains if (moment_of(one.get("began")) or 0.0) >= after]
     found = [one["recoveries"] for one in latest if one.get("recoveries")]
     return {

@@ -1,6 +1,6 @@
-"""Call the HTTP API in process, as the visitor of a page.
+"""Call the HTTP API in process, on behalf of a page's visitor.
 
-The caller travels in the ASGI scope, where no request from outside can write.
+The caller is passed in the ASGI scope, which no request from outside can set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def caller_in_scope(request: Request) -> Caller | None:
 
 
 class Refusal(Exception):
-    """The API's answer that is no success: a problem document."""
+    """An unsuccessful answer of the API, with its problem document."""
 
     def __init__(self, status: int, document: Mapping[str, Any]) -> None:
         super().__init__(str(document.get("detail", status)))

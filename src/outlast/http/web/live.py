@@ -20,7 +20,7 @@ TICK_SECONDS = 1.0
 """How often a reader reads at most."""
 HEARTBEAT_SECONDS = 15.0
 STREAM_SECONDS = 600.0
-"""After this time a browser returns, and is identified again."""
+"""After this time a browser reconnects, and is identified again."""
 RETRY_MS = 1_000
 
 Read: TypeAlias = Callable[[], Awaitable[str]]
@@ -30,7 +30,7 @@ News: TypeAlias = Callable[[], AsyncIterator[Any]]
 
 
 class LivePart:
-    """The live part of one page, as all its browsers see it."""
+    """The live part of one page, shared by all browsers that show it."""
 
     def __init__(self, read: Read, news: News) -> None:
         self._read = read
@@ -48,7 +48,7 @@ class LivePart:
             async for _ in self._news():
                 self._take(await self._read())
         except Exception as error:
-            # The browsers return, and are answered with what is wrong.
+            # The browsers reconnect and get the error.
             log.info("Could not read a live page: %s", type(error).__name__)
         finally:
             self.failed = True
@@ -132,7 +132,7 @@ async def after_news(
             await asyncio.sleep(tick)
         with suppress(asyncio.CancelledError):
             await listening
-        # What happens after the end, such as a retry, is found by reading now and then.
+        # Read now and then to find what happens after the end, such as a retry.
         async for _ in every_tick(5 * tick):
             yield
     finally:

@@ -67,7 +67,7 @@ async def _without_timeline(api: CallerApi, id: str, after: int) -> Page:
 
 
 def actions_of(run: dict[str, Any], undecided: list[str]) -> list[str]:
-    """Return what a person can do with a run in this status, the most likely first."""
+    """Return the actions on a run in this status, the most likely first."""
     status = run["status"]
     if status == "parked":
         return [*(["decide"] if undecided else []), "resume", "message", "cancel"]

@@ -1,4 +1,4 @@
-"""List runs by what a person looks for."""
+"""List runs by filters."""
 
 from __future__ import annotations
 

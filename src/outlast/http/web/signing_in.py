@@ -38,7 +38,7 @@ class SignIn:
         return response
 
     async def sign_out(self, request: Request, visitor: Visitor) -> Response:
-        """Take the visitor's cookie back."""
+        """Delete the visitor's cookie."""
         check_csrf(await read_form(request), visitor)
         response = RedirectResponse(links_of(request)("login"), 303)
         delete_cookie(request, response)

@@ -47,7 +47,7 @@ NOTICES = {
 
 
 class Done(NamedTuple):
-    """What a form did: where to go, and the name of the notice."""
+    """The outcome of a form: where to go, and the name of the notice."""
 
     segments: tuple[str, ...]
     notice: str
@@ -172,7 +172,7 @@ class Site:
         document: Mapping[str, Any],
         visitor: Visitor | None,
     ) -> Response:
-        """Answer with a page that says what is wrong."""
+        """Answer with a page that describes a problem."""
         page = Page(
             str(document.get("title", "Error")),
             "problem.html",
@@ -203,7 +203,7 @@ class Site:
 
 
 def links_of(request: Request) -> Links:
-    """Return what makes the addresses of this mount."""
+    """Return the address builder of this mount."""
     return Links(str(request.scope.get("root_path", "")))
 
 

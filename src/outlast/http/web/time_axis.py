@@ -9,7 +9,7 @@ from typing import NamedTuple
 from outlast.codec.readable import span
 
 IDLE_SHARE = 0.08
-"""The most of the axis that one idle time takes, in proportion to all busy times."""
+"""The share of the axis that one idle time may take, relative to all busy times."""
 WIDTH_LEAST = 0.4
 TICKS = 5
 STEPS = (1.0, 2.0, 5.0, 10.0)
@@ -52,7 +52,7 @@ class TimeAxis:
         return part.left + min(1.0, share) * (part.right - part.left)
 
     def place(self, began: float, ended: float) -> Place:
-        """Return where an interval is. It is wide enough to be seen."""
+        """Return the position of an interval, at least wide enough to be visible."""
         left, right = self.x(began), self.x(ended)
         width = max(WIDTH_LEAST, right - left)
         return Place(_percent(min(left, 100.0 - width)), _percent(width))

@@ -18,7 +18,7 @@ LEAST_BYTES = 60
 """What every value gets, even when the budget is spent."""
 NAME_LENGTH = 120
 ROW_BYTES = 700
-"""About how much HTML a row of a list has beside its texts."""
+"""About how many bytes of HTML a row of a list has besides its texts."""
 
 T = TypeVar("T", bound=Mapping[str, Any])
 
@@ -101,7 +101,7 @@ def clip(text: Any, length: int = NAME_LENGTH) -> str:
 
 
 def plain(document: Any) -> str:
-    """Return recorded words as text. Hidden ones are empty."""
+    """Return a recorded text. A hidden one is empty."""
     return document if isinstance(document, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""Find out who looks at a page."""
+"""Identify the visitor of a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outlast.http.web.signed_cookies import SESSION_SECONDS, caller_in, csrf_tok
 
 
 class Visitor(NamedTuple):
-    """Who looks at a page."""
+    """The visitor of a page."""
 
     caller: Caller
     cookie: str
@@ -39,9 +39,9 @@ class Visitors:
         self.sign_in_is_ours = authenticate is None
 
     async def visitor(self, request: Request) -> Visitor | None:
-        """Return who makes a request. None if nobody is signed in.
+        """Return the visitor of a request.
 
-        Raise Problem if the program's own check refuses the request.
+        None if nobody is signed in. Raise Problem if the program's own check refuses the request.
         """
         cookie = request.cookies.get(cookie_name(request), "")
         if self.sign_in_is_ours:
@@ -82,7 +82,7 @@ def set_cookie(request: Request, response: Response, value: str) -> None:
 
 
 def delete_cookie(request: Request, response: Response) -> None:
-    """Take the cookie back."""
+    """Delete the cookie."""
     response.delete_cookie(
         cookie_name(request),
         path=str(request.scope.get("root_path", "")) or "/",

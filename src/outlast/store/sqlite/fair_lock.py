@@ -4,8 +4,9 @@ SQLite's own write lock is not fair: a process that commits back to back starves
 seconds. Here a writer locks the gate, then the turn, then unlocks the gate. The writer that waits
 for the turn holds the gate, so a process that has just released the turn queues behind it.
 
-This provides fairness only; `BEGIN IMMEDIATE` keeps writers apart. So a process that was stopped
-inside holds up the others for `PATIENCE` seconds at most. Then they continue without it.
+This provides fairness only: `BEGIN IMMEDIATE` keeps writers apart. So a process that is stopped
+while it holds a lock delays the others for at most `PATIENCE` seconds. Then they continue without
+the lock.
 """
 
 from __future__ import annotations

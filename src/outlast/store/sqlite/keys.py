@@ -33,7 +33,7 @@ class KeyTurns:
         """The place of the first run that got a turn since this was last set to None."""
 
     def review_changed(self, queue: str) -> None:
-        """Review the keys that something happened to since the last claim."""
+        """Review the keys that have changed since the last claim."""
         changed = self._db.execute(sql.KEY_CHANGES, (queue, self._now)).fetchall()
         self._db.executemany(sql.KEY_REVIEWED, changed)
         for _, key in changed:
