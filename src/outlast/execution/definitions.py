@@ -58,10 +58,6 @@ class StepDefinition:
         self.__name__ = fn.__name__
         self.__wrapped__ = fn
 
-    def note_watched(self, *, changed: bool) -> None:
-        """Note that a call was checked. After a warning, no other call is."""
-        self.watched = 0 if changed else self.watched - 1
-
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"
 

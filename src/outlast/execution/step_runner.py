@@ -230,9 +230,9 @@ def _warn_if_changed(
 
     They are copies. The workflow never sees the change.
     """
-    changed = step.signature.changed(before, args, kwargs)
-    step.note_watched(changed=changed)
-    if changed:
+    step.watched -= 1
+    if step.signature.changed(before, args, kwargs):
+        step.watched = 0
         message = (
             "Step %s changes its arguments. They are copies, so the workflow does not see the "
             "change. Return what the workflow needs."
