@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DataEvent", "EndEvent", "ResetEvent", "Watch", "WatchEvent"]
 
 EVENTS_MAX = 256
-"""The most events that are handed out at once."""
+"""How many events are returned at once, at most."""
 
 
 class Watch:
@@ -39,7 +39,7 @@ class Watch:
         self.cursor = after
         """The cursor of the last event, or the one that the watch began with."""
         self.ended = False
-        """Whether the run has ended and all events were handed out, or the watch was closed."""
+        """Whether the run has ended and all events were returned, or the watch was closed."""
         self._followers = followers
         self._id, self._stream = id, stream
         self._origin = origin_of(id, stream)

@@ -52,7 +52,7 @@ class StatusName(StrEnum):
 
 
 class RunsFound(NamedTuple):
-    """The runs that `outlast runs` found at one look."""
+    """The runs found by one read of `outlast runs`."""
 
     rows: list[RunRow]
     more: bool
@@ -63,12 +63,12 @@ class RunsFound(NamedTuple):
 
 
 class RunFound(NamedTuple):
-    """The run that `outlast show` found at one look."""
+    """The run found by one read of `outlast show`."""
 
     history: History
     now: float
     fleet: Fleet | None
-    """None for a document, which has nothing to say about the workers."""
+    """None for a JSON document, which does not contain the workers."""
 
 
 def runs(
@@ -202,7 +202,7 @@ def _limit_notes(found: RunsFound) -> list[str]:
 
 
 def _run_notes(found: RunsFound) -> list[str]:
-    # Explain only Outlast's own errors. A program's exception that ends a run is no news.
+    # Explain only Outlast's own errors. The program's own exceptions need no explanation.
     pages = each_displayed(found.rows, explained, lambda *_: None)
     names = dict.fromkeys(name for name in pages if name not in (None, "RunFailed"))
     return _limit_notes(found) + [where_explained(str(name)) for name in names]

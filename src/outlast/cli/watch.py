@@ -71,7 +71,7 @@ def _read(view: View[T], store: Store) -> T:
 
 
 def _frame(view: View[T], found: T) -> list[Text]:
-    """Return everything to draw of one look."""
+    """Return everything to draw after one read."""
     return [*(view.lines(found) or [_line(view.nothing)]), *map(_line, view.notes(found))]
 
 

@@ -43,7 +43,7 @@ _ALLOWED = {
     "be retried.",
     "receive messages": "Only runs that have not ended can receive messages.",
 }
-"""Which runs allow an action, for the message of a run that does not."""
+"""Which runs allow an action, for the error about a run that does not."""
 
 
 def accepted(id: str, outcome: Any, action: str) -> Any:

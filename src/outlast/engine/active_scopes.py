@@ -22,7 +22,7 @@ class ActiveScope(NamedTuple):
     """The thread that owns it in a sync program. Otherwise the task does."""
 
     def goes_on(self, without: int | None, leaver: asyncio.Task[Any] | None) -> bool:
-        """Return whether it still executes although this Outlast is being left.
+        """Return whether the scope still executes while this Outlast is being left.
 
         The task `leaver`, or the thread `without`, is the one that leaves.
         """

@@ -167,7 +167,7 @@ class BudgetQueue:
                 settlement.written.exception()
 
     async def _write(self) -> None:
-        """Apply everything that was asked for, write it, and answer."""
+        """Apply all requests, write the state, and answer."""
         found = self._known
         while True:
             asked, settled = list(self._asked), list(self._settled)
@@ -186,7 +186,7 @@ class BudgetQueue:
                     break
             elif is_fresh:
                 break
-            # Another process was faster, or may have been.
+            # Another process has written, or may have written, the state first.
             found = None
         self._known = found
         self.left = state.left

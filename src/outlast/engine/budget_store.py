@@ -102,7 +102,9 @@ async def read_budget(client: StoreClient, budget: BudgetId, limits: Limits) -> 
 async def change_budget(
     client: StoreClient, id: str, change: Callable[[BudgetState], object]
 ) -> BudgetState | None:
-    """Apply a change to a budget, again if another process was faster. None if there is none.
+    """Apply a change to a budget, and repeat it if another process has written first.
+
+    Return None if there is no budget.
 
     Raise ValueError, KeyError, TypeError or AttributeError if its state is damaged.
     """

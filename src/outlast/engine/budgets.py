@@ -55,11 +55,11 @@ class BudgetInfo(NamedTuple):
     waiting: tuple[str, ...]
     """The runs that wait until a person raises it."""
     raised_by: str | None
-    """Who set its limits last, if a person has and has said so."""
+    """Who set its limits last, if that was recorded."""
 
     @classmethod
     def of(cls, id: str, state: BudgetState) -> BudgetInfo:
-        """Return what is known of a budget."""
+        """Return the limits and the use of a budget."""
         kind, of = parts_of(id)
         limits = state.limit_of
         return cls(

@@ -90,7 +90,7 @@ class Children:
     async def _follow(
         self, execution: RunExecution, site: CallSite, call: WorkflowCall, id: str
     ) -> None:
-        """Start the child, wait for its end, and record the end in the parent's journal."""
+        """Start the child, wait for it to end, and record its end in the parent's journal."""
         text_max = self._settings.error_text_max
         try:
             outcome = await self._end(execution, site, call, id)
@@ -127,7 +127,7 @@ class Children:
         self, execution: RunExecution, site: CallSite, call: WorkflowCall, id: str
     ) -> RunOutcome:
         if await self._is_to_be_retried(execution, site, id):
-            # The store refuses this unless the child has failed too, which is fine.
+            # The store refuses this unless the child has failed too. Both outcomes are fine.
             await self._client.writer.execute(Retry(id, secrets.token_hex(8)))
         while True:
             row = await self._runs.start(call, id, parent=execution.row)

@@ -195,8 +195,8 @@ class Claimer:
             claimable = await self._peek()
             known = self._work.workflows()
             self._unknown.log(tuple(name for name in claimable.unknown if name not in known))
-            # What came due while no worker was alive is not sorted yet. A suspect among it goes
-            # first, while nothing is held.
+            # Runs that came due while no worker was alive are not sorted yet. A suspect among them
+            # is claimed first, while nothing is held.
             if claimable.suspect or (
                 claimable.overdue and not self._has_claimed and self._isolation.is_empty()
             ):

@@ -22,7 +22,7 @@ class ClaimerSet:
         self._stopped = False
         """Whether this process no longer claims anything.
 
-        The store may not know that, and would let a new claimer claim and release for ever.
+        The store may not know that, so a new claimer would claim and release runs forever.
         """
 
     def add_own(self, claimer: Claimer) -> None:

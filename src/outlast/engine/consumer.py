@@ -87,10 +87,7 @@ class Consumer:
         return [item._row.id for item in list(self._tasks.values())]
 
     def stop_all(self) -> None:
-        """Stop every handler.
-
-        From here on each item is released as soon as its handler has ended.
-        """
+        """Stop every handler. Each item is released as soon as its handler has ended."""
         self.claimer.stop()
         self._claiming = False
         for task in self._tasks:

@@ -1,4 +1,4 @@
-"""Find out what each death of a run cut off, and which worker continued the run."""
+"""Determine what each death of a run cut off, and which worker continued the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDS_OF_EXECUTIONS = ("death", "interruption")
 
 
 class EndOfExecution(NamedTuple):
-    """Name the worker that lost a run by a death or an interruption, and the one that went on."""
+    """Name the worker that lost a run by a death or an interruption, and its successor."""
 
     worker: str | None
     """The worker that died or released the run, if it is known."""

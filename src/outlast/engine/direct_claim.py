@@ -18,7 +18,7 @@ from outlast.store.rows import RunRow
 log = logging.getLogger("outlast")
 
 NOTICE_AFTER_SECONDS = 2.0
-"""How long a program waits for a run that another worker holds before it logs that."""
+"""How long a program waits for a run held by another worker before it logs the wait."""
 
 
 class DirectClaim:

@@ -1,4 +1,4 @@
-"""Say in words what a journal's entries mean for the run's effects."""
+"""Describe what a journal's entries mean for the run's effects."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from outlast.store.rows import Entry
 
 
 class Tone(Enum):
-    """How an entry is to be shown."""
+    """How to show an entry."""
 
     PLAIN = "plain"
     BAD = "bad"
     """An error, or a death."""
     HISTORY = "history"
-    """A retry, a release, a refused change: something that people look for afterwards."""
+    """A retry, a release, a refused change: events that people look for later."""
 
 
 Description: TypeAlias = tuple[str, Tone]
@@ -109,7 +109,7 @@ def verdict(facts: Mapping[str, Any], width: int | None) -> str:
 
 
 def describe_caller(facts: Mapping[str, object]) -> str:
-    """Return who asked for what an entry records, as " by NAME"; "" if that is not known."""
+    """Return who requested what an entry records, as " by NAME", or "" if that is unknown."""
     by = facts.get("by")
     return f" by {one_line(by)}" if isinstance(by, str) else ""
 

@@ -1,4 +1,4 @@
-"""Say in words what an entry of a run's journal means."""
+"""Describe what an entry of a run's journal means."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from outlast.settings import Settings
 from outlast.store.rows import Entry, RunRow
 
 TEXT_MAX = 100
-"""To how many characters recorded values are cut that do not go to a screen."""
+"""How many characters are kept of recorded values that are not shown on a screen."""
 
 
 def describe_entry(entry: Entry, history: History, width: int | None, began: float) -> Description:

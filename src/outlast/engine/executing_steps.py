@@ -93,7 +93,7 @@ class ExecutingSteps:
     def _record(self, now: float) -> None:
         """Record what has changed since the last time."""
         if self._worker != self._registration.id or now >= self._renew_at:
-            # The session is a new one, or would expire.
+            # The session is new, or would expire.
             self._recorded = {}
         found = {
             str(execution.pk): (execution.fence, steps)

@@ -38,8 +38,8 @@ class Ticket:
     def __init__(self, number: int, owner: str | None, at: float, amounts: dict[str, int]) -> None:
         self.number = number
         self.owner = owner
-        """The name of a use whose step is postponed, which comes back for the ticket. None while a
-        process waits for it."""
+        """The name of a use whose step was postponed and will return for the ticket. None while a
+        process waits with the ticket."""
         self.at = at
         """When the use may begin."""
         self.amounts = amounts

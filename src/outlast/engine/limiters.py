@@ -28,11 +28,11 @@ class LimitInfo(NamedTuple):
     used: int
     """What counts now. It can exceed the limit if uses took more than they had reserved."""
     waiting: int
-    """What the waiting uses have asked for."""
+    """What the waiting uses have requested."""
 
 
 class LimiterInfo(NamedTuple):
-    """A limiter and what it has left."""
+    """A limiter and its remaining amounts."""
 
     name: str
     limits: dict[str, LimitInfo]

@@ -4,7 +4,7 @@
 begins to wait records a JSON schema: in one session per workflow, with one field per name of a
 message. It does so once per process and schema, so a run that waits costs no further write.
 
-The schema is a hint. The worker checks a message all the same when a run receives it. Without a
+The schema is a hint. The worker still checks a message when a run receives it. Without a
 schema, or with one of another version of the code, a form may send a value that does not fit.
 """
 

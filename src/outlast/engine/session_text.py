@@ -1,4 +1,4 @@
-"""Say in words what the session entries of a journal mean."""
+"""Describe what the session entries of a journal mean."""
 
 from __future__ import annotations
 

@@ -260,7 +260,10 @@ class Windows:
     async def _write(
         self, name: str, policy: Policy, pointer: Pointer, version: int
     ) -> _Current | None:
-        """Write a pointer over this version. Return None if another process was faster."""
+        """Write a pointer over this version.
+
+        Return None if another process has changed it first.
+        """
         longest = policy.seconds if isinstance(policy, Window) else policy.most or policy.seconds
         command = UpdateSession(
             name,

@@ -1,6 +1,6 @@
 """Call a program's clean-up hooks before it ends, newest first, each for a bounded time.
 
-A hook that fails is reported, and the next one is called all the same.
+A failing hook is reported, and the next one is still called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("outlast.drain")
 
 Hook = Callable[[], Awaitable[Any] | Any]
 SHARE_MIN = 0.05
-"""Minimum seconds for every hook, whatever is left."""
+"""Minimum seconds for every hook, even if less time is left."""
 STOP_SECONDS = 0.05
 """How long a cancelled hook may take to end."""
 
@@ -71,7 +71,7 @@ class CleanupRunner:
     def cut(self) -> None:
         """Cancel the current hook, because the task that waits for it was cancelled.
 
-        The next hook is called all the same.
+        The next hook is still called.
         """
         if self._calling is not None:
             self._calling.cancel()

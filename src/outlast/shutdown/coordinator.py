@@ -159,7 +159,7 @@ class ShutdownCoordinator:
             self._drain_steps.coordinate()
             self._on_loop(self._announce)
             return True
-        # Schedule first: if no thread can be started, the drain goes on without layer 1.
+        # Schedule first: if no thread can be started, the drain continues without layer 1.
         self._on_loop(self._announce)
         coordinate = threading.Thread(
             target=self._drain_steps.coordinate, name="outlast-drain", daemon=True
@@ -266,7 +266,7 @@ class ShutdownCoordinator:
             raise SystemExit(self.process.exit_code)
 
     def _renew_grace_without_signal(self) -> None:
-        """Give the end of a program that went on after its drain its own grace."""
+        """Give the end of a program that continued after its drain its own grace."""
         process = self.process
         goes_on = process.signal is None and not process.role.is_owned and self._engine.mode.threads
         if goes_on and self.state.finished.done():

@@ -77,7 +77,7 @@ def read_stream(store: Store, query: StreamQuery) -> StreamReading | None:
 def continued(
     known: StreamReading, stream: StreamRow | None, after: int, place: str
 ) -> StreamReading | None:
-    """Return a reading of a run that had not ended, with what follows, without a look at the run.
+    """Return the next reading of a run that had not ended, without reading the run itself.
 
     Return None if that is not possible: the stream is gone, or another server answers.
     """

@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(slots=True)
 class Handover:
-    """The end of an execution, and how the run went on."""
+    """The end of an execution, and how the run continued."""
 
     entry: dict[str, Any] | None
     kind: str
