@@ -163,6 +163,7 @@ def test_show_as_json_has_stable_keys(outlast):
         "effects",
         "undecided",
         "questions",
+        "executing",
         "executions",
         "journal",
         "messages",

@@ -1,5 +1,6 @@
 """Each command prints the same and exits alike with `--server` as with `--store`."""
 
+import json
 import re
 
 import pytest
@@ -7,6 +8,9 @@ from client_tools import TOKENS, asking, failing, napping, paying, reporting, sp
 from served_store import served_store
 
 from outlast import RunParked
+from outlast.engine.executing_steps import EXECUTING
+from outlast.store.address import store_at
+from outlast.store.commands import RegisterWorker, Submit, UpdateSession
 from support.cli import answer_in
 
 PROGRAM = """
@@ -238,3 +242,24 @@ def test_command_that_needs_the_store_says_so(command, both, capsys):
     refused = both.on_server(command.split(), capsys)
     assert refused.code == 2
     assert "works on the store itself" in " ".join(refused.err.split())
+
+
+def test_show_names_the_steps_that_execute(both, capsys):
+    store = store_at(both.address)
+    store.open()
+    try:
+        submit = Submit("held", "elsewhere", "[]", "t-held", "00" * 16, worker="w9")
+        row = store.commit([RegisterWorker("w9", "some-host", 1, 1e6), submit])[1].row
+        steps = [["fetch#1", "fetch", "step", 1, row.created - 5.0]]
+        fields = {str(row.pk): json.dumps([row.fence, steps])}
+        store.commit([UpdateSession("w9", "t-steps", fields, 1e6, space=EXECUTING)])
+    finally:
+        store.close()
+    said = [run(["show", "held"], capsys).out for run in (both.on_store, both.on_server)]
+    assert "Executing step fetch#1 for " in said[0]
+    assert both.plain(said[1]) == both.plain(said[0])
+    documents = [
+        json.loads(run(["show", "held", "--json"], capsys).out)
+        for run in (both.on_store, both.on_server)
+    ]
+    assert documents[1]["executing"] == documents[0]["executing"] != []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -35,6 +36,7 @@ from outlast.store.tolerant_rows import DAMAGE, each_displayed, each_document, l
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from outlast.engine.executing_steps import ExecutingStep
     from outlast.engine.journal_view import History
 
 
@@ -69,6 +71,8 @@ class RunFound(NamedTuple):
     now: float
     fleet: Fleet | None
     """None for a JSON document, which does not contain the workers."""
+    executing: Sequence[ExecutingStep]
+    """The steps that have been executing for more than a second."""
 
 
 def runs(
@@ -242,25 +246,35 @@ def show(
     name = f"run {id!r}"
 
     def find(opened: Store) -> RunFound:
+        from outlast.engine.executing_steps import executing_steps
         from outlast.engine.journal_view import History
+        from outlast.engine.timeline import still_executing
 
         with legible(name):
             row = opened.run(checked_id(id))
             if row is None:
                 raise UnknownRun(id)
             fleet = None if as_json else Fleet.of(opened)
-            return RunFound(History.of(opened, row), opened.now(), fleet)
+            # Read the steps first: one that ends in between is in the journal and left out.
+            executing = executing_steps(opened, row)
+            history = History.of(opened, row)
+            return RunFound(history, opened.now(), fleet, still_executing(history, executing))
 
     def lines(found: RunFound) -> list[Text]:
         from outlast.cli.timeline import timeline_lines
 
         assert found.fleet is not None
         with legible(name):
-            return list(timeline_lines(found.history, found.fleet, store=store, full=full))
+            return list(
+                timeline_lines(found.history, found.fleet, found.executing, store=store, full=full)
+            )
 
     def as_document(found: RunFound) -> dict[str, Any]:
+        from outlast.engine.executing_steps import executing_document
+
         with legible(name):
-            return history_document(found.history, found.now)
+            executing = [executing_document(one) for one in found.executing]
+            return {**history_document(found.history, found.now), "executing": executing}
 
     def is_final(found: RunFound) -> bool:
         return found.history.row.status in ENDED

@@ -85,3 +85,13 @@ def stall_rows(documents: Sequence[Document]) -> list[SessionRow]:
         }
         found.setdefault(one["worker"], {})[one["step"]] = json.dumps(recorded)
     return [SessionRow(worker, 0, 0.0, None, fields) for worker, fields in found.items()]
+
+
+def executing_row(worker: str, name: str, timeline: Document) -> SessionRow:
+    """Return the steps of a run that its worker executes, as the session that keeps them."""
+    steps = [
+        [one["key"], one["name"], one["kind"], one["attempt"], seconds_of(one["started"])]
+        for one in timeline["executing"]
+    ]
+    recorded = json.dumps([timeline["run"]["fence"], steps])
+    return SessionRow(worker, 0, 0.0, None, {name: recorded})

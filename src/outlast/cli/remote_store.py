@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from outlast.cli.remote_loop import BackgroundLoop
-from outlast.cli.remote_rows import drain_row, schedule_row, stall_rows
+from outlast.cli.remote_rows import drain_row, executing_row, schedule_row, stall_rows
 from outlast.client import listing
 from outlast.client.client import Client
 from outlast.client.errors import ApiError
@@ -30,6 +30,7 @@ from outlast.client.rows import (
 from outlast.client.run import run_path
 from outlast.client.transport import Transport, segment
 from outlast.engine.budget_store import QUESTIONS
+from outlast.engine.executing_steps import EXECUTING
 from outlast.engine.schedule_rows import ScheduleRow
 from outlast.errors import UnknownRun
 from outlast.store.commands import UNKNOWN, Prune, Refused, RequestDrain
@@ -200,8 +201,13 @@ class RemoteStore:
         )
         return [session_row(one) for one in found]
 
-    def session(self, id: str, space: str) -> SessionRow | None:
-        """Return a session with its values, or None if there is none."""
+    def session(self, id: str, space: str, *, names: Sequence[str] = ()) -> SessionRow | None:
+        """Return a session with its values, or None if there is none.
+
+        Which steps of a run execute is kept in a session too, in a field with the run's pk.
+        """
+        if space == EXECUTING:
+            return executing_row(id, names[0], self._timeline(int(names[0]))[0])
         if space == QUESTIONS:
             return self._questions(id)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -25,6 +25,7 @@ from outlast.codec.documents import value_of
 from outlast.engine.documents import waits_of
 from outlast.engine.effect_text import Tone
 from outlast.engine.entry_text import describe_entry
+from outlast.engine.executing_steps import ExecutingStep
 from outlast.engine.inspection import explained
 from outlast.engine.journal_view import History
 from outlast.errors.reasons import EXHAUSTED, STUCK
@@ -42,6 +43,7 @@ SUSPECT = 2
 def timeline_lines(
     history: History,
     fleet: Fleet,
+    executing: Sequence[ExecutingStep] = (),
     *,
     store: str | None,
     full: bool,
@@ -63,7 +65,11 @@ def timeline_lines(
             yield Text()
         yield Text("  ").append_text(line)
     yield Text()
-    for text in (*_standing(history, fleet, store, screen.value_width), *_costs(history.account)):
+    for text in (
+        *_standing(history, fleet, store, screen.value_width),
+        *_executing(executing, fleet.now),
+        *_costs(history.account),
+    ):
         yield from screen.wrapped(text)
     if full and row.error is not None:
         error = value_of(row.error)
@@ -275,6 +281,13 @@ def _due(row: RunRow, now: float) -> str:
         return ""
     what = "Its next timer fires" if row.status == "waiting" else f"The {noun(row)} is due"
     return f" {what} in {span(row.due - now)}."
+
+
+def _executing(steps: Sequence[ExecutingStep], now: float) -> Iterator[str]:
+    for step in steps:
+        attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
+        since = span(max(0.0, now - step.started))
+        yield f"Executing {safe(step.kind)} {safe(step.key)} for {since}{attempt}."
 
 
 def _costs(account: RunCost) -> Iterator[str]:

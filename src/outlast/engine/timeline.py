@@ -48,7 +48,7 @@ def timeline_document(
     began = history.row.started if history.row.started is not None else history.row.created
     workers = {one.fence: one.worker for one in history.executions}
     holder = next((one for one in fleet.workers if one.id == history.row.worker), None)
-    begun = _executing(history, executing)
+    begun = still_executing(history, executing)
     return {
         **whole,
         "now": iso(fleet.now),
@@ -66,7 +66,8 @@ def timeline_document(
     }
 
 
-def _executing(history: History, steps: Sequence[ExecutingStep]) -> tuple[ExecutingStep, ...]:
+def still_executing(history: History, steps: Sequence[ExecutingStep]) -> tuple[ExecutingStep, ...]:
+    """Return those of the recorded steps that the journal has no end of."""
     ended = {entry.key: entry.at for entry in history.entries if entry.kind in ENDING_KINDS}
     return not_ended(steps, ended)
 

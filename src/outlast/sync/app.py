@@ -60,13 +60,8 @@ class Outlast:
     in files (`outlast doctor --settings` shows them). Leaving the block stops the work that
     executes here and releases its runs. They continue when they are started again.
 
-    These methods take the same arguments as those of `outlast.Outlast`, and block: `start`,
-    `submit`, `submit_many`, `get`, `result`, `runs`, `journal`, `send`, `cancel`, `retry`,
-    `resume`, `bulk`, `decide`, `effects`, `prune`, `sessions`, `limiters`, `budgets`,
-    `raise_budget`, `queues`, `schedule`, `schedules`, `pause_schedule`, `resume_schedule`,
-    `trigger_schedule`, `backfill_schedule`, `delete_schedule`, `pause_workflow`,
-    `resume_workflow`, `paused_workflows`, `workers`, `drain`, `drains`, `wait_drain` and
-    `run_until_drain`. The first four return runs of this module.
+    Its methods take the same arguments as those of `outlast.Outlast`, and block. `start`, `submit`,
+    `submit_many` and `get` return runs of this module.
     """
 
     def __init__(

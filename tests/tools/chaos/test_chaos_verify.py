@@ -12,7 +12,7 @@ from outlast import Outlast, step, workflow
 from outlast.cli import main
 from outlast.store.address import store_at
 from outlast.store.rows import Entry, RunQuery
-from outlast.store.sqlite.statements import RUNS
+from outlast.store.sqlite.statements import runs_statement
 from outlast.tools.chaos import checks
 from outlast.tools.chaos.checks import check
 from outlast.tools.chaos.findings import Scope
@@ -124,7 +124,7 @@ def test_page_of_runs_begins_where_the_last_one_ended(tmp_path):
         plan = [
             row[3]
             for row in db.execute(
-                f"EXPLAIN QUERY PLAN {RUNS}",
+                f"EXPLAIN QUERY PLAN {runs_statement(query)}",
                 query._asdict() | {"statuses": None, "delayed": False, "now": 0.0},
             )
         ]
