@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from outlast import Evicted, Item, RunDead, current, limiter, receive, sleep, step, workflow
+from outlast import Evicted, Item, RunDead, budget, current, limiter, receive, sleep, step, workflow
 from outlast.engine.limiter_state import margin_of
 
 APP: Any = None
@@ -48,6 +48,25 @@ async def ask_provider() -> None:
 async def limited(calls: int) -> None:
     for _ in range(calls):
         await ask_provider()
+
+
+# -- a provider that is paid
+
+SPEND = budget("fleet", usd=12, per="key")
+
+
+@step
+async def pay_provider(cents: int) -> None:
+    async with SPEND.use(usd=1) as used:
+        log("paid", os.getpid(), current().id, cents)
+        await asyncio.sleep(0.01)
+        used.actual(usd=cents / 100)
+
+
+@workflow
+async def paid(calls: int) -> None:
+    for number in range(calls):
+        await pay_provider(50 + 10 * (number % 6))
 
 
 # -- plain work
