@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from ui_tools import Html, failing, paying, runs_in, waiting
+from ui_tools import Html, failing, paying, runs_in, spending, waiting
 
 from outlast import RunParked
 
@@ -71,6 +71,27 @@ def test_effect_is_decided_on_its_page(visited):
         answer = await olga.act(decide, outcome="happened", kind="text", value="receipt 7")
         assert "The effect was decided." in answer.text
         assert await run.result() == "receipt 7"
+        assert "by olga" in (await olga.get("/runs/r1")).text
+
+    visited(scenario)
+
+
+def test_exhausted_budget_is_raised_on_its_page(visited):
+    async def scenario(site):
+        olga = await site.as_("olga")
+        run = await site.app.start(spending(), id="r1")
+        with pytest.raises(RunParked):
+            await run.result()
+        page = await site.page(olga, "/runs/r1")
+        assert "1 of 1 usd are spent" in page.text
+        assert "/runs/r1/decide" in page.links()
+        form = Html(await olga.get("/runs/r1/decide"))
+        assert form.hidden["effect"] == "budget:run:r1/answer"
+        assert "New limit of usd" in form.text
+        answer = await olga.submit("/runs/r1/decide", **form.hidden, value="much")
+        assert answer.status_code == 422
+        await olga.submit("/runs/r1/decide", **form.hidden, value="2")
+        assert await site.app.result("r1") == 3
         assert "by olga" in (await olga.get("/runs/r1")).text
 
     visited(scenario)

@@ -8,7 +8,7 @@ import httpx
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from outlast import Outlast, effect, publish, receive, step, workflow
+from outlast import Outlast, budget, effect, publish, receive, step, workflow
 from outlast.http import ui
 from support.waiting import WAIT_SECONDS
 
@@ -65,7 +65,21 @@ async def paying(cents: int) -> str:
     return await charge(cents)
 
 
-WORKFLOWS = [doubling, waiting, failing, telling, paying]
+spend = budget("answer", usd=1)
+
+
+@step
+async def ask_paid(number: int) -> int:
+    async with spend.use(usd=1):
+        return number
+
+
+@workflow
+async def spending() -> int:
+    return await ask_paid(1) + await ask_paid(2)
+
+
+WORKFLOWS = [spending, doubling, waiting, failing, telling, paying]
 
 
 class Browser(httpx.AsyncClient):

@@ -106,11 +106,9 @@ def decide(
         if row.undoing is not None:
             end = stopped(becomes(row))
             then = f" Its effects are being compensated, and it will end as {end}"
-        if row.status == "parked":
-            print_message(f"run {id} is parked: {short_reason(row)}")
-            return
-        if row.status not in ("queued", "waiting"):
-            print_message(f"run {id} is {row.status}.")
+        if limit and row.status != "queued":
+            why = f": {short_reason(row)}" if row.status == "parked" else ""
+            print_message(f"the budget is raised. Run {id} is {row.status}{why}.")
             return
         print_message(f"run {id} is queued again.{then} {taken_up(row, fleet, store)}")
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from outlast.codec.text import iso
 from outlast.engine.decisions import effect_log_of, undecided
 from outlast.engine.documents import run_document
+from outlast.engine.journal_view import questions_of_parked
 from outlast.errors import StoreBroken
 from outlast.http.rest.answers import AttentionAnswer
 from outlast.http.rest.requests import AttentionFilter
@@ -73,9 +74,10 @@ def _since(store: Store, row: RunRow) -> float:
 
 
 def _undecided(store: Store, row: RunRow) -> int | None:
-    """Return how many effects of a parked run wait for a decision. None: its journal is long."""
+    """Return how many decisions a parked run waits for. None: its journal is long."""
+    questions = len(questions_of_parked(store, row))
     if not store.may_need_compensation(row.id):
-        return 0
+        return questions
     if store.last_seq(row.pk) > JOURNAL_MAX:
         return None
     try:
@@ -83,7 +85,7 @@ def _undecided(store: Store, row: RunRow) -> int | None:
     except StoreBroken:
         # The page of the run says what is wrong.
         return None
-    return len(undecided(log))
+    return questions + len(undecided(log))
 
 
 def _last_hour(store: Store, now: float) -> dict[str, Any]:

@@ -46,10 +46,11 @@ async def action_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
         "action": action,
         "label": LABELS[action],
         "key": secrets.token_hex(16),
-        "fits": action in actions_of(run, found["undecided"]),
+        "fits": action in actions_of(run, [*found["undecided"], *found["questions"]]),
         "effects": sorted(effects, key=lambda one: one["place"] != chosen),
         "name": query.get("name") or next(iter(run["waiting_for"]), ""),
         "form": None,
+        "questions": await _questions(api, found["questions"]) if action == "decide" else [],
     }
     if action == "message" and query.get("as") != "json":
         waits = (await api.get("runs", id, "waits"))["waits"]
@@ -83,6 +84,28 @@ async def _send_message(api: CallerApi, id: str, form: Form) -> None:
     await api.send("POST", "runs", id, "messages", body=body)
 
 
+async def _questions(api: CallerApi, asked: dict[str, str]) -> list[dict[str, Any]]:
+    """Return what the run asks about budgets, each with the limits that apply."""
+    found = []
+    for id, text in asked.items():
+        page = await api.get("budgets", prefix=id, limit="1")
+        limits = page["budgets"][0]["limits"] if page["budgets"] else {}
+        found.append({"budget": id, "text": text, "limits": limits})
+    return found
+
+
+def _limits(form: Form) -> dict[str, float]:
+    """Return the limits that were filled in. Raise Problem 422 for what is not a number."""
+    found = {}
+    for name, text in zip(form.all("limit"), form.all("value"), strict=False):
+        if text.strip():
+            try:
+                found[name] = float(text)
+            except ValueError:
+                raise Problem(422, f"The limit {name} is not a number.", next="Go back.") from None
+    return found
+
+
 def _decision(form: Form) -> dict[str, Any]:
     intent = form["intent"]
     body: dict[str, Any] = {
@@ -98,6 +121,8 @@ def _decision(form: Form) -> dict[str, Any]:
             body["compensate"] = True
             if form["value"].strip():
                 body["result"] = _value(form["kind"], form["value"])
+        case "limit":
+            body["limit"] = _limits(form)
         case _:
             raise Problem(422, "No outcome is selected.", next="Go back and choose one.")
     return body

@@ -41,7 +41,7 @@ async def run_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> 
         "after": after,
         "next": document["next"],
         "took": _took(run, document["now"]),
-        "actions": actions_of(run, document["undecided"]),
+        "actions": actions_of(run, [*document["undecided"], *document["questions"]]),
         "open_effects": [
             one for one in document["effects"] or () if one["place"] in document["undecided"]
         ],
