@@ -88,7 +88,7 @@ alerts: $(STAMP) $(PROMTOOL)
 	PROMTOOL=$(PROMTOOL) $(BIN)/python -m pytest -q tests/alerts/rules_evaluated.py
 
 # Journeys through the web UI in a real Chromium: the machine's, or Debian's package, unpacked and not installed. The pictures are in
-# .cache/browser; look at them. PICTURES=folder puts them elsewhere.
+# .cache/browser; look at them. PICTURES=folder puts them elsewhere. Copy *.webp into docs/images to renew those of the docs.
 CHROMIUM ?= $(or $(shell command -v chromium || command -v chromium-browser || command -v google-chrome),$(CURDIR)/.cache/chromium/chromium)
 PICTURES ?= $(CURDIR)/.cache/browser
 

@@ -65,4 +65,4 @@ async def report(topic: str) -> str:
 
 @workflow
 async def approval(question: str) -> str:
-    return f"{question} {await receive('decision')}"
+    return f"{question} {await receive('decision', bool)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NamedTuple
 
 from starlette.datastructures import QueryParams
@@ -49,11 +50,12 @@ class Deploy(NamedTuple):
 
 async def deploys_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
     """Return the page of the latest drains, as deploys."""
-    document = await api.get("drains", limit=DRAINS)
+    document, me = await asyncio.gather(api.get("drains", limit=DRAINS), api.get("me"))
+    now = moment_of(me["now"]) or 0.0
     readable = [one for one in document["drains"] if moment_of(one.get("began")) is not None]
     # Each is in the picture and in the table.
     readable = fitting(readable, PAGE_BYTES // 2)
-    deploys = [_deploy(group) for group in _groups(readable)]
+    deploys = [_deploy(group, now) for group in _groups(readable)]
     facts = {"deploys": deploys, "layers": LAYERS, "counts": COUNTS}
     return Page("Deploys", "deploys.html", facts)
 
@@ -74,8 +76,15 @@ def _began(report: dict[str, Any]) -> float:
     return moment_of(report["began"]) or 0.0
 
 
-def _deploy(reports: list[dict[str, Any]]) -> Deploy:
-    spans = [(_began(one), _began(one) + (one["seconds"] or 0.0)) for one in reports]
+def _ended(report: dict[str, Any], now: float) -> float:
+    """Return when a drain ended, or now if it goes on."""
+    if report["seconds"] is not None:
+        return _began(report) + float(report["seconds"])
+    return _began(report) if report["cut_short"] else now
+
+
+def _deploy(reports: list[dict[str, Any]], now: float) -> Deploy:
+    spans = [(_began(one), max(_began(one), _ended(one, now))) for one in reports]
     axis = TimeAxis(spans, min(a for a, _ in spans), max(b for _, b in spans))
     recoveries = [one["recoveries"] for one in reports if one["recoveries"]]
     return Deploy(
