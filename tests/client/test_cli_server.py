@@ -63,6 +63,8 @@ class Both:
         await app.session("user-1").update(name="Ada", age=36, append={"turns": ["hi", None]})
         await app.checkpoint("import").save(page=3)
         await app.queue("emails").put_many([{"to": "ann"}, 2], ids=["1", "2"])
+        async with app.limiter("openai", requests="5/1h").use():
+            pass
         await app.queue("emails").limit(depth=9, concurrency=0)
 
     def on_store(self, words, capsys):
@@ -104,6 +106,7 @@ LOOKS = [
     "workers --wide",
     "queues --wide",
     "schedules --wide",
+    "limiters",
     "drains",
     "drains nobody",
     "sessions",
@@ -230,7 +233,6 @@ def test_server_that_is_away_is_an_error_to_repeat(both, capsys):
         "run x.py:y",
         "serve x.py",
         "ui",
-        "limiters",
         "budgets",
         "migrate",
         "doctor",

@@ -24,7 +24,6 @@ OF_A_PROCESS = {
     "map": "it executes in this process",
     "unit": "it executes in this process",
     "limiter": "it limits calls of this process",
-    "limiters": "the HTTP API has no route for them",
     "claim": "a claim is a lease of this process",
     "consume": "it executes in this process",
 }

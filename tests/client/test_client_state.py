@@ -187,3 +187,17 @@ def test_workflows_are_paused_and_resumed():
         assert await remote.app.paused_workflows() == []
 
     run_remote(scenario)
+
+
+def test_limiters_are_listed():
+    async def scenario(remote, client):
+        assert await client.limiters() == []
+        async with remote.app.limiter("openai", tokens="1000/1h").use(tokens=400):
+            pass
+        (found,) = await client.limiters()
+        assert (found.name, found.waiting, found.next_at) == ("openai", 0, None)
+        assert [found] == await remote.app.limiters()
+        tokens = found.limits["tokens"]
+        assert (tokens.limit, tokens.period, tokens.used) == (1000, 3600.0, 400)
+
+    run_remote(scenario)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlast.cli.options import JsonOption, StoreOnlyOption, WatchOption
+from outlast.cli.options import JsonOption, StoreOption, WatchOption
 from outlast.cli.output import answering
+from outlast.cli.stores import limiters_in
 from outlast.cli.text import safe, span
 from outlast.cli.watch import View, print_view
 from outlast.codec.rates import Rate
 from outlast.engine.documents import limiter_document
-from outlast.engine.limiters import LimiterInfo, read_limiters
+from outlast.engine.limiters import LimiterInfo
 from outlast.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Limiters(NamedTuple):
 def limiters(
     *,
     watch: WatchOption = False,
-    store: StoreOnlyOption = None,
+    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the limiters: what each allows, what is used, what waits."""
@@ -52,7 +53,7 @@ def limiters(
 
 
 def _read(store: Store) -> Limiters:
-    return Limiters(*read_limiters(store), store.now())
+    return Limiters(*limiters_in(store), store.now())
 
 
 def _lines(read: Limiters) -> list[Text]:

@@ -20,6 +20,7 @@ from outlast.client.journal_rows import entry_row, execution_row, message_row
 from outlast.client.rows import (
     Document,
     json_text,
+    limiter_of,
     pause_of,
     queue_row,
     run_row,
@@ -31,6 +32,7 @@ from outlast.client.run import run_path
 from outlast.client.transport import Transport, segment
 from outlast.engine.budget_store import QUESTIONS
 from outlast.engine.executing_steps import EXECUTING
+from outlast.engine.limiters import LimiterInfo
 from outlast.engine.schedule_rows import ScheduleRow
 from outlast.errors import UnknownRun
 from outlast.store.commands import UNKNOWN, Prune, Refused, RequestDrain
@@ -238,6 +240,11 @@ class RemoteStore:
     def pauses(self) -> list[PausedWorkflow]:
         """Return the paused workflows."""
         return [pause_of(one) for one in self._get("/v1/paused-workflows")["workflows"]]
+
+    def limiters(self) -> tuple[list[LimiterInfo], list[str]]:
+        """Return the limiters, and the names of damaged ones."""
+        found = self._get("/v1/limiters")
+        return [limiter_of(one) for one in found["limiters"]], list(found["damaged"])
 
     # -- writes
 

@@ -24,6 +24,7 @@ from outlast.store.address import store_at
 from outlast.store.protocol import CommitUnknown, NoStore, Store, left_as_it_is
 
 if TYPE_CHECKING:
+    from outlast.engine.limiters import LimiterInfo
     from outlast.engine.schedule_rows import ScheduleRow
     from outlast.store.pauses import PausedWorkflow
 
@@ -141,6 +142,18 @@ def pauses_in(store: Store) -> list[PausedWorkflow]:
     from outlast.store.pauses import read_pauses
 
     return read_pauses(store)
+
+
+def limiters_in(store: Store) -> tuple[list[LimiterInfo], list[str]]:
+    """Return the limiters, ordered by name, and the names of damaged ones."""
+    read: Any = getattr(store, "limiters", None)
+    if read is not None:
+        # Of a server. A store keeps limiters in sessions.
+        found: tuple[list[LimiterInfo], list[str]] = read()
+        return found
+    from outlast.engine.limiters import read_limiters
+
+    return read_limiters(store)
 
 
 def patiently(store: Store, action: Callable[[], T]) -> T:

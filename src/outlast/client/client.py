@@ -26,6 +26,7 @@ from outlast.codec.signature import NOT_GIVEN
 from outlast.engine.budgets import BudgetInfo
 from outlast.engine.bulk import BulkReport
 from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
+from outlast.engine.limiters import LimiterInfo
 from outlast.engine.submission import OnConflict
 from outlast.engine.windows import RepeatPolicy, policy_of
 from outlast.errors import OutlastError, SettingsError
@@ -233,6 +234,10 @@ class Client:
     async def paused_workflows(self) -> list[PausedWorkflow]:
         """Return the paused workflows, ordered by name."""
         return await actions.paused_workflows(self._open)
+
+    async def limiters(self) -> list[LimiterInfo]:
+        """Return all limiters that were used lately, ordered by name."""
+        return await listing.limiters(self._open)
 
     async def schedules(self) -> list[ScheduleInfo]:
         """Return all schedules, ordered by name."""

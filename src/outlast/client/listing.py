@@ -7,9 +7,10 @@ from typing import Any
 
 from outlast.api.run_filters import RunFilters, age_seconds, check_filters, statuses_of
 from outlast.client.journal_rows import entry_row
-from outlast.client.rows import Document
+from outlast.client.rows import Document, limiter_of
 from outlast.client.run import run_path
 from outlast.client.transport import Transport
+from outlast.engine.limiters import LimiterInfo
 from outlast.store.rows import Entry
 
 PAGE = 1_000
@@ -96,3 +97,9 @@ async def _pages(
         for one in page[name]:
             yield one
         following = page["next"]
+
+
+async def limiters(transport: Transport) -> list[LimiterInfo]:
+    """Return all limiters, ordered by name. Damaged ones are left out."""
+    found = await transport.get("/v1/limiters")
+    return [limiter_of(one) for one in found["limiters"]]

@@ -14,6 +14,7 @@ from outlast.codec.documents import error_document
 from outlast.codec.exceptions import CANCELLED, LEFT_OPEN
 from outlast.codec.rates import Rate
 from outlast.engine.inspection import EffectInfo
+from outlast.engine.limiters import LimiterInfo, LimitInfo
 from outlast.errors import StoreBroken
 from outlast.shutdown.report import CleanupResult, DrainReport, Remaining
 from outlast.store.commands import verdict
@@ -48,6 +49,12 @@ def pause_of(document: Document) -> PausedWorkflow:
     return PausedWorkflow(
         document["name"], datetime.fromisoformat(document["since"]), document["by"]
     )
+
+
+def limiter_of(document: Document) -> LimiterInfo:
+    """Return a limiter."""
+    limits = {unit: LimitInfo(**limit) for unit, limit in document["limits"].items()}
+    return LimiterInfo(document["name"], limits, document["waiting"], seconds_of(document["next"]))
 
 
 def text_of(value: Any) -> str | None:

@@ -182,6 +182,7 @@ class Client:
     pause_workflow = blocking(core.Client.pause_workflow)
     resume_workflow = blocking(core.Client.resume_workflow)
     paused_workflows = blocking(core.Client.paused_workflows)
+    limiters = blocking(core.Client.limiters)
     pause_schedule = blocking(core.Client.pause_schedule)
     resume_schedule = blocking(core.Client.resume_schedule)
     trigger_schedule = blocking(core.Client.trigger_schedule)
