@@ -42,7 +42,8 @@ PAGES = {
         "[in steps](reference-in-steps.md), the [app](reference-app.md), "
         "[runs, queues and schedules](reference-queues.md), "
         "[sessions](reference-sessions.md) and [checkpoints](reference-checkpoints.md), the "
-        "[objects that calls return](reference-objects.md), the "
+        "[decorated functions](reference-objects.md), the "
+        "[objects in a run](reference-objects-in-runs.md), the "
         "[snapshots of a store](reference-snapshots.md) and the "
         "[events of a stream](reference-watch.md).",
         [
@@ -124,20 +125,21 @@ PAGES = {
     ),
     "objects": Page(
         "outlast",
-        "What decorators return, and what calls in a [workflow](reference-in-workflows.md) or a "
-        "[step](reference-in-steps.md) return. A program rarely imports these names, except for "
-        "annotations.",
+        "What decorators return. A program rarely imports these names, except for annotations.",
+        [_section("Names", "Workflow Step SyncStep Effect SyncEffect Resource SyncResource")],
+        "Decorated functions",
+    ),
+    "objects-in-runs": Page(
+        "outlast",
+        "What calls in a [workflow](reference-in-workflows.md) or a [step](reference-in-steps.md) "
+        "return. A program rarely imports these names, except for annotations.",
         [
             _section(
-                "Decorated functions",
-                "Workflow Step SyncStep Effect SyncEffect Resource SyncResource",
-            ),
-            _section(
-                "In a workflow or a step",
+                "Names",
                 "Current Limiter LimiterUse Budget BudgetUse outlast.streams.ResumableStream",
-            ),
+            )
         ],
-        "Returned objects",
+        "Objects in a workflow or a step",
     ),
     "snapshots": Page(
         "outlast",

@@ -31,6 +31,14 @@ Each job consists of *stages*, one after another. Each stage writes to an extern
 A stage is a step for Outlast and DBOS, a task of a `chain` for Celery, and a message of a `pipeline` for Dramatiq. Some jobs are one function: Outlast's items, pgqueuer, Celery with one task, and Dramatiq with one message. Their stages are lines of that function, and a worker that takes the job over starts at the first line.
 
 Trials that ended within {REPEATED_SECONDS_MAX:.0f} s, including the start of both workers, were made in every round (*x 3*: three times). Longer ones, which wait for time-outs, were made once.
+
+## The table in the README
+
+The README shows five of these cases: Outlast on SQLite, DBOS on Postgres, and Celery as chains of tasks on Redis, each configured as its documentation recommends. Outlast's lease is 5 s here; the default is 30 s.
+
+- **SIGTERM.** Outlast finishes the current step and hands the rest of the job to B. A step that does not fit is stopped after about half of the grace period, so that it can clean up.
+- **Frozen.** A frozen worker finishes its current step when it wakes up. By then B has repeated that step, so it completes twice. Outlast rejects what the frozen worker tries to record.
+- **DBOS** resumes these jobs when the same executor restarts, or with Conductor, a separate service that we did not measure.
 """
 
 TITLES = {

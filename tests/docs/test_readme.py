@@ -56,7 +56,7 @@ def test_readme_program_resumes_as_the_session_shows(program: Path, number: sign
 
 def test_readme_is_short() -> None:
     lines = README.splitlines()
-    assert len(lines) <= 110
+    assert len(lines) <= 98
     program = PROGRAM[1].strip().splitlines()
     assert len([line for line in program if line]) <= 15
     assert len(re.findall(r"\]\(", README)) <= 46
