@@ -44,8 +44,11 @@ test: lint
 
 # The inner loop: workflows, effects, values and settings, without servers and other processes.
 # These tests compute and hardly wait, and each worker collects them all: more workers than cores cost time.
+# About 60 seconds of CPU time. The client, the HTTP API, the web UI and the command line are left out: after a change to
+# one of them, run its folder. Each would cost 10 to 20 seconds more.
 FAST_WORKERS ?= auto
-FAST := $(addprefix tests/,api codec cost effects engine execution fencing sessions settings sync testing store/test_conformance.py) \
+FAST := $(addprefix tests/,api codec cost each effects engine execution fencing sessions settings spending streams sync testing \
+	store/test_conformance.py) \
 	$(wildcard tests/store/test_writer*.py)
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(FAST_WORKERS) --dist worksteal $(PYTEST_ARGS) $(FAST) \
