@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 WINDOWS = "windows"
 """The session space of the pointers."""
 POINTER = "pointer"
-KEPT_SECONDS = 30 * 86_400.0
-"""How long a pointer stays after its window, unless it is used again."""
+BURST_KEPT_SECONDS = 30 * 86_400.0
+"""How long the pointer of a burst stays, unless it is used again. Its run may wait that long."""
+WINDOW_KEPT_SECONDS = 86_400.0
+"""How long a pointer stays after its window, for repeats."""
 RENEW_SECONDS = 86_400.0
 """A pointer that was written longer ago is written again when it is used."""
 
@@ -264,12 +266,15 @@ class Windows:
 
         Return None if another process has changed it first.
         """
-        longest = policy.seconds if isinstance(policy, Window) else policy.most or policy.seconds
+        if isinstance(policy, Window):
+            ttl = WINDOW_KEPT_SECONDS + policy.seconds
+        else:
+            ttl = BURST_KEPT_SECONDS + (policy.most or policy.seconds)
         command = UpdateSession(
             name,
             secrets.token_hex(8),
             {POINTER: json.dumps(asdict(pointer))},
-            ttl=KEPT_SECONDS + longest,
+            ttl=ttl,
             version=version,
             space=WINDOWS,
         )
