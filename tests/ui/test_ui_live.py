@@ -211,3 +211,31 @@ def test_lines_of_values_cannot_end_an_event(visited):
                 assert not line.startswith("event: gone")
 
     visited(scenario, worker=False)
+
+
+def test_viewer_that_does_not_read_is_dropped_and_the_others_go_on(visited, caplog):
+    class Stuck(Stream):
+        """A browser whose connection takes nothing after the first event."""
+
+        async def _send(self, message):
+            await super()._send(message)
+            if "event: page" in self.text:
+                await asyncio.Event().wait()
+
+    async def scenario(site):
+        olga = await site.as_("olga")
+        await site.app.submit(waiting("?"), id="r0")
+        async with (
+            Stuck(site.web, olga, "/live/runs") as stuck,
+            Stream(site.web, olga, "/live/runs") as reading,
+        ):
+            await stuck.until("event: page")
+            await reading.until("r0")
+            async with asyncio.timeout(WAIT_SECONDS):
+                await asyncio.wait((stuck._task,))
+            await site.app.submit(waiting("?"), id="r1")
+            await reading.until("r1")
+            assert "r1" not in stuck.text
+        assert any(one.event == "viewer_dropped" for one in caplog.records if "event" in vars(one))
+
+    visited(scenario, worker=False, settings={"api_send_timeout": 0.2})

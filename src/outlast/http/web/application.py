@@ -16,10 +16,10 @@ from outlast.http.rest.problems import Problem
 from outlast.http.web import pages
 from outlast.http.web.inner_api import CallerApi
 from outlast.http.web.rendering import STATIC, static_file
-from outlast.http.web.run_page import whole_value
 from outlast.http.web.signing_in import SignIn
 from outlast.http.web.site import Site, path_of
 from outlast.http.web.visitors import Visitor, Visitors
+from outlast.http.web.whole_values import TEXTS, ReadText
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -60,11 +60,9 @@ def web_application(api: FastAPI, visitors: Visitors) -> Starlette:
     for path, (make, submit) in pages.FORMS.items():
         show, post = site.form(make, submit)
         routes += [Route(path, show), Route(path, post, methods=["POST"])]
-    values = _values(site)
-    routes += [
-        Route("/runs/{id}/values/{seq}/{part}", site.guarded(values)),
-        Route("/live/streams/{id}/{name}", site.guarded(_stream(site))),
-    ]
+    for path, read in TEXTS.items():
+        routes.append(Route(path, site.guarded(_text(site, read))))
+    routes.append(Route("/live/streams/{id}/{name}", site.guarded(_stream(site))))
     web = Starlette(
         routes=routes,
         middleware=[Middleware(SafeHeaders), Middleware(EncodedPaths)],
@@ -105,9 +103,9 @@ async def _static(request: Request) -> Response:
     return Response(static_file(name), media_type=STATIC[name], headers={"cache-control": age})
 
 
-def _values(site: Site) -> Any:
+def _text(site: Site, read: ReadText) -> Any:
     async def show(request: Request, visitor: Visitor) -> Response:
-        text = await whole_value(CallerApi(site.api, visitor.caller), path_of(request))
+        text = await read(CallerApi(site.api, visitor.caller), path_of(request))
         # Text, whatever it looks like.
         policy = {"content-security-policy": "default-src 'none'; sandbox"}
         return PlainTextResponse(text, headers=policy)

@@ -11,10 +11,8 @@ from outlast.http.rest.problems import Problem
 from outlast.http.web.inner_api import CallerApi, Refusal
 from outlast.http.web.rendering import Page, moment_of
 from outlast.http.web.timeline_rows import timeline_of
-from outlast.http.web.values import text_of
 
 ROWS = 50
-PARTS = {"args": "Arguments", "value": "Result", "error": "Error", "result": "Result"}
 
 
 async def run_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
@@ -82,45 +80,28 @@ def actions_of(run: dict[str, Any], undecided: list[str]) -> list[str]:
 
 async def entry_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
     """Return the page of one entry, with as much of its values as a page may have."""
-    id, entry = path["id"], await _entry(api, path)
+    id, entry = path["id"], await read_entry(api, path)
     return Page(f"Entry {entry['seq']} of {id}", "entry.html", {"id": id, "entry": entry})
 
 
-async def whole_value(api: CallerApi, path: dict[str, str]) -> str:
-    """Return a recorded value as text, whole. The entry 0 is the run itself."""
-    part = path["part"]
-    if part not in PARTS:
-        raise _no_page()
-    if path["seq"] == "0":
-        holder = (await api.get("runs", path["id"], brief="true"))["run"]
-    else:
-        holder = await _entry(api, path)
-    if part not in holder:
-        raise _no_page()
-    value = holder[part]
-    if part == "error" and isinstance(value, dict):
-        value = "\n".join(
-            text_of(value[name]) for name in ("type", "message", "traceback") if value.get(name)
-        )
-    return text_of(value)
-
-
-async def _entry(api: CallerApi, path: dict[str, str]) -> dict[str, Any]:
+async def read_entry(api: CallerApi, path: dict[str, str]) -> dict[str, Any]:
+    """Return one entry of a journal. Raise Problem 404 if there is none."""
     seq = _number(path["seq"])
     page = await api.get("runs", path["id"], "journal", after=max(0, seq - 1), limit=1)
     entry: dict[str, Any] | None = next(iter(page["entries"]), None)
     if entry is None or entry["seq"] != seq:
-        raise _no_page()
+        raise no_page()
     return entry
 
 
-def _no_page() -> Problem:
+def no_page() -> Problem:
+    """Return the problem of an address without a page."""
     return Problem(404, "There is no such page.", next="Follow a link of this UI.")
 
 
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > 15:
-        raise _no_page()
+        raise no_page()
     return int(text)
 
 
