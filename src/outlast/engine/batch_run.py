@@ -21,7 +21,7 @@ from outlast.errors import Draining, LeaseLost, OutlastError, RunCancelled, Stor
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.execution.unit_scope import UNIT
 from outlast.store.commands import Record, Refused, Release, Settle
-from outlast.store.rows import RunRow
+from outlast.store.rows import EntryKind, RunRow, Status
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class BatchRun:
         """Return those of the keys whose items are done, with their results."""
         return await self._client.read(self._client.store.done, self._held.pk, keys)
 
-    def note(self, kind: str, key: str, value: str | None = None) -> Record:
+    def note(self, kind: EntryKind, key: str, value: str | None = None) -> Record:
         """Build the next numbered entry. Writing it more than once is harmless."""
         row, self._seq = self._held, self._seq + 1
         self._at = max(self._at, self._client.store.now())
@@ -180,7 +180,7 @@ class BatchRun:
         count = await self._client.read(self._client.store.done_count, self._held.pk)
         await self._settle("done", value=json.dumps({"items": count}))
 
-    async def _settle(self, status: str, **fields: Any) -> None:
+    async def _settle(self, status: Status, **fields: Any) -> None:
         row = self._held
         self._check(await self._client.writer.execute(Settle(row.pk, row.fence, status, **fields)))
         self._drop()

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from outlast.execution.source_lines import Line
+from outlast.store.rows import EntryKind
 
 if TYPE_CHECKING:
     from outlast.codec.error_codec import ErrorCodec
@@ -60,7 +61,7 @@ class CallSite:
         "value",
     )
 
-    def __init__(self, kind: str, key: str, args: str | None) -> None:
+    def __init__(self, kind: EntryKind, key: str, args: str | None) -> None:
         self.kind = kind
         self.key = key
         self.args = args

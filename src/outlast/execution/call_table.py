@@ -12,6 +12,7 @@ from outlast.execution.call_site import CallSite
 from outlast.execution.journal import Journal
 from outlast.execution.run_loop import RunLoop
 from outlast.execution.source_lines import calling_line
+from outlast.store.rows import EntryKind
 
 
 class Check(Protocol):
@@ -72,7 +73,7 @@ class CallTable:
 
     def reserve(
         self,
-        kind: str,
+        kind: EntryKind,
         name: str,
         args: str | None,
         *,
@@ -95,7 +96,7 @@ class CallTable:
         site.line = calling_line()
         return site
 
-    def reserve_at(self, kind: str, key: str, args: str | None) -> CallSite:
+    def reserve_at(self, kind: EntryKind, key: str, args: str | None) -> CallSite:
         """Reserve the call site with this key, even while the run is being cancelled.
 
         Raise Diverged if the journal has another call there, and LimitExceeded if the workflow has
@@ -104,7 +105,7 @@ class CallTable:
         self._check(while_cancelling=True)
         return self._add(kind, key, args)
 
-    def _add(self, kind: str, key: str, args: str | None) -> CallSite:
+    def _add(self, kind: EntryKind, key: str, args: str | None) -> CallSite:
         self.calls_made += 1
         if self.calls_made > self._limit:
             what = f"the journal of run {self._run_id!r}"

@@ -15,6 +15,7 @@ from outlast.execution.effects_from_journal import KINDS as EFFECT_KINDS
 from outlast.execution.execution_state import EndKind, EndReason, ExecutionState
 from outlast.execution.journal import DELIVERED
 from outlast.store.commands import Command, Publish, Record, SaveProgress
+from outlast.store.rows import EntryKind
 from outlast.telemetry.error_text import format_recorded
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Enclosing(NamedTuple):
 
 def record(
     execution: RunExecution,
-    kind: str,
+    kind: EntryKind,
     key: str,
     args: str | None = None,
     value: str | None = None,
@@ -112,7 +113,9 @@ def _recorded(execution: RunExecution, entry: Record, outcome: Any) -> None:
         execution.settled()
 
 
-async def record_and_wait(execution: RunExecution, kind: str, key: str, **fields: Any) -> None:
+async def record_and_wait(
+    execution: RunExecution, kind: EntryKind, key: str, **fields: Any
+) -> None:
     """Record an entry that is not delivered, and wait until it is durable. For step bodies."""
     seq = record(execution, kind, key, **fields)
     execution.check_active()

@@ -8,7 +8,7 @@ from typing import Any
 
 from outlast.execution.store_access import Done, StoreAccess
 from outlast.store.commands import Command, Record
-from outlast.store.rows import Entry, RunRow
+from outlast.store.rows import Entry, EntryKind, RunRow
 
 
 class WritesInFlight:
@@ -51,7 +51,7 @@ class WritesInFlight:
 
     def next_record(
         self,
-        kind: str,
+        kind: EntryKind,
         key: str,
         args: str | None,
         value: str | None,

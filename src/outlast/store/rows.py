@@ -8,6 +8,13 @@ from outlast.codec.rates import Rate
 
 Status = Literal["queued", "running", "waiting", "parked", "done", "failed", "cancelled", "dead"]
 
+EntryKind = Literal[
+    "step", "attempt", "inner", "fired", "message", "child", "session", "publish", "items", "done",
+    "intent", "verify", "compensation", "undoing", "cancel", "death", "interruption", "failure",
+    "retry", "resume", "decision",
+]  # fmt: skip
+"""The kinds of journal entries. See docs/architecture-execution.md."""
+
 ENDED: frozenset[str] = frozenset({"done", "failed", "cancelled", "dead"})
 
 DELAYED = "delayed"
@@ -32,8 +39,7 @@ class Entry(NamedTuple):
 
     seq: int
     """Its number in the journal, starting at 1."""
-    kind: str
-    """"step", "attempt", "intent", "death", …"""
+    kind: EntryKind
     key: str
     """The call site it belongs to, like "research#1". Empty if it is about the run."""
     at: float
@@ -94,7 +100,7 @@ class RunRow(NamedTuple):
     args: str
     queue: str
     priority: int
-    status: str
+    status: Status
     fence: int
     worker: str | None
     token: str | None
@@ -300,7 +306,7 @@ class QueueRow(NamedTuple):
 class EndCount(NamedTuple):
     """How many of the runs that ended lately have this status, and what they survived."""
 
-    status: str
+    status: Status
     runs: int
     deaths: int
     interruptions: int

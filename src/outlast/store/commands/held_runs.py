@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from outlast.store.rows import NEVER
+from outlast.store.rows import NEVER, EntryKind, Status
 
 
 class Claim(NamedTuple):
@@ -61,7 +61,7 @@ class Record(NamedTuple):
     run: int
     seq: int
     fence: int
-    kind: str
+    kind: EntryKind
     key: str
     at: float
     args: str | None = None
@@ -112,7 +112,7 @@ class Settle(NamedTuple):
 
     run: int
     fence: int
-    status: str
+    status: Status
     value: str | None = None
     error: str | None = None
     reason: str | None = None

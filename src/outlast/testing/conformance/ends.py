@@ -7,14 +7,14 @@ import json
 import pytest
 
 from outlast.store.commands import FENCE, Cancel, Refused, Release, Resume, Settle, SetWaiting
-from outlast.store.rows import RunQuery
+from outlast.store.rows import RunQuery, Status
 from outlast.testing.conformance.harness import Contract, StoreDriver
 
 
 class EndContract(Contract):
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
     def test_a_settled_run_has_ended_with_what_was_said(
-        self, driver: StoreDriver, status: str
+        self, driver: StoreDriver, status: Status
     ) -> None:
         row = driver.held()
         driver.clock.forward(7)

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import pytest
 
@@ -35,6 +35,7 @@ from outlast.store.rows import (
     QueueRow,
     RunQuery,
     RunRow,
+    Status,
 )
 
 LEASE = 60.0
@@ -175,7 +176,7 @@ class StoreDriver:
         return self.one(entry(row, seq, **fields))
 
     def settle(self, row: RunRow, status: str = "done", **fields: Any) -> None:
-        assert self.one(Settle(row.pk, row.fence, status, **fields)) is None
+        assert self.one(Settle(row.pk, row.fence, cast("Status", status), **fields)) is None
 
     def ended(self, id: str = "r", status: str = "done", **fields: Any) -> RunRow:
         """Return a new run that has ended with this status, or was parked."""

@@ -19,7 +19,7 @@ from outlast.store.commands import (
     Send,
     Settle,
 )
-from outlast.store.rows import RunQuery, RunRow
+from outlast.store.rows import RunQuery, RunRow, Status
 from outlast.testing.conformance.harness import Contract, StoreDriver
 from outlast.testing.conformance.undo_setups import (
     VERDICT,
@@ -35,7 +35,7 @@ class UndoProgressContract(Contract):
 
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
     def test_a_run_that_is_settled_is_no_longer_being_undone(
-        self, driver: StoreDriver, status: str
+        self, driver: StoreDriver, status: Status
     ) -> None:
         undo(driver, run_with_effect(driver))
         row = driver.take()
