@@ -40,6 +40,7 @@ class Entry(NamedTuple):
     seq: int
     """Its number in the journal, starting at 1."""
     kind: EntryKind
+    """"step", "attempt", "intent", "death", …"""
     key: str
     """The call site it belongs to, like "research#1". Empty if it is about the run."""
     at: float
