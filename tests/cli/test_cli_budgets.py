@@ -16,7 +16,7 @@ def a_state() -> BudgetState:
     for number, usd in enumerate((4, 0.75)):
         state.reserve(hold_id("r-1", 1, number), Cost.of({"usd": usd, "tokens": 250}), limits)
     state.settle(hold_id("r-1", 1, 0), Cost.of({"usd": 4, "tokens": 300}))
-    state.ask("r-1", Cost.of({"usd": 1}))
+    state.ask("r-1", 1, Cost.of({"usd": 1}))
     return state
 
 

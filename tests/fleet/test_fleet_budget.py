@@ -29,7 +29,7 @@ def total(fleet: Fleet) -> float:
 def test_provider_never_counts_more_than_the_budget_while_workers_are_killed(fleet):
     rng = seeded_random("budget kills")
     fleet.start_many(3, "paid", poll=0.1)
-    count = RUNS + KILLS
+    count = RUNS + 2 * KILLS
     fleet.submit(
         [paid(CALLS)] * count,
         [f"r{number}" for number in range(count)],

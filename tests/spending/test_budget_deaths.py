@@ -11,9 +11,8 @@ import pytest
 from budget_tools import parked, spender, spent_of, until_done, worker
 
 from outlast import budget, step, workflow
-from outlast.engine.budget_queue import BudgetQueue, Reservation
-from outlast.engine.budget_state import BudgetState, Verdict, hold_id
-from outlast.engine.budget_store import BUDGETS, QUESTIONS, RAISED, STATE, BudgetId
+from outlast.engine.budget_state import BudgetState
+from outlast.engine.budget_store import BUDGETS, QUESTIONS, RAISED, STATE
 from outlast.store.commands import Resume, UpdateSession, UpdateSessions
 from outlast.testing import crash_everywhere
 
@@ -109,48 +108,6 @@ def test_reservation_of_another_run_that_died_becomes_spent(file_world):
 
     worker(file_world, one).do(first)
     assert "1 of 1 usd are spent" in worker(file_world, one).do(second)
-
-
-def test_holder_that_was_frozen_and_replaced_settles_nothing_twice(memory_world):
-    """Its reservation counts as spent, so its late call is covered."""
-    limits = {"usd": 5}
-    state = BudgetState("answer", {})
-    old, new = hold_id("r", 3, 1), hold_id("r", 8, 1)
-
-    def amounts(usd: float):
-        from outlast.codec.cost import Cost
-
-        return Cost.of({"usd": usd})
-
-    limits = dict(amounts(5))
-    assert state.reserve(old, amounts(2), limits) is Verdict.GRANTED
-    assert state.reserve(new, amounts(2), limits) is Verdict.GRANTED
-    assert (str(state.spent), str(state.reserved)) == ("2 usd", "2 usd")
-    state.settle(old, amounts(0.5))
-    state.settle(new, amounts(0.5))
-    assert (str(state.spent), str(state.reserved)) == ("2.5 usd", "nothing")
-
-
-def test_frozen_process_that_reserves_late_is_counted(memory_world):
-    """It was replaced while it was paused between its read and its write."""
-    memory_world.run(Agent().one(), id="run")
-
-    async def main(app):
-        engine = app._open
-        queue = BudgetQueue(BudgetId("answer", "run", "run"), engine.client, engine.background)
-        stale = Reservation(hold_id("run", 1, 99), *_one_of_five(), ())
-        await queue.reserve(stale)
-        fresh = Reservation(hold_id("run", 10**6, 1), *_one_of_five(), ())
-        await queue.reserve(fresh)
-        return await spent_of(app, ID)
-
-    assert memory_world.do(main) == {"usd": 1.25}
-
-
-def _one_of_five():
-    from outlast.codec.cost import Cost
-
-    return Cost.of({"usd": 1}), dict(Cost.of({"usd": 5}))
 
 
 def test_two_processes_never_reserve_the_same_rest(file_world):
@@ -285,27 +242,6 @@ def test_raise_between_the_question_and_the_parking_is_not_lost(memory_world):
 
     assert worker(memory_world, several).do(main) == ["now"]
     assert calls == ["a", "b", "c"]
-
-
-def test_use_that_is_cancelled_by_the_parking_does_not_withdraw_its_question(memory_world):
-    """A run that is parked cancels its uses while they look at the budget again."""
-
-    async def main(app):
-        engine = app._open
-        queue = BudgetQueue(BudgetId("answer", "run", "run"), engine.client, engine.background)
-        one, _ = _one_of_five()
-        await queue.reserve(Reservation(hold_id("run", 1, 1), one, dict(one), ()))
-        use = Reservation(hold_id("run", 1, 2), one, dict(one), ())
-        await queue.settle(hold_id("run", 1, 1), one)
-        assert await queue.reserve(use) is Verdict.EXHAUSTED
-        looking = asyncio.create_task(queue.check(use))
-        await asyncio.sleep(0)
-        looking.cancel()
-        queue.forget(use)
-        await asyncio.sleep(1)
-        return [info.waiting for info in await app.budgets()]
-
-    assert memory_world.do(main) == [("run",)]
 
 
 def test_question_of_a_run_that_was_cancelled_is_forgotten_at_the_next_raise(memory_world):

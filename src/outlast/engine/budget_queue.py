@@ -29,11 +29,10 @@ log = logging.getLogger("outlast")
 class Reservation:
     """One use that asks for a part of the budget."""
 
-    __slots__ = ("amounts", "enclosing", "id", "lacks", "limits", "question", "run")
+    __slots__ = ("amounts", "enclosing", "id", "lacks", "limits", "question")
 
     def __init__(self, id: str, amounts: Cost, limits: Limits, enclosing: Collection[str]) -> None:
         self.id = id
-        self.run, _ = holder_of(id)
         self.amounts = amounts
         self.limits = limits
         self.enclosing = enclosing
@@ -224,17 +223,17 @@ class BudgetQueue:
                 self._exhausted[use.id] = use
             else:
                 self._exhausted.pop(use.id, None)
-        for run in {use.run for use, _ in live}:
-            self._note_question(state, run)
+        for holder in {holder_of(use.id) for use, _ in live}:
+            self._note_question(state, *holder)
         return verdicts
 
-    def _note_question(self, state: BudgetState, run: str) -> None:
-        """Note what a run asks a person, or that it no longer asks anything."""
-        uses = [use for use in self._exhausted.values() if use.run == run]
+    def _note_question(self, state: BudgetState, run: str, fence: int) -> None:
+        """Note what an execution asks a person, or that it no longer asks anything."""
+        uses = [use for use in self._exhausted.values() if holder_of(use.id) == (run, fence)]
         if uses:
-            state.ask(run, uses[-1].amounts)
+            state.ask(run, fence, uses[-1].amounts)
         else:
-            state.asks.pop(run, None)
+            state.withdraw(run, fence)
         for use in uses:
             use.question = question(state, run)
             use.lacks = list(state.lacks(use.amounts))

@@ -31,6 +31,8 @@ class Ask(NamedTuple):
 
     epoch: int
     """The epoch in which it asked. The budget was raised since if its epoch is higher."""
+    fence: int
+    """The fence of the execution that asked."""
     amounts: Cost
     """What it wants to reserve."""
 
@@ -74,7 +76,8 @@ class BudgetState:
         for id in state.held:
             holder_of(id)
         state.asks = {
-            run: Ask(int(epoch), _cost(amounts)) for run, (epoch, amounts) in found["asks"].items()
+            run: Ask(int(epoch), int(fence), _cost(amounts))
+            for run, (epoch, fence, amounts) in found["asks"].items()
         }
         state.epoch = int(found["epoch"])
         return state
@@ -89,7 +92,10 @@ class BudgetState:
                 "raised_by": self.raised_by,
                 "spent": _texts(self.spent),
                 "held": {id: _texts(amounts) for id, amounts in self.held.items()},
-                "asks": {run: [ask.epoch, _texts(ask.amounts)] for run, ask in self.asks.items()},
+                "asks": {
+                    run: [ask.epoch, ask.fence, _texts(ask.amounts)]
+                    for run, ask in self.asks.items()
+                },
                 "epoch": self.epoch,
             },
             separators=(",", ":"),
@@ -184,9 +190,22 @@ class BudgetState:
 
     # -- asking a person
 
-    def ask(self, run: str, amounts: Cost) -> None:
-        """Note that a run waits until a person raises the budget."""
-        self.asks[run] = Ask(self.epoch, amounts)
+    def ask(self, run: str, fence: int, amounts: Cost) -> None:
+        """Note that a run waits until a person raises the budget.
+
+        Ignore an execution that was replaced by one that asks.
+        """
+        if self._may_ask(run, fence):
+            self.asks[run] = Ask(self.epoch, fence, amounts)
+
+    def withdraw(self, run: str, fence: int) -> None:
+        """Note that an execution asks nothing. What a later execution of its run asks stays."""
+        if self._may_ask(run, fence):
+            self.asks.pop(run, None)
+
+    def _may_ask(self, run: str, fence: int) -> bool:
+        asked = self.asks.get(run)
+        return asked is None or asked.fence <= fence
 
     def raise_to(self, limits: Limits, by: str | None) -> None:
         """Set limits, instead of those of the code. A repeat changes nothing."""
