@@ -14,6 +14,7 @@ from cli_processes import Worker, wait_for_file
 from drain_rows import FORBIDDEN, HERE, HOSTILE, REPORT, drained, registered
 
 from outlast.cli.drain import AGAIN_SECONDS
+from outlast.cli.os_user import os_user
 from outlast.store.address import store_at
 from outlast.store.commands import (
     DeregisterWorker,
@@ -23,6 +24,10 @@ from outlast.store.commands import (
     StoreDrainReport,
 )
 from support.waiting import WAIT_SECONDS, wait_until
+
+BY = f" (by {os_user()})"
+"""What the command adds to a reason: who asked."""
+BY_DEFAULT = f"outlast drain{BY}"
 
 
 def asked(outlast, worker="w1"):
@@ -51,14 +56,14 @@ def test_drain_asks_the_worker_of_this_host(outlast):
     answer = outlast("drain", "--why", "a deploy")
     assert (answer.code, answer.out) == (0, "")
     assert "worker w1 (pid 4242" in answer.err
-    assert (asked(outlast, "w1"), asked(outlast, "w2")) == ("a deploy", None)
+    assert (asked(outlast, "w1"), asked(outlast, "w2")) == (f"a deploy{BY}", None)
 
 
 def test_first_drain_request_is_kept(outlast):
     registered(outlast)
     assert outlast("drain", "--why", "the first").code == 0
     assert outlast("drain", "--why", "the second").code == 0
-    assert asked(outlast) == "the first"
+    assert asked(outlast) == f"the first{BY}"
 
 
 def test_drain_without_workers_says_what_to_do(outlast):
@@ -87,7 +92,7 @@ def test_a_dead_worker_is_not_asked(outlast):
     assert asked(outlast, "gone") is None
     registered(outlast, "w1")
     assert outlast("drain").code == 0
-    assert (asked(outlast, "gone"), asked(outlast, "w1")) == (None, "outlast drain")
+    assert (asked(outlast, "gone"), asked(outlast, "w1")) == (None, BY_DEFAULT)
 
 
 def test_drain_needs_a_worker_id_if_there_are_two(outlast):
@@ -99,7 +104,7 @@ def test_drain_needs_a_worker_id_if_there_are_two(outlast):
         assert word in answer.err
     assert asked(outlast, "w1") is asked(outlast, "w2") is None
     assert outlast("drain", "--worker", "w2").code == 0
-    assert (asked(outlast, "w1"), asked(outlast, "w2")) == (None, "outlast drain")
+    assert (asked(outlast, "w1"), asked(outlast, "w2")) == (None, BY_DEFAULT)
 
 
 def test_drain_all_asks_every_worker_of_this_host(outlast):
@@ -119,7 +124,7 @@ def test_drain_accepts_the_prefix_of_a_worker_id(outlast):
     registered(outlast, "abd2", host="another-host")
     assert outlast("drain", "--worker", "ab").code == 2
     assert outlast("drain", "--worker", "abd").code == 0
-    assert (asked(outlast, "abc1"), asked(outlast, "abd2")) == (None, "outlast drain")
+    assert (asked(outlast, "abc1"), asked(outlast, "abd2")) == (None, BY_DEFAULT)
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "%", "' OR 1=1 --", HOSTILE])
@@ -136,7 +141,7 @@ def test_drain_skips_programs_that_only_submit(outlast):
     registered(outlast, "client", concurrency=0, queues=())
     registered(outlast, "w1")
     assert outlast("drain").code == 0
-    assert (asked(outlast, "client"), asked(outlast, "w1")) == (None, "outlast drain")
+    assert (asked(outlast, "client"), asked(outlast, "w1")) == (None, BY_DEFAULT)
 
 
 def test_drain_stops_waiting_for_a_program_without_claims(outlast, monkeypatch):
@@ -145,7 +150,7 @@ def test_drain_stops_waiting_for_a_program_without_claims(outlast, monkeypatch):
     answer = outlast("drain", "--wait")
     assert answer.code == 1
     assert "Does it consume a queue?" in answer.err
-    assert asked(outlast, "consumer") == "outlast drain"
+    assert asked(outlast, "consumer") == BY_DEFAULT
 
 
 def test_options_that_make_no_sense_are_refused(outlast):
@@ -179,7 +184,7 @@ def test_drain_wait_ends_with_the_report(outlast, clock):
     ]
 
     def obey():
-        assert asked(outlast) == "outlast drain"
+        assert asked(outlast) == BY_DEFAULT
         outlast.commit(*commands)
 
     clock.after(1.0, obey)
@@ -212,7 +217,7 @@ def test_drain_wait_timeout_is_an_error(outlast, clock):
     answer = outlast("drain", "--wait", "--timeout", "0.3", "--json")
     assert clock.now - began == pytest.approx(0.3)
     assert (answer.code, answer.json["workers"][0]["state"]) == (1, "waiting")
-    assert asked(outlast) == "outlast drain"
+    assert asked(outlast) == BY_DEFAULT
     answer = outlast("drain", "--wait", "--timeout", "0")
     assert answer.code == 1
     assert "it has not begun to drain" in answer.err
@@ -248,7 +253,7 @@ def test_drain_retries_a_busy_store(outlast, clock, monkeypatch):
         clock.after(0.1, db.rollback)
         answer = outlast("drain")
     assert answer.code == 0, answer.err
-    assert asked(outlast) == "outlast drain"
+    assert asked(outlast) == BY_DEFAULT
 
 
 def test_drain_gives_up_on_a_busy_store_at_its_timeout(outlast, clock, monkeypatch):
@@ -339,7 +344,7 @@ def test_drained_worker_finishes_its_step_and_releases_its_run(outlast, patient)
     assert outlast("workers", "--json").json["workers"] == []
     row = outlast.row("j1")
     assert (row.status, row.interruptions, row.deaths) == ("queued", 1, 0)
-    assert outlast("drains", "--json").json["drains"][0]["reason"] == "a deploy"
+    assert outlast("drains", "--json").json["drains"][0]["reason"] == f"a deploy{BY}"
 
 
 def test_drain_reaches_a_worker_that_only_consumes(outlast, patient):

@@ -16,6 +16,7 @@ from kubelet import (
     wait_until,
 )
 
+from outlast.cli.os_user import os_user
 from support.waiting import WAIT_SECONDS
 
 
@@ -164,7 +165,7 @@ def test_outlast_drain_wait_returns_when_the_worker_is_gone(node):
     assert node.ask("SELECT id FROM workers WHERE pid = ?", first.pid) == []
     assert first.end() == 0, first.errors
     (report,) = node.drains()
-    assert (report.reason, report.released) == ("outlast drain", 4), report
+    assert (report.reason, report.released) == (f"outlast drain (by {os_user()})", 4), report
     node.worker().up()
     assert_results(node, 4)
     assert node.redone() == {}

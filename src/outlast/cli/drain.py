@@ -20,11 +20,13 @@ from outlast.cli.drains import drain_of, outcome
 from outlast.cli.exit_codes import FAILED
 from outlast.cli.hints import command
 from outlast.cli.options import DrainWhyOption, JsonOption, StoreOption, TimeoutOption
+from outlast.cli.os_user import os_user
 from outlast.cli.output import answering, document, print_message
+from outlast.cli.server import server_of
 from outlast.cli.stores import reading
 from outlast.cli.text import safe, span
 from outlast.errors import OutlastError, StoreUnavailable
-from outlast.errors.sentences import stopped
+from outlast.errors.sentences import reason_by, stopped
 from outlast.settings import Settings
 from outlast.shutdown.report import drain_document
 from outlast.store.commands import Refused, RequestDrain
@@ -127,7 +129,9 @@ def drain(
         )
     with answering(as_json):
         patience = Patience(timeout)
-        why = why[: Settings.load({}).error_text_max]
+        # A server adds its caller.
+        by = None if server_of(store) else os_user()
+        why = reason_by(why, by, Settings.load({}).error_text_max)
         with ExitStack() as stack:
             opened = patience.with_store(lambda: stack.enter_context(reading(store)))
             choice = patience.with_store(

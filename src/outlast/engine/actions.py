@@ -18,6 +18,7 @@ from outlast.engine.sessions import prune_sessions
 from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, joins
 from outlast.engine.windows import Policy, SubmittedInWindow, window_name
 from outlast.errors import LimitExceeded, SettingsError, UnknownRun, WrongStatus
+from outlast.errors.sentences import reason_by
 from outlast.store.commands import (
     DEPTH,
     STATUS,
@@ -283,15 +284,8 @@ def checked_by(engine: Engine, by: str | None) -> str | None:
 
 def with_caller(engine: Engine, why: str, by: str | None) -> str:
     """Return a reason that ends with who gave it, within `error_text_max` characters."""
-    by = checked_by(engine, by)
-    text, length_max = (
-        why.encode(errors="backslashreplace").decode(),
-        engine.settings.error_text_max,
-    )
-    if by is None:
-        return text[:length_max]
-    suffix = f" (by {by})"
-    return text.rstrip(". ")[: max(0, length_max - len(suffix))] + suffix
+    text = why.encode(errors="backslashreplace").decode()
+    return reason_by(text, checked_by(engine, by), engine.settings.error_text_max)
 
 
 async def prune_until(
