@@ -241,3 +241,38 @@ def test_a_prefix_of_ids_is_looked_up_in_their_index(store, db):
     assert "Index Cond: ((id >= 'mine-'::text) AND (id < 'mine.'::text))" in plan, plan
     found = [row.id for row in store.runs(RunQuery(prefix="mine-"))]
     assert found == [f"mine-{part}" for part in reversed(range(20))]
+
+
+LISTS = {
+    "runs_stopped": RunQuery(statuses=("parked",), limit=16),
+    "runs_asking": RunQuery(statuses=("waiting", "running"), awaits_message=True, limit=16),
+}
+
+
+@pytest.mark.parametrize("index", LISTS)
+def test_what_needs_a_person_is_found_by_an_index(store, db, index, monkeypatch):
+    for _ in range(10):
+        store.commit([SubmitMany(submissions(ITEMS))])
+    db.execute("ANALYZE runs")
+    asked = []
+    monkeypatch.setattr(
+        store, "_read", lambda *args, **options: asked.append((args, options)) or []
+    )
+    store.runs(LISTS[index])
+    ((statement, values), options) = asked[0]
+    text = statement.format(s="runs", **options).replace("runs.runs", "runs")
+    plan = "\n".join(row[0] for row in db.execute(f"EXPLAIN {text}", values))
+    assert f"Index Scan Backward using {index}" in plan or f"Scan using {index}" in plan, plan
+
+
+def test_latest_ends_are_counted_by_their_indexes(store, db):
+    for _ in range(10):
+        store.commit([SubmitMany(submissions(ITEMS))])
+    db.execute("ANALYZE runs")
+    text = sql.ENDS.format(s="runs").replace("runs.runs", "runs")
+    plan = "\n".join(
+        row[0] for row in db.execute(f"EXPLAIN {text}", {"after": 1.0, "limit": 2_000})
+    )
+    assert "runs_ended" in plan, plan
+    assert "runs_acked" in plan, plan
+    assert "Seq Scan" not in plan, plan

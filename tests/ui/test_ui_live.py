@@ -239,3 +239,8 @@ def test_viewer_that_does_not_read_is_dropped_and_the_others_go_on(visited, capl
         assert any(one.event == "viewer_dropped" for one in caplog.records if "event" in vars(one))
 
     visited(scenario, worker=False, settings={"api_send_timeout": 0.2})
+
+
+@pytest.mark.parametrize(("took", "rest"), [(0.0, 0.0), (0.001, 0.0), (0.5, 9.98), (60.0, 30.0)])
+def test_reader_of_a_slow_store_rests_in_proportion(took, rest):
+    assert live.rest_after(took) == pytest.approx(rest)

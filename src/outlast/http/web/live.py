@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
@@ -18,6 +19,11 @@ log = logging.getLogger("outlast.http")
 
 TICK_SECONDS = 1.0
 """How often a reader reads at most."""
+READ_SHARE = 20.0
+"""A reader rests for this many times the duration of a read, so that open pages load a slow store
+by a twentieth at most.
+"""
+REST_SECONDS_MAX = 30.0
 HEARTBEAT_SECONDS = 15.0
 STREAM_SECONDS = 600.0
 """After this time a browser reconnects, and is identified again."""
@@ -46,7 +52,9 @@ class LivePart:
         """Read the page whenever it may have changed."""
         try:
             async for _ in self._news():
+                began = time.monotonic()
                 self._take(await self._read())
+                await asyncio.sleep(rest_after(time.monotonic() - began))
         except Exception as error:
             # The browsers reconnect and get the error.
             log.info("Could not read a live page: %s", type(error).__name__)
@@ -99,6 +107,11 @@ class LiveParts:
                 part.task.cancel()
                 with suppress(asyncio.CancelledError):
                     await part.task
+
+
+def rest_after(took: float) -> float:
+    """Return for how long a reader rests after a read, beside the tick that follows anyway."""
+    return min(REST_SECONDS_MAX, max(0.0, READ_SHARE * took - TICK_SECONDS))
 
 
 async def every_tick(seconds: float = TICK_SECONDS) -> AsyncIterator[None]:

@@ -54,17 +54,22 @@ class Reads(SessionReads):
             "low": ids.low or None,
             "high": ids.high,
         }
-        parts = [text for name, text in sql.RUNS_WHERE.items() if values[name] is not None]
-        if DELAYED in query.statuses:
-            # The condition on the statuses comes first.
-            parts[0] = f"({parts[0]} OR {self._named(sql.IS_DELAYED)})"
+        where = dict(sql.RUNS_WHERE)
+        if query.awaits_message is False:
+            where["awaits_message"] = sql.AWAITS_NONE
+        if query.statuses:
+            known = [sql.STATUS_IS[one] for one in query.statuses if one in sql.STATUS_IS]
+            if DELAYED in query.statuses:
+                known.append(self._named(sql.IS_DELAYED))
+            where["statuses"] = f"({' OR '.join(known) or 'false'})"
+        parts = [text for name, text in where.items() if values[name] is not None]
         return [
             RunRow(*row)
             for row in self._read(sql.RUNS, values, where=" AND ".join(parts) or "true")
         ]
 
     def ends(self, after: float, limit: int) -> list[EndCount]:
-        return [EndCount(*row) for row in self._read(sql.ENDS, (after, limit))]
+        return [EndCount(*row) for row in self._read(sql.ENDS, {"after": after, "limit": limit})]
 
     def journal(self, run: int, after: int = 0, limit: int = 10_000) -> list[Entry]:
         return [Entry(*row) for row in self._read(sql.JOURNAL, (run, after, limit))]

@@ -10,8 +10,10 @@ exactly to one that needs a conversion.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from outlast.store.commands import Record
-from outlast.store.rows import DrainRow, Entry, ExecutionRow, RunRow, WorkerRow
+from outlast.store.rows import DrainRow, Entry, ExecutionRow, RunRow, Status, WorkerRow
 
 _RUN = ", ".join(RunRow._fields)
 _ENTRY = ", ".join(Entry._fields)
@@ -94,18 +96,29 @@ RUNS_WHERE = {
     "key": "key = %(key)s",
     "waiting_for": r"ended IS NULL AND strpos(waits, E'\n' || %(waiting_for)s || E'\n') > 0",
     "worker": "worker = %(worker)s",
-    "awaits_message": "(ended IS NULL AND waits <> '') = %(awaits_message)s",
+    "awaits_message": "ended IS NULL AND waits <> ''",
     "created_before": "created < %(created_before)s::float8",
     "created_after": "created >= %(created_after)s::float8",
     "ended_after": "ended >= %(ended_after)s::float8",
     "before_pk": "pk < %(before_pk)s",
 }
+# Each part has the condition of an index: runs_ended and runs_acked.
 ENDS = """
 SELECT status, count(*), sum(deaths), sum(interruptions), min(ended) FROM (
-    SELECT status, deaths, interruptions, ended FROM {s}.runs
-    WHERE ended IS NOT NULL AND ended >= %s ORDER BY ended DESC, pk DESC LIMIT %s
+    (SELECT status, deaths, interruptions, ended, pk FROM {s}.runs
+        WHERE ended IS NOT NULL AND NOT (workflow = '' AND status = 'done')
+            AND ended >= %(after)s::float8
+        ORDER BY ended DESC, pk DESC LIMIT %(limit)s)
+    UNION ALL
+    (SELECT status, deaths, interruptions, ended, pk FROM {s}.runs
+        WHERE workflow = '' AND status = 'done' AND ended >= %(after)s::float8
+        ORDER BY ended DESC, pk DESC LIMIT %(limit)s)
+    ORDER BY ended DESC, pk DESC LIMIT %(limit)s
 ) latest GROUP BY status ORDER BY status
 """
+AWAITS_NONE = "NOT (ended IS NULL AND waits <> '')"
+# As literals, so that an index for some statuses is used.
+STATUS_IS = {status: f"status = '{status}'" for status in get_args(Status)}
 IS_DELAYED = "(status = 'queued' AND ready = 0 AND due > coalesce(%(now)s, {s}.seconds_{v}()))"
 
 JOURNAL = f"SELECT {_ENTRY} FROM {{s}}.entries WHERE run = %s AND seq > %s ORDER BY seq LIMIT %s"

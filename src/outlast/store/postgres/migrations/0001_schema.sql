@@ -98,6 +98,10 @@ CREATE INDEX runs_held ON runs (worker, token) WHERE worker IS NOT NULL;
 CREATE INDEX runs_ended ON runs (ended, pk) WHERE ended IS NOT NULL
     AND NOT (workflow = '' AND status = 'done');
 CREATE INDEX runs_acked ON runs (ended, pk) WHERE workflow = '' AND status = 'done';
+-- What a person looks for among many runs. Runs that need nobody cost nothing here.
+CREATE INDEX runs_stopped ON runs (status, pk)
+    WHERE status IN ('parked', 'dead', 'failed', 'cancelled');
+CREATE INDEX runs_asking ON runs (pk) WHERE ended IS NULL AND waits <> '';
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 
 -- Runs with a key: those waiting for a turn, those that have one, those that execute, and their
