@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from outlast import Outlast, effect, publish, receive, sleep, step, workflow
+from outlast import Outlast, budget, effect, publish, receive, sleep, step, workflow
 from outlast.client import Client
 from outlast.http.api_server import ApiServer
 from support.fault_proxy import FaultProxy
@@ -77,7 +77,21 @@ async def paying(cents: int) -> str:
     return await charge(cents)
 
 
-WORKFLOWS = [reporting, asking, failing, napping, speaking, paying]
+spend = budget("answer", usd=1, tokens=100)
+
+
+@step
+async def ask_paid(number: int) -> int:
+    async with spend.use(usd=1):
+        return number
+
+
+@workflow
+async def spending() -> int:
+    return await ask_paid(1) + await ask_paid(2)
+
+
+WORKFLOWS = [spending, reporting, asking, failing, napping, speaking, paying]
 
 
 class Remote:

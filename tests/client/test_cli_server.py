@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from client_tools import TOKENS, asking, failing, napping, paying, reporting, speaking
+from client_tools import TOKENS, asking, failing, napping, paying, reporting, speaking, spending
 from served_store import served_store
 
 from outlast import RunParked
@@ -48,6 +48,9 @@ class Both:
         await app.submit(paying(5), id="parked")
         with pytest.raises(RunParked):
             await app.result("parked")
+        await app.submit(spending(), id="broke")
+        with pytest.raises(RunParked):
+            await app.result("broke")
         await app.submit(failing(1), id="failed")
         with pytest.raises(Exception, match="1"):
             await app.result("failed")
@@ -98,6 +101,7 @@ LOOKS = [
     "runs --undoing",
     "show done",
     "show parked",
+    "show broke",
     "show failed --full",
     "show later",
     "show asked",

@@ -15,13 +15,16 @@ def entry_row(document: Document) -> Entry:
     if document["kind"] == "attempt" and isinstance(value, str):
         # When the next attempt may start.
         value = seconds_of(value)
+    args: Any = document["args"]
+    # Why a step was postponed is text. The arguments of a step are JSON.
+    is_text = document["kind"] == "attempt" and isinstance(args, str)
     cost = document["cost"]
     return Entry(
         seq=document["seq"],
         kind=document["kind"],
         key=document["key"],
         at=seconds_of(document["at"]) or 0.0,
-        args=text_of(document["args"]),
+        args=args if is_text else text_of(args),
         # A result that is null is recorded as such. An error has no result.
         value=json_text(value) if document["error"] is None else text_of(value),
         error=error_text(document["error"]),

@@ -42,7 +42,9 @@ def describe_entry(entry: Entry, history: History, width: int | None, began: flo
             return f"{of_effect[0]}; worker {worker} died before its outcome was recorded", Tone.BAD
         return of_effect
     if entry.kind == "attempt" and (entry.args or "").startswith(POSTPONED):
-        due = f"; continues at +{span(value - began)}" if isinstance(value, (int, float)) else ""
+        due = ""
+        if isinstance(value, (int, float)) and value > entry.at:
+            due = f"; continues at +{span(value - began)}"
         return f"waits for {one_line(entry.args or '').removeprefix(POSTPONED)}{due}", Tone.HISTORY
     if entry.kind == "attempt":
         error = recorded_error(entry.error, width) if entry.error else ""
