@@ -36,7 +36,7 @@ INSTEAD = {
     r"is no (?:form|number|role|suspect|time)": "is not a",
     r"wins? over": "override",
     r"any more(?=[.,:;)]|$| (?:for|here)\b)": "no longer",
-    r"(?<=, )also (?=(?:after|by|for|from|if|in|inside|on|over|when|while|with)\b)": "even",
+    r"(?<=, )also(?= (?:after|by|for|from|if|in|inside|on|over|when|while|with)\b)": "even",
     r"open already": "already open",
     r"is already open; make": "is already open. Create",
     r"(?<!_)given_back": "released",

@@ -68,7 +68,7 @@ class BudgetQueue:
         self._exhausted: dict[str, Reservation] = {}
         """The uses of this process that wait until the budget is raised, by id."""
         self._settled: list[_Settlement] = []
-        """They stay here until they are written, also while the store is unavailable."""
+        """They stay here until they are written, even while the store is unavailable."""
         self._limits: Limits = {}
         """The limits of the last use."""
         self._known: Found | None = None

@@ -22,7 +22,7 @@ class Burst(Enum):
     BEGUN = auto()
     """It goes out when the burst is over."""
     MERGED = auto()
-    """One goes out already when the burst is over, also for this one."""
+    """One already goes out when the burst is over, and covers this one."""
 
 
 class ChangeNotifier:

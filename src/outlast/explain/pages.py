@@ -61,7 +61,7 @@ _RUNBOOK = f"""\
 # Runbook
 
 What to do when an [alert](deployment.md#alerts) fires, most urgent first. \
-`outlast explain NAME` prints the same section, also inside a pod; the `runbook` annotation of \
+`outlast explain NAME` prints the same section, even inside a pod. The `runbook` annotation of \
 each alert contains the command. [Errors](errors.md) explains the errors and reasons named here, \
 and [exit codes](exit-codes.md) the codes.
 
