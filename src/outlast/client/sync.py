@@ -20,7 +20,7 @@ from outlast.engine.queue_limits import UNCHANGED
 from outlast.errors import OutlastError
 from outlast.sync.blocking import blocking, giving_runs
 from outlast.sync.portal import Portal
-from outlast.sync.run import Run
+from outlast.sync.run_handle import Run
 from outlast.sync.sessions import Checkpoint, Session
 from outlast.sync.watch import Watch
 

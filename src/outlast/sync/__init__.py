@@ -75,7 +75,7 @@ from outlast.sync.batch import each, map  # noqa: A004 - the design's word
 from outlast.sync.context import compensate_with, receive, run, sleep, started_before
 from outlast.sync.items import Item, Queue
 from outlast.sync.publish import Output, publish
-from outlast.sync.run import Run
+from outlast.sync.run_handle import Run
 from outlast.sync.sessions import (
     Checkpoint,
     Session,

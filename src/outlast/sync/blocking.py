@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from outlast.sync.portal import Portal
-from outlast.sync.run import AwaitedRun, Run
+from outlast.sync.run_handle import AwaitedRun, Run
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
