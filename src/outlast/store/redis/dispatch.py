@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from types import NoneType, UnionType
-from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from outlast.store import commands
 from outlast.store.protocol import BadValue
@@ -364,6 +364,8 @@ def _check(hint: Any) -> Check:
     if hint in _BY_TYPE:
         return _BY_TYPE[hint]
     origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return _check(type(inner[0]))
     if origin is UnionType or NoneType in inner:
         some = _check(next(part for part in inner if part is not NoneType))
         return lambda value: value is None or some(value)
