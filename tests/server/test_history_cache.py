@@ -2,8 +2,10 @@
 
 import pytest
 
+from outlast.engine.budget_store import QUESTIONS
+from outlast.errors.reasons import EXHAUSTED
 from outlast.http.rest.history_cache import KEPT_ENTRIES_MIN, KEPT_MAX
-from outlast.store.commands import Record, Send, Settle
+from outlast.store.commands import Record, Send, Settle, UpdateSession
 from support.store_writes import Writes
 
 LONG = KEPT_ENTRIES_MIN + 20
@@ -75,6 +77,19 @@ def test_what_changes_beside_the_journal_is_shown_at_once(served):
         shown = await page(api)
         assert (shown["run"]["status"], shown["run"]["result"]) == ("done", "x")
         assert shown["executions"][-1]["status"] == "done"
+
+    served(scenario, worker=False)
+
+
+def test_question_that_was_answered_is_not_asked_again(served):
+    async def scenario(api):
+        writes = Writes(api.app)
+        row = await long_run(writes)
+        asked = UpdateSession("r1", "t1", {"global/b": "10 of 10 usd are spent"}, space=QUESTIONS)
+        await writes.commit(asked, Settle(row.pk, row.fence, "parked", reason=EXHAUSTED))
+        assert list((await page(api))["questions"]) == ["global/b"]
+        await writes.commit(UpdateSession("r1", "t2", {"global/b": None}, space=QUESTIONS))
+        assert (await page(api))["questions"] == {}
 
     served(scenario, worker=False)
 

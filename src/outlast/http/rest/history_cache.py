@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from outlast.engine.journal_view import History
+from outlast.engine.journal_view import History, questions_of_parked
 from outlast.engine.timeline import size_of
 from outlast.http.rest.problems import Problem
 from outlast.http.rest.requests import ENTRIES_MAX
@@ -93,6 +93,7 @@ def _is_current(store: Store, kept: History, row: RunRow, last_seq: int) -> bool
         and kept.entries[-1].seq == last_seq
         and list(kept.messages) == store.messages(row.pk)
         and list(kept.executions) == store.executions(row.pk)
+        and kept.questions == questions_of_parked(store, row)
     )
 
 
