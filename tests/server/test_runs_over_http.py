@@ -268,6 +268,7 @@ def test_run_is_shown_as_the_command_line_shows_it(served):
             "run",
             "cost",
             "effects",
+            "questions",
             "undecided",
             "executions",
             "journal",
