@@ -49,7 +49,7 @@ test: lint
 FAST_WORKERS ?= auto
 FAST := $(addprefix tests/,api codec cost each effects engine execution fencing sessions settings spending streams sync testing \
 	store/test_conformance.py) \
-	$(wildcard tests/store/test_writer*.py)
+	$(wildcard tests/store/test_writer*.py) tests/store/test_loop_commits.py
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(FAST_WORKERS) --dist worksteal $(PYTEST_ARGS) $(FAST) \
 	  -k "not postgres and not redis and not process and not death and not kill and not crash and not ledger and not hung and not generated and not plugin"

@@ -202,7 +202,7 @@ def test_block_is_left_when_a_drain_begins_as_the_loop_ends(address):
 @pytest.mark.parametrize("while_it", ["is closed", "is deregistered"])
 def test_leaving_can_be_cancelled_while_the_store_is_unreachable(tmp_path, while_it, monkeypatch):
     monkeypatch.setattr("outlast.store.sqlite.connection.BUSY_SECONDS", 0.1)
-    monkeypatch.setattr("outlast.store.writer.durable_commits.ATTEMPT_SECONDS_MIN", 0.1)
+    monkeypatch.setattr("outlast.store.writer.group_commit_writer.ATTEMPT_SECONDS_MIN", 0.1)
     monkeypatch.setattr("outlast.shutdown.close_steps.DEREGISTER_SECONDS", 0.2)
     file, begun, ends = tmp_path / "o.db", threading.Event(), threading.Event()
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from outlast.store.writer.inline import InlineWriter
+from outlast.store.writer.inline_writer import InlineWriter
 from outlast.testing import App, VirtualClock
 
 done: list[str] = []

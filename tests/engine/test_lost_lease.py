@@ -9,7 +9,7 @@ from outlast.engine.acquirer import WorkAcquirer
 from outlast.engine.execution_starter import ExecutionStarter
 from outlast.engine.store_client import StoreClient
 from outlast.store.commands import Claim, Record, RegisterWorker, Sweep
-from outlast.store.writer.durable_commits import GroupCommitWriter
+from outlast.store.writer.group_commit_writer import GroupCommitWriter
 
 done: list[str] = []
 seen: list[object] = []

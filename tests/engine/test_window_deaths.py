@@ -9,7 +9,7 @@ from test_windows import index, ran, worker
 
 from outlast import AlreadySubmitted, StoreUnavailable
 from outlast.engine import actions
-from outlast.engine.windows import Debounce, OnRepeat, Window, run_id
+from outlast.engine.submission_windows import Debounce, OnRepeat, Window, run_id
 from outlast.store.commands import Prune
 from outlast.testing import App
 

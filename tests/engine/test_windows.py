@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from outlast import AlreadySubmitted, Conflict, LimitExceeded, RunCancelled, SettingsError, workflow
-from outlast.engine.windows import run_id
+from outlast.engine.submission_windows import run_id
 from outlast.testing import App
 from outlast.testing.clock import START
 

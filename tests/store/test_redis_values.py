@@ -21,7 +21,7 @@ from outlast.store.commands import (
     Sweep,
 )
 from outlast.store.protocol import BadValue
-from outlast.store.writer.inline import InlineWriter
+from outlast.store.writer.inline_writer import InlineWriter
 
 ODD = "\ud800"
 

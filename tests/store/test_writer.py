@@ -19,8 +19,8 @@ from outlast.store.commands import (
     Sweep,
 )
 from outlast.store.protocol import BadValue
-from outlast.store.writer.durable_commits import GroupCommitWriter
-from outlast.store.writer.inline import InlineWriter
+from outlast.store.writer.group_commit_writer import GroupCommitWriter
+from outlast.store.writer.inline_writer import InlineWriter
 from outlast.store.writer.write_queue import BATCH_CHARACTERS
 from support.waiting import WAIT_SECONDS, wait_until_async
 

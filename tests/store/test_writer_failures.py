@@ -25,7 +25,7 @@ from outlast.store.commands import (
     Swept,
 )
 from outlast.store.protocol import CommitUnknown
-from outlast.store.writer.durable_commits import GroupCommitWriter
+from outlast.store.writer.group_commit_writer import GroupCommitWriter
 from support.waiting import WAIT_SECONDS, wait_until_async
 
 

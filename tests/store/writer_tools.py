@@ -11,8 +11,8 @@ from outlast.store.commands import (
 )
 from outlast.store.protocol import CommitUnknown
 from outlast.store.sqlite.store import SQLiteStore
-from outlast.store.writer import deferred, durable_commits, write_queue
-from outlast.store.writer.durable_commits import GroupCommitWriter
+from outlast.store.writer import deferred_commands, group_commit_writer, write_queue
+from outlast.store.writer.group_commit_writer import GroupCommitWriter
 from support.waiting import WAIT_SECONDS
 
 PATIENCE = 3600.0
@@ -38,7 +38,7 @@ class Clock:
 def moved_clock(monkeypatch) -> Clock:
     """Give the writer a clock that the test can move."""
     clock = Clock()
-    for module in (durable_commits, deferred, write_queue):
+    for module in (group_commit_writer, deferred_commands, write_queue):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

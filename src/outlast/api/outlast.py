@@ -32,7 +32,7 @@ from outlast.api.until_drain import until_drain
 from outlast.codec.identifiers import check_queue_name
 from outlast.codec.signature import NOT_GIVEN
 from outlast.engine import actions
-from outlast.engine.windows import policy_of
+from outlast.engine.submission_windows import policy_of
 from outlast.errors import OutlastError
 from outlast.store.rows import Entry
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
     from outlast.engine.limiters import LimiterInfo
     from outlast.engine.submission import OnConflict
-    from outlast.engine.windows import RepeatPolicy
+    from outlast.engine.submission_windows import RepeatPolicy
     from outlast.http.status import AppStatus
     from outlast.settings import Settings
     from outlast.settings.options import SettingsOptions

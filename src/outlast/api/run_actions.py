@@ -14,7 +14,7 @@ from outlast.engine.submission import OnConflict, check_on_conflict
 if TYPE_CHECKING:
     from outlast.api.workflow import Call, Workflow
     from outlast.engine.engine import Engine
-    from outlast.engine.windows import Policy
+    from outlast.engine.submission_windows import Policy
 
 R = TypeVar("R")
 

@@ -12,7 +12,7 @@ import typer
 
 from outlast.cli.text import parse_age, safe
 from outlast.codec.identifiers import check_id
-from outlast.engine.windows import OnRepeat
+from outlast.engine.submission_windows import OnRepeat
 
 NameT = TypeVar("NameT", bound=StrEnum)
 

@@ -38,7 +38,7 @@ from outlast.cli.worker_target import app_beside
 from outlast.codec.identifiers import check_id, check_queue_name, new_ids
 from outlast.engine.documents import run_document
 from outlast.engine.submission import PRIORITY_MAX, OnConflict
-from outlast.engine.windows import policy_of
+from outlast.engine.submission_windows import policy_of
 from outlast.errors import StoreUnavailable
 from outlast.settings import Settings
 from outlast.store.protocol import Store

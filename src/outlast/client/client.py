@@ -28,7 +28,7 @@ from outlast.engine.bulk import BulkReport
 from outlast.engine.inspection import EffectInfo, QueueInfo, RunInfo, WorkerInfo
 from outlast.engine.limiters import LimiterInfo
 from outlast.engine.submission import OnConflict
-from outlast.engine.windows import RepeatPolicy, policy_of
+from outlast.engine.submission_windows import RepeatPolicy, policy_of
 from outlast.errors import OutlastError, SettingsError
 from outlast.shutdown.report import DrainReport
 from outlast.store.commands import SESSION

@@ -16,7 +16,7 @@ from outlast.engine import decisions
 from outlast.engine import retry as engine_retry
 from outlast.engine.sessions import prune_sessions
 from outlast.engine.submission import OnConflict, check_joins, check_on_conflict, joins
-from outlast.engine.windows import Policy, SubmittedInWindow, window_name
+from outlast.engine.submission_windows import Policy, SubmittedInWindow, window_name
 from outlast.errors import LimitExceeded, SettingsError, UnknownRun, WrongStatus
 from outlast.errors.sentences import reason_by
 from outlast.store.commands import (

@@ -36,10 +36,10 @@ from outlast.engine.runs import Runs
 from outlast.engine.shared_components import SharedComponents
 from outlast.engine.stalls import Stalls
 from outlast.engine.store_opening import Startup
+from outlast.engine.submission_windows import Windows
 from outlast.engine.takeover_by_id import FleetRule, Takeover
 from outlast.engine.waiting_run_releaser import WaitingRunReleaser
 from outlast.engine.watching.followers import Followers
-from outlast.engine.windows import Windows
 from outlast.engine.workflow_pauses import WorkflowPauses
 from outlast.execution.run_execution import RunExecution
 from outlast.execution.services import StepBodies

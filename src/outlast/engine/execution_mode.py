@@ -10,7 +10,7 @@ from typing import Any
 from outlast.engine.background import Background
 from outlast.engine.in_flight_registry import InFlight
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.store.writer.durable_commits import GroupCommitWriter
+from outlast.store.writer.group_commit_writer import GroupCommitWriter
 
 
 @dataclass(frozen=True)

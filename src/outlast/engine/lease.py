@@ -19,7 +19,7 @@ from outlast.store.commands import Refused, Renew
 from outlast.store.deadline import until
 
 if TYPE_CHECKING:
-    from outlast.store.writer.durable_commits import GroupCommitWriter
+    from outlast.store.writer.group_commit_writer import GroupCommitWriter
 
 log = logging.getLogger("outlast.lease")
 

@@ -24,7 +24,7 @@ from outlast.store.commands import DeregisterWorker, RegisterWorker, Renew
 if TYPE_CHECKING:
     from outlast.settings import Settings
     from outlast.store.protocol import Store
-    from outlast.store.writer.durable_commits import GroupCommitWriter
+    from outlast.store.writer.group_commit_writer import GroupCommitWriter
 
 log = logging.getLogger("outlast.worker")
 

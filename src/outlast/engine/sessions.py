@@ -8,7 +8,7 @@ from outlast.store.commands import SESSION_MEMORY, Prune
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
-    from outlast.store.writer.durable_commits import GroupCommitWriter
+    from outlast.store.writer.group_commit_writer import GroupCommitWriter
 
 
 async def prune_sessions(store: Store, writer: GroupCommitWriter, batch: int) -> int:

@@ -19,7 +19,7 @@ from outlast.engine.submission import Submissions
 from outlast.execution.shutdown_state import ShutdownState
 from outlast.settings import Settings
 from outlast.store.protocol import Store
-from outlast.store.writer.durable_commits import GroupCommitWriter
+from outlast.store.writer.group_commit_writer import GroupCommitWriter
 
 if TYPE_CHECKING:
     from outlast.engine.budgets import Budgets

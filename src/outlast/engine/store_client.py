@@ -11,7 +11,7 @@ from outlast.engine.registration import WorkerRegistration
 from outlast.store.deadline import until
 from outlast.store.protocol import Store
 from outlast.store.rows import RunQuery, RunRow
-from outlast.store.writer.durable_commits import GroupCommitWriter
+from outlast.store.writer.group_commit_writer import GroupCommitWriter
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from weakref import WeakSet
 from outlast.engine.background import Background
 from outlast.engine.execution_mode import ExecutionMode
 from outlast.execution.shutdown_state import ShutdownState
-from outlast.store.writer.inline import InlineWriter
+from outlast.store.writer.inline_writer import InlineWriter
 
 T = TypeVar("T")
 

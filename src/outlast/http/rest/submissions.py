@@ -12,7 +12,7 @@ from starlette.responses import Response
 from outlast.codec.identifiers import new_ids
 from outlast.engine import actions
 from outlast.engine.documents import run_document
-from outlast.engine.windows import Policy, policy_of
+from outlast.engine.submission_windows import Policy, policy_of
 from outlast.errors import Conflict, UnknownRun
 from outlast.http.rest.answers import SubmittedRun, SubmittedRuns
 from outlast.http.rest.calls import ApiCall, answer

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from outlast.store import commands
 from outlast.store.commands import DRAINING, EACH, WORKER, Refused
 from outlast.store.rows import NEVER, RunRow
+from outlast.store.sqlite import compensation
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite import undo
 from outlast.store.sqlite.keys import KeyTurns
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _give(
         abandoned = (
             abandoned_at is not None
             and abandoned_at < transaction.now
-            and undo.abandon(transaction, pk)
+            and compensation.abandon(transaction, pk)
         )
         if claimed_before:
             transaction.db.execute(sql.KEEP_EXECUTION, (pk,))

@@ -12,6 +12,7 @@ from typing import Any
 from outlast.store import commands
 from outlast.store.sqlite import (
     claim_order,
+    compensation,
     drains,
     entries,
     messages,
@@ -22,7 +23,6 @@ from outlast.store.sqlite import (
     sessions,
     streams,
     submitting,
-    undo,
     workers,
 )
 from outlast.store.sqlite.transaction import Transaction
@@ -53,8 +53,8 @@ _HANDLERS: dict[type, Callable[[Transaction, Any], Any]] = {
     commands.Release: releasing.release,
     commands.Ack: releasing.ack,
     commands.Send: messages.send,
-    commands.Undo: undo.undo,
-    commands.UndoChild: undo.undo_child,
+    commands.Undo: compensation.undo,
+    commands.UndoChild: compensation.undo_child,
     commands.Cancel: requests.cancel,
     commands.Retry: requests.retry,
     commands.Resume: requests.resume,

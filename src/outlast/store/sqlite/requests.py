@@ -9,8 +9,8 @@ from outlast.store import commands
 from outlast.store.commands import EACH, PARENT, STATUS, UNKNOWN, VERSION, Refused, verdict
 from outlast.store.protocol import BadValue
 from outlast.store.rows import ENDED, RunRow
+from outlast.store.sqlite import compensation
 from outlast.store.sqlite import statements as sql
-from outlast.store.sqlite import undo
 
 if TYPE_CHECKING:
     from outlast.store.sqlite.transaction import Transaction
@@ -23,10 +23,10 @@ def cancel(transaction: Transaction, command: commands.Cancel) -> str | Refused:
     if row.status in ENDED and row.status != "dead":
         return Refused(STATUS, row.status)
     if row.undoing is not None:
-        return Refused(STATUS, undo.UNDOING)
+        return Refused(STATUS, compensation.UNDOING)
     at_rest = row.status in ("parked", "dead")
-    if at_rest and undo.may_need_compensation(transaction, row):
-        undo.begin(transaction, row, verdict("cancelled", reason=row.cancel or command.why))
+    if at_rest and compensation.may_need_compensation(transaction, row):
+        compensation.begin(transaction, row, verdict("cancelled", reason=row.cancel or command.why))
         return "queued"
     values = {"run": row.pk, "why": command.why, "now": transaction.now}
     if at_rest or row.started is None or (row.workflow == commands.ITEM and row.worker is None):
@@ -73,7 +73,7 @@ def _parent_refuses(transaction: Transaction, row: RunRow, seen: int | None) -> 
     if parent is None:
         return Refused(PARENT, "gone")
     if parent.undoing is not None:
-        return Refused(PARENT, undo.UNDOING)
+        return Refused(PARENT, compensation.UNDOING)
     if parent.status in ENDED:
         return Refused(PARENT, parent.status)
     last = transaction.db.execute(sql.LAST_SEQ, (parent.pk,)).fetchone()[0]
@@ -109,7 +109,7 @@ def decide(transaction: Transaction, command: commands.Decide) -> Refused | None
     _queue(transaction, row, command.token, again=False)
     transaction.mark(row, "decision", decision, key=command.key)
     if command.verdict is not None:
-        undo.begin(transaction, row._replace(status="queued"), command.verdict)
+        compensation.begin(transaction, row._replace(status="queued"), command.verdict)
     return None
 
 

@@ -19,7 +19,7 @@ from outlast.store.commands import (
     UpdateSessions,
 )
 from outlast.store.protocol import Blocked
-from outlast.store.writer.pending import PendingCommand
+from outlast.store.writer.pending_command import PendingCommand
 
 BATCH_SECONDS = 0.01
 """How many seconds one transaction should take at most. A drain or a renewal has to wait for it."""

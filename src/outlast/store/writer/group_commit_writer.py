@@ -27,9 +27,9 @@ from outlast.store.commands import Command
 from outlast.store.commit_metrics import CommitMetrics, Commits, count_failure
 from outlast.store.deadline import until
 from outlast.store.protocol import BadValue, Blocked, CommitUnknown, Store
-from outlast.store.writer.deferred import DeferredCommands
-from outlast.store.writer.on_loop import LATER, LoopCommits
-from outlast.store.writer.pending import (
+from outlast.store.writer.deferred_commands import DeferredCommands
+from outlast.store.writer.loop_commits import LATER, LoopCommits
+from outlast.store.writer.pending_command import (
     PendingCommand,
     deliver_outcomes,
     split_expired,

@@ -8,8 +8,8 @@ from typing import Any
 
 from outlast.errors import StoreError
 from outlast.store.commands import Command
-from outlast.store.writer.durable_commits import GroupCommitWriter
-from outlast.store.writer.pending import PendingCommand
+from outlast.store.writer.group_commit_writer import GroupCommitWriter
+from outlast.store.writer.pending_command import PendingCommand
 
 
 class InlineWriter(GroupCommitWriter):

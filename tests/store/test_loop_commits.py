@@ -10,7 +10,7 @@ from writer_tools import WatchedStore, submit, with_writer
 from outlast.errors import StoreUnavailable
 from outlast.store.commands import Submitted
 from outlast.store.protocol import CommitUnknown
-from outlast.store.writer import on_loop
+from outlast.store.writer import loop_commits
 from support.waiting import wait_until_async
 
 
@@ -39,7 +39,7 @@ class TriedStore(WatchedStore):
 @pytest.fixture
 def store(monkeypatch):
     # However slow the disk of this machine is.
-    monkeypatch.setattr(on_loop, "SECONDS_MAX", math.inf)
+    monkeypatch.setattr(loop_commits, "SECONDS_MAX", math.inf)
     store = TriedStore()
     store.open()
     yield store

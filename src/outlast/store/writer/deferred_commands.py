@@ -9,7 +9,7 @@ from typing import Any
 from outlast.errors import StoreError
 from outlast.store.commands import DeregisterWorker, SetWaiting
 from outlast.store.protocol import Blocked
-from outlast.store.writer.pending import PendingCommand, subject_of
+from outlast.store.writer.pending_command import PendingCommand, subject_of
 
 LAST = "last"
 """The subject of commands that wait for every deferred command."""
