@@ -140,7 +140,6 @@ check-fresh:
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.contest --write
-	$(BIN)/python -m bench.adapters
 
 # What a gentle start is for, on a virtual clock: docs/burst.md and its plots. A few minutes.
 burst: $(STAMP)

@@ -7,12 +7,15 @@ and the quietest round of each counts: the rest is the machine's noise.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,17 +189,24 @@ def claude_agent() -> Contest:
     return Contest(plain, one)
 
 
+class Framework(NamedTuple):
+    """A framework, and how its agent is made."""
+
+    package: str
+    contest: Callable[[], Contest]
+
+
 FRAMEWORKS = {
-    "OpenAI Agents": openai_agents,
-    "Pydantic AI": pydantic_ai,
-    "LangGraph": langgraph,
-    "Claude Agent SDK": claude_agent,
+    "OpenAI Agents": Framework("openai-agents", openai_agents),
+    "Pydantic AI": Framework("pydantic-ai-slim", pydantic_ai),
+    "LangGraph": Framework("langgraph", langgraph),
+    "Claude Agent SDK": Framework("claude-agent-sdk", claude_agent),
 }
 
 
-async def measure(name: str) -> str:
-    """Return a line with the figures of one framework."""
-    contest = FRAMEWORKS[name]()
+async def measure(framework: Framework) -> dict[str, Any]:
+    """Return the CPU time of a turn, plain and durable, in the quietest round of each."""
+    contest = framework.contest()
     async with Outlast("memory:") as app:
 
         async def durable() -> None:
@@ -205,11 +215,12 @@ async def measure(name: str) -> str:
         for work in (contest.plain, durable):
             await cpu_ms_of(work)
         rounds = [(await cpu_ms_of(contest.plain), await cpu_ms_of(durable)) for _ in range(ROUNDS)]
-    own, all_of_it = (min(times) for times in zip(*rounds, strict=True))
-    return (
-        f"{name}: {all_of_it - own:.2f} ms of CPU per turn beyond the framework's {own:.2f} ms, "
-        f"{all_of_it / own:.2f}x"
-    )
+    plain_ms, durable_ms = (min(times) for times in zip(*rounds, strict=True))
+    return {
+        "version": version(framework.package),
+        "plain_ms": plain_ms,
+        "durable_ms": durable_ms,
+    }
 
 
 async def cpu_ms_of(work: Callable[[], Awaitable[object]]) -> float:
@@ -220,6 +231,22 @@ async def cpu_ms_of(work: Callable[[], Awaitable[object]]) -> float:
     return 1000 * (time.process_time() - before) / (TURNS + 1)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
+    given = parser.parse_args()
+    measured = {}
+    for name, framework in FRAMEWORKS.items():
+        one = measured[name] = asyncio.run(measure(framework))
+        if not given.json:
+            plain, durable = one["plain_ms"], one["durable_ms"]
+            print(
+                f"{name}: {durable - plain:.2f} ms of CPU per turn beyond the framework's "
+                f"{plain:.2f} ms, {durable / plain:.2f}x"
+            )
+    if given.json:
+        print(json.dumps(measured))
+
+
 if __name__ == "__main__":
-    for framework in FRAMEWORKS:
-        print(asyncio.run(measure(framework)))
+    main()

@@ -7,6 +7,8 @@ Postgres, and each thread is new.
 The savers of LangGraph must be installed: `make integrations` puts them into its environments.
 
     .venv-integrations/langgraph-1.2.22/bin/python -m bench.savers
+
+`make bench` calls it with `--json`, for docs/benchmarks-adapters.md.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import operator
 import statistics
 import tempfile
 import time
 from contextlib import AsyncExitStack
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -32,6 +36,10 @@ from outlast.integrations.langgraph import OutlastSaver
 from outlast.testing.servers import postgres_server, redis_server
 
 SUPERSTEPS = 30
+PACKAGES = ("langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres")
+
+Laps = dict[str, list[tuple[float, float]]]
+"""The milliseconds per superstep of each round, elapsed and of CPU, by saver."""
 
 
 class State(TypedDict):
@@ -75,7 +83,8 @@ async def lap(saver: BaseCheckpointSaver, threads: int, number: int) -> tuple[fl
     )
 
 
-async def measure(rounds: int, threads: int, postgres: str, redis: str) -> None:
+async def measure(rounds: int, threads: int, postgres: str, redis: str) -> Laps:
+    """Let the savers take turns, and return what each took."""
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
@@ -97,13 +106,18 @@ async def measure(rounds: int, threads: int, postgres: str, redis: str) -> None:
             "Postgres: LangGraph": theirs,
             "Redis: Outlast": await ours(redis),
         }
-        laps: dict[str, list[tuple[float, float]]] = {name: [] for name in savers}
+        laps: Laps = {name: [] for name in savers}
         for number, name in ((n, name) for n in range(rounds + 1) for name in savers):
             laps[name].append(await lap(savers[name], threads, number))
+    # The first round opens connections and prepares statements.
+    return {name: times[1:] for name, times in laps.items()}
+
+
+def report(threads: int, laps: Laps) -> None:
+    rounds = len(next(iter(laps.values())))
     print(f"{threads} thread(s) at once, {rounds} rounds of {SUPERSTEPS} supersteps:")
     for name, times in laps.items():
-        # The first round opens connections and prepares statements.
-        elapsed, worked = zip(*times[1:], strict=True)
+        elapsed, worked = zip(*times, strict=True)
         print(
             f"  {name:20} {statistics.median(elapsed):6.2f} ms per superstep "
             f"(fastest {min(elapsed):.2f}), CPU {statistics.median(worked):.2f} ms"
@@ -114,14 +128,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 10])
+    parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
     given = parser.parse_args()
+    measured = []
     appending = ("--appendonly", "yes", "--appendfsync", "everysec")
     with (
         postgres_server(durable=True) as postgres,
         redis_server(None, *appending) as redis,
     ):
         for position, threads in zip(count(), given.threads):
-            asyncio.run(measure(given.rounds, threads, postgres.url, f"{redis.url}?db={position}"))
+            laps = asyncio.run(
+                measure(given.rounds, threads, postgres.url, f"{redis.url}?db={position}")
+            )
+            measured.append({
+                "threads": threads,
+                "rounds": given.rounds,
+                "supersteps": SUPERSTEPS,
+                "laps": laps,
+            })  # fmt: skip
+            if not given.json:
+                report(threads, laps)
+    if given.json:
+        versions = {name: version(name) for name in PACKAGES}
+        print(json.dumps({"versions": versions, "threads": measured}))
 
 
 if __name__ == "__main__":

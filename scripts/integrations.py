@@ -137,11 +137,23 @@ def main() -> None:
         help="which adapters to test: " + ", ".join(one.adapter for one in FRAMEWORKS),
     )
     parser.add_argument("--install", action="store_true", help="only make the environments")
+    parser.add_argument(
+        "--python",
+        metavar="ADAPTER",
+        help="only make the environment of its newest version, and print the interpreter",
+    )
     parser.add_argument("--pytest", default="-q -n 2", help="options of pytest (default: -q -n 2)")
     given = parser.parse_args()
-    unknown = set(given.adapters) - {one.adapter for one in FRAMEWORKS}
+    named = {*given.adapters, *([given.python] if given.python else [])}
+    unknown = named - {one.adapter for one in FRAMEWORKS}
     if unknown:
         parser.error(f"no such adapter: {', '.join(sorted(unknown))}")
+    for framework in FRAMEWORKS:
+        if framework.adapter == given.python:
+            newest, _ = environments(framework)
+            newest.install()
+            print(newest.python)
+            return
     failed: list[str] = []
     for framework in FRAMEWORKS:
         if given.adapters and framework.adapter not in given.adapters:

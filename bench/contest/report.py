@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bench.contest.adapters import ADAPTERS
 from bench.contest.death import DEATH
 from bench.contest.growth import GROWTH
 from bench.contest.queue import QUEUE
@@ -13,7 +14,7 @@ from bench.contest.steps import STEPS
 from bench.contest.summary import in_readme
 from bench.contest.tables import table
 
-SECTIONS: tuple[Section, ...] = (STEPS, QUEUE, DEATH, GROWTH)
+SECTIONS: tuple[Section, ...] = (STEPS, QUEUE, DEATH, GROWTH, ADAPTERS)
 
 HEAD = """# Benchmarks
 
