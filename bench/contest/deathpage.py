@@ -38,7 +38,7 @@ The README shows five of these cases: Outlast on SQLite, DBOS on Postgres, and C
 
 - **SIGTERM.** Outlast finishes the current step and hands the rest of the job to B. A step that does not fit is stopped after about half of the grace period, so that it can clean up.
 - **Frozen.** A frozen worker finishes its current step when it wakes up. By then B has repeated that step, so it completes twice. Outlast rejects what the frozen worker tries to record.
-- **DBOS** resumes these jobs when the same executor restarts, or with Conductor, a separate service that we did not measure.
+- **DBOS** resumes these jobs when the same executor restarts. With Conductor, a separate service, another executor can take them over. We did not measure that.
 """
 
 TITLES = {

@@ -19,9 +19,9 @@ COLUMNS = {
     "Celery, late acks": "Celery, chain (Redis)",
 }
 ROWS = {
-    "fits": "SIGTERM; jobs fit in the grace period",
-    "long": "SIGTERM; jobs do not fit, but each step does",
-    "single": "SIGTERM; one step does not fit",
+    "fits": "SIGTERM; every job could finish in time",
+    "long": "SIGTERM; every step could finish in time",
+    "single": "SIGTERM; one step could not finish in time",
     "killed": "`kill -9`, OOM kill",
     "silent": "frozen, continues later",
 }

@@ -100,6 +100,6 @@ def test_the_readme_has_the_deaths_of_the_results_between_its_marks(written: Pat
         "**not resumed in 60 s**, 10 jobs stuck",
         "resumed in 12.0 s, 0.3 s repeated per job, 4 steps completed twice",
     ]
-    assert cells["SIGTERM; jobs fit in the grace period"][0] == "finished before exit"
+    assert cells["SIGTERM; every job could finish in time"][0] == "finished before exit"
     (written / "README.md").write_text("\n".join(lines).replace("in 0.6 s", "in 0.1 s"))
     assert stale(results(), written) == ["README.md"]
