@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from outlast import Outlast, receive, sleep, step, workflow
+from outlast.engine.notifier import Burst
 from outlast.store.commands import DeregisterWorker
 from outlast.testing import App
 from support.waiting import WAIT_SECONDS, wait_until_async
@@ -145,7 +146,7 @@ async def until_idle(app, claimer) -> None:
         ended.append(pause)
         return pause
 
-    await wait_until_async(lambda: not changes._on_its_way and not changes._pausing)
+    await wait_until_async(lambda: not changes._is_scheduled and changes._burst is Burst.NONE)
     claimer._round = counted
     claimer.wake()
     await wait_until_async(lambda: ended and not claimer._wake.is_set())

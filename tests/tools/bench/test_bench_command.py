@@ -242,7 +242,7 @@ def test_other_workers_continue_during_a_bench(redis_server, tmp_path, capsys):
             worker.terminate()
             worker.wait()
     events = [json.loads(line) for line in worker.errors.splitlines()]
-    claimed = {event["workflow"] for event in events if event["message"].startswith("run ")}
+    claimed = {event["workflow"] for event in events if event["message"].startswith("Run ")}
     assert claimed == {"theirs"}
 
 
