@@ -271,9 +271,17 @@ class BudgetUse(OpenUse):
 
     async def _wait(self, body: StepExecution, queue: BudgetQueue, use: Reservation) -> None:
         """Return when the budget is no longer exhausted. The run may be parked before that."""
+        try:
+            if await queue.check(use) is not Verdict.EXHAUSTED:
+                return
+            await self._wait_for_raise(body, queue, use)
+        finally:
+            queue.forget(use)
+
+    async def _wait_for_raise(
+        self, body: StepExecution, queue: BudgetQueue, use: Reservation
+    ) -> None:
         execution = body.execution
-        if await queue.check(use) is not Verdict.EXHAUSTED:
-            return
         command = (
             f"`outlast decide {quote(execution.id)} {quote('budget:' + self._budget.name)} "
             f"{' '.join(f'--limit {name}=AMOUNT' for name in use.lacks)}`"
@@ -288,7 +296,6 @@ class BudgetUse(OpenUse):
                 verdict = await queue.check(use)
         finally:
             unmark_exhausted(execution, use.id)
-            queue.forget(use)
 
     # -- leaving
 

@@ -96,10 +96,15 @@ class BudgetQueue:
             raise
 
     async def check(self, use: Reservation) -> Verdict:
-        """Ask once whether a use might begin, without reserving anything. See `reserve`."""
+        """Ask once whether a use might begin, without reserving anything. See `reserve`.
+
+        If it might, the question of its run stays until the next reservation.
+        """
         return await self._ask(use, only_checks=True)
 
     async def _ask(self, use: Reservation, *, only_checks: bool) -> Verdict:
+        if self._is_closed:
+            raise StoreUnavailable("Outlast was closed before a use of a budget was reserved.")
         self._limits = use.limits
         question = _Question(use, only_checks, self._background.loop.create_future())
         self._asked.append(question)
@@ -139,18 +144,21 @@ class BudgetQueue:
     def _work(self) -> None:
         if not self._is_closed and (self._task is None or self._task.done()):
             self._task = self._background.spawn(self._serve())
+            self._task.add_done_callback(self._served)
 
     async def _serve(self) -> None:
         """Write until nothing is to be written."""
         try:
             while self._asked or self._settled:
                 await self._write()
-        except asyncio.CancelledError:
-            self._is_closed = True
-            self._fail(StoreUnavailable("Outlast was closed while a use of a budget waited."))
-            raise
         except Exception as error:
             self._fail(error)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        """Close the queue if its task was cancelled, maybe before its first turn."""
+        if task.cancelled():
+            self._is_closed = True
+            self._fail(StoreUnavailable("Outlast was closed while a use of a budget waited."))
 
     def _fail(self, error: Exception) -> None:
         """Raise an error in all uses that wait. What has settled is written with the next use."""
@@ -213,30 +221,39 @@ class BudgetQueue:
             if ended:
                 verdicts = _reserve(state, asked)
         # A question that nothing waits for says nothing: its run may have been parked.
-        live = [
-            (one.use, verdict)
-            for one, verdict in zip(asked, verdicts, strict=True)
-            if not one.answer.done()
-        ]
-        for use, verdict in live:
+        asking: dict[tuple[str, int], Reservation | None] = {}
+        for (use, only_checks, answer), verdict in zip(asked, verdicts, strict=True):
+            if answer.done():
+                continue
+            holder = holder_of(use.id)
             if verdict is Verdict.EXHAUSTED:
                 self._exhausted[use.id] = use
-            else:
+                asking[holder] = use
+            elif not only_checks:
                 self._exhausted.pop(use.id, None)
-        for holder in {holder_of(use.id) for use, _ in live}:
-            self._note_question(state, *holder)
+                asking.setdefault(holder, None)
+            # A check that finds room withdraws nothing: its run may be parked before the use
+            # learns of it, and is then resumed because of its question.
+        for (run, fence), exhausted in asking.items():
+            self._note_question(state, run, fence, exhausted)
         return verdicts
 
-    def _note_question(self, state: BudgetState, run: str, fence: int) -> None:
-        """Note what an execution asks a person, or that it no longer asks anything."""
+    def _note_question(
+        self, state: BudgetState, run: str, fence: int, exhausted: Reservation | None
+    ) -> None:
+        """Note what an execution asks a person, or that it no longer asks anything.
+
+        `exhausted` is a use that has just been found exhausted. If there is none, but other uses
+        wait, their question keeps its epoch: the budget may have been raised since.
+        """
         uses = [use for use in self._exhausted.values() if holder_of(use.id) == (run, fence)]
-        if uses:
-            state.ask(run, fence, uses[-1].amounts)
-        else:
+        if exhausted is not None:
+            state.ask(run, fence, exhausted.amounts)
+        elif not uses:
             state.withdraw(run, fence)
-        for use in uses:
-            use.question = question(state, run)
-            use.lacks = list(state.lacks(use.amounts))
+        if exhausted is not None:
+            exhausted.question = question(state, run)
+            exhausted.lacks = list(state.lacks(exhausted.amounts))
 
 
 def _reserve(state: BudgetState, asked: list[_Question]) -> list[Verdict]:

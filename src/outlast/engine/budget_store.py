@@ -78,7 +78,8 @@ def parts_of(id: str) -> tuple[str, str]:
 async def read_budget(client: StoreClient, budget: BudgetId, limits: Limits) -> Found:
     """Read the state of a budget. If it is damaged, count everything as spent.
 
-    The state of an earlier run with the same id counts as none.
+    The state of an earlier run with the same id counts as none. A process that was frozen may use
+    the budget of a run that was pruned and submitted again since: it gets that of the later run.
     """
     row = await client.read(client.store.session, budget.id, BUDGETS)
     new = BudgetState(budget.name, limits, seed=budget.seed, epoch=int(client.store.now()))
@@ -95,7 +96,9 @@ async def read_budget(client: StoreClient, budget: BudgetId, limits: Limits) -> 
         )
         state = BudgetState.used_up(budget.name, limits, seed=budget.seed, epoch=new.epoch)
     if budget.seed and state.seed != budget.seed:
-        state = new
+        run = await client.read(client.store.run, budget.of)
+        if run is None or run.seed != state.seed:
+            state = new
     return Found.of(row.version, state)
 
 

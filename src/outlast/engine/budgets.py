@@ -243,7 +243,13 @@ def _check_names(id: str, state: BudgetState, amounts: Limits) -> None:
 def _check_enough(id: str, state: BudgetState, ask: Ask) -> None:
     lacks = state.lacks(ask.amounts)
     if lacks:
-        needed = ", ".join(f"{name}={plain_amount(one)}" for name, one in lacks.items())
+        # At a limit, no use begins, even if it reserves nothing of it.
+        needed = ", ".join(
+            f"{name}={plain_amount(one)}"
+            if ask.amounts.get(name)
+            else f"more than {name}={plain_amount(one)}"
+            for name, one in lacks.items()
+        )
         raise SettingsError(
             f"budget {id!r} would still be exhausted: the run wants to reserve {ask.amounts}. "
             f"Set at least: {needed}."
