@@ -21,7 +21,7 @@ from outlast.engine.isolation import Isolation
 from outlast.engine.log_backoff import LogBackoff
 from outlast.engine.poison_suspects import SuspectClaim, SuspectWait
 from outlast.engine.store_client import StoreClient
-from outlast.engine.workflow_pauses import WorkflowPauses
+from outlast.engine.workflow_pauses import POLL_SHARE_MIN, WorkflowPauses
 from outlast.errors import StoreError
 from outlast.settings import Settings
 from outlast.store.commands import Claim
@@ -236,10 +236,13 @@ class Claimer:
         return known if self._work.pauses is None else self._work.pauses.without_paused(known)
 
     def _pause(self, claimable: Claimable | None) -> float:
-        pauses = [self._settings.poll * _chance.uniform(0.75, 1.0)]
+        pauses = [self._settings.poll * _chance.uniform(POLL_SHARE_MIN, 1.0)]
         if claimable is not None and claimable.next_due is not None:
             pauses.append(max(0.0, claimable.next_due - self._client.store.now()) + 0.001)
-        more_in = self.pacer.more_in(self._loop.time())
+        now = self._loop.time()
+        if self._work.pauses is not None:
+            pauses.append(self._work.pauses.seconds_left(now))
+        more_in = self.pacer.more_in(now)
         if more_in is not None:
             pauses.append(more_in)
         if self._suspects.is_waiting:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from outlast.engine.engine import Engine
     from outlast.execution.definitions import WorkflowDefinition
 
+POLL_SHARE_MIN = 0.75
+"""Rounds of a claimer this share of a poll apart each read the pauses.
+
+It is the shortest pause of an idle claimer, which so needs no rounds for the pauses alone."""
+
 
 class WorkflowPauses:
     """The pauses as the claimer of this process has read them."""
@@ -31,11 +36,16 @@ class WorkflowPauses:
         self._names: frozenset[str] = frozenset()
 
     async def refresh(self, now: float) -> None:
-        """Read the pauses, unless that was done less than a poll ago."""
-        if self._read_at is None or not 0 <= now - self._read_at < self._poll:
+        """Read the pauses, unless that was done a moment ago."""
+        age = None if self._read_at is None else now - self._read_at
+        if age is None or not 0 <= age < POLL_SHARE_MIN * self._poll:
             found = await self._client.read(read_pauses, self._client.store)
             self._names = frozenset(one.name for one in found)
             self._read_at = now
+
+    def seconds_left(self, now: float) -> float:
+        """Return after how many seconds the pauses are to be read again."""
+        return 0.0 if self._read_at is None else max(0.0, self._read_at + self._poll - now)
 
     def forget(self) -> None:
         """Read the pauses before the next claim, because this process has changed them."""
