@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from decimal import Decimal
 
 import pytest
 from budget_tools import parked, spender, spent, spent_of, until_done, worker
 
-from outlast import SettingsError, StoreUnavailable, budget, step, workflow
+from outlast import SettingsError, StepTimeout, StoreUnavailable, budget, step, workflow
 from outlast.codec.cost import Cost
 from outlast.engine.budget_queue import BudgetQueue, Reservation
 from outlast.engine.budget_state import BudgetState, Verdict, hold_id
@@ -157,3 +158,105 @@ def test_use_raises_when_its_program_closes_and_does_not_wait_forever(memory_wor
                 await use
 
     memory_world.do(main)
+
+
+def test_process_forgets_the_budgets_of_runs_that_have_ended(memory_world):
+    several = spender(budget("answer", usd=5), [])
+
+    async def main(app):
+        for number in range(3):
+            await (await app.submit(several("ab"), id=f"r{number}")).result()
+        await asyncio.sleep(1)
+        gc.collect()
+        return len(app._open.budgets._queues)
+
+    assert worker(memory_world, several).do(main) == 0
+
+
+def test_settlement_that_could_not_be_written_is_written_with_the_next_use(memory_world):
+    """Nothing uses the budget in between."""
+    one, limits = Cost.of({"usd": 1}), dict(Cost.of({"usd": 5}))
+    answer = BudgetId("answer", "run", "run")
+
+    async def refuse(command, **options):
+        raise StoreUnavailable("The store is away.")
+
+    async def main(app):
+        engine = app._open
+        first, second = (
+            Reservation(hold_id("run", 1, number), one, limits, ()) for number in range(2)
+        )
+        await engine.budgets.get(answer).reserve(first)
+        execute, engine.writer.execute = engine.writer.execute, refuse
+        with pytest.raises(StoreUnavailable, match="is away"):
+            await engine.budgets.get(answer).settle(first.id, Cost.of({"usd": 0.25}))
+        engine.writer.execute = execute
+        gc.collect()
+        await engine.budgets.get(answer).reserve(second)
+        return await spent_of(app, ID)
+
+    assert memory_world.do(main) == {"usd": 0.25}
+
+
+def test_wait_for_a_person_does_not_use_up_the_time_outs_around_it(memory_world):
+    """The run is parked long after the time-outs of the steps that wait in place."""
+    spend = budget("answer", usd=1)
+
+    @step
+    async def long() -> None:
+        await asyncio.sleep(60)
+
+    @step(timeout=10)
+    async def ask(number: int) -> int:
+        async with spend.use(usd=1):
+            return number
+
+    @step(timeout=20)
+    async def several() -> list[int]:
+        return list(await asyncio.gather(ask(2), ask(3)))
+
+    @workflow
+    async def fan_out() -> list[int]:
+        await ask(1)
+        return (await asyncio.gather(long(), several()))[1]
+
+    async def main(app):
+        run = await app.submit(fan_out(), id="run")
+        await asyncio.sleep(50)
+        assert (await run.info()).status == "running"
+        await parked(app, "run")
+        await app.raise_budget(ID, {"usd": 3})
+        return await run.result()
+
+    assert worker(memory_world, fan_out).do(main) == [2, 3]
+
+
+def test_time_out_continues_after_the_raise(memory_world):
+    spend = budget("answer", usd=1)
+
+    @step
+    async def long() -> None:
+        await asyncio.sleep(60)
+
+    @step
+    async def ask(seconds: float) -> None:
+        async with spend.use(usd=1):
+            await asyncio.sleep(seconds)
+
+    @step(timeout=20)
+    async def slow() -> None:
+        await ask(25)
+
+    @workflow
+    async def fan_out() -> None:
+        await ask(1)
+        await asyncio.gather(long(), slow())
+
+    async def main(app):
+        run = await app.submit(fan_out(), id="run")
+        await asyncio.sleep(30)
+        await app.raise_budget(ID, {"usd": 2})
+        await run.result()
+
+    with pytest.raises(StepTimeout, match="longer than its timeout of 20"):
+        worker(memory_world, fan_out).do(main)

@@ -31,6 +31,7 @@ from outlast.execution.step_uses import (
     begin_block,
     end_block,
 )
+from outlast.execution.time_limits import suspended_limits
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
@@ -259,13 +260,14 @@ class BudgetUse(OpenUse):
         )
 
     async def _wait_here(self, body: StepExecution, queue: BudgetQueue, use: Reservation) -> None:
-        """Wait within the body until the budget is raised.
+        """Wait within the body until the budget is raised, without using up its time-outs.
 
         Its run is parked once every use of the step waits.
         """
         body.outer.block_use(self, OPEN_USES.get())
         try:
-            await self._wait(body, queue, use)
+            with suspended_limits():
+                await self._wait(body, queue, use)
         finally:
             body.outer.unblock_use(self)
 

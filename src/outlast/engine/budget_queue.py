@@ -58,12 +58,20 @@ class _Settlement(NamedTuple):
 class BudgetQueue:
     """The uses of one budget in this process."""
 
-    def __init__(self, budget: BudgetId, client: StoreClient, background: Background) -> None:
+    def __init__(
+        self,
+        budget: BudgetId,
+        client: StoreClient,
+        background: Background,
+        unwritten: set[BudgetQueue] | None = None,
+    ) -> None:
         self.budget = budget
         self.left: dict[str, Decimal] = {}
         """What was left when this process last read or wrote the budget."""
         self._client = client
         self._background = background
+        self._unwritten = set() if unwritten is None else unwritten
+        """Keeps this queue while its settlements could not be written."""
         self._asked: list[_Question] = []
         self._exhausted: dict[str, Reservation] = {}
         """The uses of this process that wait until the budget is raised, by id."""
@@ -163,6 +171,8 @@ class BudgetQueue:
     def _fail(self, error: Exception) -> None:
         """Raise an error in all uses that wait. What has settled is written with the next use."""
         self._known = None
+        if self._settled:
+            self._unwritten.add(self)
         asked, self._asked = self._asked, []
         for one in asked:
             if not one.answer.done():
@@ -198,6 +208,7 @@ class BudgetQueue:
         self._known = found
         self.left = state.left
         del self._settled[: len(settled)]
+        self._unwritten.discard(self)
         if settled:
             self._changed.set()
         for settlement in settled:

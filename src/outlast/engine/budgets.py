@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from outlast.codec.cost import Cost, plain_amount
 from outlast.engine.background import Background
@@ -78,19 +79,26 @@ class BudgetInfo(NamedTuple):
 
 
 class Budgets:
-    """The queues of the budgets that this process uses, by id."""
+    """The queues of the budgets that this process uses, by id.
+
+    A queue lasts as long as a run that uses it executes here.
+    """
 
     def __init__(self, client: StoreClient, background: Background) -> None:
         self._client = client
         self._background = background
-        self._queues: dict[BudgetId, BudgetQueue] = {}
+        # A worker may execute any number of runs, each with budgets of its own.
+        self._queues: WeakValueDictionary[BudgetId, BudgetQueue] = WeakValueDictionary()
+        self._unwritten: set[BudgetQueue] = set()
+        """The queues whose settlements could not be written, for the next use."""
         self._last_number = 0
 
     def get(self, budget: BudgetId) -> BudgetQueue:
         """Return the queue of a budget."""
         queue = self._queues.get(budget)
         if queue is None:
-            queue = self._queues[budget] = BudgetQueue(budget, self._client, self._background)
+            queue = BudgetQueue(budget, self._client, self._background, self._unwritten)
+            self._queues[budget] = queue
         return queue
 
     def next_number(self) -> int:

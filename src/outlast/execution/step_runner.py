@@ -16,6 +16,7 @@ from outlast.execution.execution_state import EndReason
 from outlast.execution.step_attempts import delay_before, log_call, record_failure
 from outlast.execution.step_execution import BODY, StepExecution, StepState
 from outlast.execution.step_pauses import pause, wait_if_postponed, wait_until
+from outlast.execution.time_limits import limited_by
 from outlast.execution.unit_scope import UNIT
 
 if TYPE_CHECKING:
@@ -263,7 +264,8 @@ async def _bounded(
     try:
         async with asyncio.timeout(step.timeout) as limit:
             if step.is_async:
-                return await fn(*args, **kwargs)
+                with limited_by(limit):
+                    return await fn(*args, **kwargs)
             future = body.execution.services.steps.in_thread(fn, *args, **kwargs)
             thread.append(future)
             body.execution.steps.watch_thread(future, body.execution.settled)
