@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 from budget_tools import parked, spender, spent, spent_of, until_done, worker
 
+import outlast
 from outlast import SettingsError, StepTimeout, StoreUnavailable, budget, step, workflow
 from outlast.codec.cost import Cost
 from outlast.engine.budget_queue import BudgetQueue, Reservation
@@ -260,3 +261,63 @@ def test_time_out_continues_after_the_raise(memory_world):
 
     with pytest.raises(StepTimeout, match="longer than its timeout of 20"):
         worker(memory_world, fan_out).do(main)
+
+
+def test_items_without_a_budget_end_before_the_run_is_parked(memory_world):
+    spend = budget("answer", usd=1)
+    ended: list[str] = []
+
+    async def item(name: str) -> None:
+        if name == "long":
+            await asyncio.sleep(30)
+        else:
+            async with spend.use(usd=2):
+                pass
+        ended.append(name)
+
+    @workflow
+    async def items() -> None:
+        await outlast.map(item, ["paid", "long"], concurrency=2)
+
+    async def main(app):
+        await app.submit(items(), id="run")
+        await parked(app, "run")
+        assert ended == ["long"]
+        await app.raise_budget(ID, {"usd": 3})
+        await until_done(app, "run")
+        return ended
+
+    assert worker(memory_world, items).do(main) == ["long", "paid"]
+
+
+def test_nested_steps_without_a_budget_end_before_the_run_is_parked(memory_world):
+    spend = budget("answer", usd=1)
+    ended: list[str] = []
+
+    @step
+    async def fetch() -> None:
+        await asyncio.sleep(30)
+        ended.append("fetch")
+
+    @step
+    async def ask() -> None:
+        async with spend.use(usd=2):
+            ended.append("ask")
+
+    @step
+    async def both() -> None:
+        await asyncio.gather(fetch(), ask())
+
+    @workflow
+    async def one() -> None:
+        await both()
+
+    async def main(app):
+        await app.submit(one(), id="run")
+        await parked(app, "run")
+        assert ended == ["fetch"]
+        await app.raise_budget(ID, {"usd": 3})
+        await until_done(app, "run")
+        return ended
+
+    assert worker(memory_world, one).do(main) == ["fetch", "ask"]

@@ -166,10 +166,16 @@ class MapJob(Generic[T]):
 
     async def _do(self, key: str, item: T) -> None:
         body = BODY.get()
-        if body is not None:
-            # In a run: steps that this call makes belong to this item, whichever other items are
-            # repeated.
-            BODY.set(body.part(key))
+        if body is None:
+            await self._do_item(key, item)
+            return
+        # In a run: steps that this call makes belong to this item, whichever other items are
+        # repeated.
+        BODY.set(body.part(key))
+        with body.open_part():
+            await self._do_item(key, item)
+
+    async def _do_item(self, key: str, item: T) -> None:
         try:
             value = await self._call(item)
         except Exception as error:

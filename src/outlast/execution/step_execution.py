@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 from outlast.codec.cost import NAMES_MAX, Cost
 from outlast.execution.effects_from_journal import UNDO
 from outlast.execution.step_attachments import DrainRequest, EffectState
-from outlast.execution.step_uses import OpenUse, Postponement, StepUses
+from outlast.execution.step_uses import (
+    OpenUse,
+    Postponement,
+    StepUses,
+    begin_block,
+    end_block,
+)
 
 if TYPE_CHECKING:
     from outlast.execution.publishing import Publisher
@@ -287,6 +293,21 @@ class StepExecution:
         """Note that a use no longer waits for a person."""
         self.uses.unblock(use)
         self._follow_uses()
+
+    @contextmanager
+    def open_part(self) -> Iterator[None]:
+        """Keep the step from being parked while a nested step or an item executes.
+
+        The step may be parked when that part waits for a person itself.
+        """
+        part, outer = OpenUse(), self.outer
+        outer.enter_use(part)
+        begin_block(part)
+        try:
+            yield
+        finally:
+            end_block(part)
+            outer.leave_use(part)
 
     def _follow_uses(self) -> None:
         """Let the run be parked if the step waits for a person only."""

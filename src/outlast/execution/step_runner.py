@@ -312,23 +312,24 @@ async def inner(body: StepExecution, step: StepDefinition, args: Any, kwargs: An
     token = BODY.set(within)
     execution.steps.enter_nested(within.outer)
     try:
-        if execution.trace.span is None:
-            text, value = await attempt(within, step, args, kwargs)
-        else:
-            text, value = await execution.trace.span.around(
-                within, partial(attempt, within, step, args, kwargs)
+        with within.open_part():
+            if execution.trace.span is None:
+                text, value = await attempt(within, step, args, kwargs)
+            else:
+                text, value = await execution.trace.span.around(
+                    within, partial(attempt, within, step, args, kwargs)
+                )
+            seconds = perf_counter() - within.started
+            await recording.record_and_wait(
+                execution,
+                "inner",
+                key,
+                args=fingerprint,
+                value=text,
+                seconds=seconds,
+                attempt=within.attempt,
+                cost=within.take_cost(),
             )
-        seconds = perf_counter() - within.started
-        await recording.record_and_wait(
-            execution,
-            "inner",
-            key,
-            args=fingerprint,
-            value=text,
-            seconds=seconds,
-            attempt=within.attempt,
-            cost=within.take_cost(),
-        )
         body.results[key] = text
         within.ended("done", execution.host.time() - within.since)
     except Exception as error:

@@ -11,7 +11,10 @@ from outlast.codec.cost import Cost
 
 
 class OpenUse:
-    """A use of a limiter or a budget, from the moment it is entered until it is left."""
+    """A use of a limiter or a budget, from the moment it is entered until it is left.
+
+    This class itself stands for a nested step or an item of a `map`, which may wait for a person.
+    """
 
     def _cost_reported(self, cost: Cost) -> None:
         """Note what the step has spent within the block. Safe to call from any thread."""
@@ -51,7 +54,7 @@ class StepUses:
         self._calls: dict[str, int] = {}
         """The number of uses of each limiter in this attempt so far, by name."""
         self.open: set[OpenUse] = set()
-        """The uses that wait or are in their blocks."""
+        """The uses that wait or are in their blocks, and the nested steps and items in flight."""
         self._blocked: dict[OpenUse, tuple[OpenUse, ...]] = {}
         """The uses that wait until a person raises a budget, each with those around it."""
         self.postponed: Postponement | None = None
