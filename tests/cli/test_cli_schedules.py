@@ -103,7 +103,7 @@ def test_schedule_and_triggered_run_name_the_user_of_the_system(nightly):
 
 def test_triggered_run_is_named(nightly):
     answer = nightly("schedule", "trigger", "nightly")
-    id = re.search(r"submitted run (nightly@\S+Z)\.", answer.err)[1]
+    id = re.fullmatch(r"(nightly@\S+Z)\n", answer.out)[1]
     assert f"outlast show {id}" in answer.err
     row = nightly.row(id)
     assert (row.workflow, row.args, row.queue) == ("report", '{"topic":"tides"}', "reports")

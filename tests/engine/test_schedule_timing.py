@@ -95,3 +95,9 @@ def test_last_time_of_a_long_range_is_found_without_reading_all_of_it():
 def test_wrong_timing_is_refused_with_a_reason(timing, message):
     with pytest.raises(SettingsError, match=message):
         timing.check()
+
+
+@pytest.mark.parametrize("cron", ["0 0 2 * * *", "*/10 * * * * *", "0 2 * *", "@daily", ""])
+def test_cron_expression_must_have_five_fields(cron):
+    with pytest.raises(SettingsError, match=r"Use five"):
+        Timing(cron, None).check()

@@ -40,6 +40,24 @@ def test_a_step_without_retries_is_tried_once(world):
     assert len(seen) == 1
 
 
+def test_settings_error_is_not_retried(world):
+    """No attempt can change a setting."""
+    seen = []
+
+    @step(retries=3)
+    async def misconfigured() -> None:
+        seen.append(current().attempt)
+        raise SettingsError("the run has no key")
+
+    @workflow
+    async def one() -> None:
+        await misconfigured()
+
+    with pytest.raises(SettingsError, match="no key"):
+        world.run(one())
+    assert seen == [1]
+
+
 def test_the_last_failure_is_raised_when_no_attempt_is_left(world):
     one, seen, _ = failing(world, retries=3)
     with pytest.raises(OSError, match="attempt 4"):

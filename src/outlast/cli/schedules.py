@@ -90,7 +90,8 @@ def trigger(name: NameArgument, store: StoreOption = None, as_json: JsonOption =
         if as_json:
             document({"run": id})
         else:
-            print_message(f"submitted run {safe(id)}. To follow it: {_show(id, store)}.")
+            print(safe(id), flush=True)
+            print_message(f"To follow the run: {_show(id, store)}.")
 
 
 @schedule.command(cls=Command, epilog=EPILOG)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from outlast.errors import SettingsError
 
+CRON_FIELDS = 5
 PARSER_ERRORS = (ArithmeticError, AssertionError, AttributeError, TypeError, ValueError)
 """What the parser raises for some wrong expressions, besides its own error."""
 FIRST_WINDOW = 3600.0
@@ -96,6 +97,13 @@ class Timing(NamedTuple):
     def _check_cron(self) -> None:
         from cronsim import CronSimError
 
+        fields = str(self.cron).split()
+        if len(fields) != CRON_FIELDS:
+            # The parser takes a sixth field for seconds, which would move all others.
+            raise SettingsError(
+                f"cron={self.cron!r} is not a cron expression: it has {len(fields)} fields. Use "
+                'five fields, such as "0 2 * * *" for 2:00 every day.'
+            )
         try:
             found = list(islice(self.after(0.0), 1))
         except (CronSimError, *PARSER_ERRORS) as error:

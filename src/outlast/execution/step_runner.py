@@ -9,7 +9,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from outlast.codec.exceptions import CANCELLED, encode_error
-from outlast.errors import Draining, Evicted, LimitExceeded, StepFailed, StepTimeout, Unrecordable
+from outlast.errors import (
+    Draining,
+    Evicted,
+    LimitExceeded,
+    SettingsError,
+    StepFailed,
+    StepTimeout,
+    Unrecordable,
+)
 from outlast.execution import publishing, recording
 from outlast.execution.call_site import CallSite
 from outlast.execution.execution_state import EndReason
@@ -202,7 +210,8 @@ async def attempt(
                 raise
         except Unrecordable as error:
             raise Unrecordable(f"step {step.name}: {error}") from error.__cause__
-        except LimitExceeded:
+        except (LimitExceeded, SettingsError):
+            # Another attempt would fail in the same way.
             raise
         except Exception as error:
             if body.attempt > step.retries or not isinstance(error, step.retry_on):
