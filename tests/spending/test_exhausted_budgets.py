@@ -331,6 +331,8 @@ def test_raise_that_leaves_no_room_is_refused(memory_world):
             await app.decide("r", "answer", limit={"tokens": 5})
         with pytest.raises(SettingsError, match="is for a budget"):
             await app.decide("r", "answer", limit={"usd": 5}, did_not=True)
+        with pytest.raises(SettingsError, match="is a budget, not an effect"):
+            await app.decide("r", "budget:answer", did_not=True)
         with pytest.raises(UnknownEffect, match="budget:run:r/answer"):
             await app.decide("r", "wrong", limit={"usd": 5})
         with pytest.raises(SettingsError, match="no budget 'run:x/answer'"):

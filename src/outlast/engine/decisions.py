@@ -57,6 +57,11 @@ async def decide(
         raise SettingsError(
             "pass one of: happened=RESULT, did_not=True, compensate=True, or limit= for a budget."
         )
+    if effect.startswith("budget:"):
+        raise SettingsError(
+            f"{effect!r} is a budget, not an effect. Raise it with limit=, or with "
+            "`--limit usd=10` on the command line."
+        )
     if row.status != "parked":
         if await client.read(_was_decided, client.store, row, token):
             return

@@ -258,7 +258,7 @@ class AlreadySubmitted(Conflict):
         until = self.until.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
         return (
             f"run {self.id!r} was submitted in the same window, which ends at {until}Z. To get "
-            "that run, submit with on_repeat=join. To take its place, use on_repeat=replace."
+            "that run, submit with on_repeat='join'. To take its place, use on_repeat='replace'."
         )
 
 
