@@ -321,3 +321,40 @@ def test_nested_steps_without_a_budget_end_before_the_run_is_parked(memory_world
         return ended
 
     assert worker(memory_world, one).do(main) == ["fetch", "ask"]
+
+
+def test_use_that_waits_for_one_that_waits_for_a_person_lets_the_run_be_parked(memory_world):
+    first, second = budget("first", usd=2), budget("second", usd=1)
+
+    @step
+    async def both() -> None:
+        async with first.use(usd=1), second.use(usd=1):
+            pass
+
+    @step
+    async def ask() -> None:
+        async with first.use(usd=1):
+            pass
+
+    @step
+    async def outer() -> None:
+        await asyncio.sleep(1)
+        await ask()
+
+    @workflow
+    async def fan_out() -> None:
+        await both()
+        await asyncio.gather(both(), outer())
+
+    async def main(app):
+        await app.submit(fan_out(), id="run")
+        info = await parked(app, "run")
+        await app.raise_budget("run:run/second", {"usd": 2})
+        # What the step had reserved of the first budget counts.
+        await asyncio.sleep(20)
+        await parked(app, "run")
+        await app.raise_budget("run:run/first", {"usd": 5})
+        await until_done(app, "run")
+        return info.reason
+
+    assert "run:run/second" in worker(memory_world, fan_out).do(main)

@@ -213,13 +213,28 @@ class BudgetUse(OpenUse):
             elif (host.time() >= hold_until or shutdown.begun) and may_postpone(body):
                 ending = self._until_later(body)
             if ending is None:
-                await queue.wait_for_change(pause)
+                await self._wait_for_others(body, queue, pause)
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
             elif in_thread:
                 body.outer.leave_use(self)
                 return ending
             else:
                 await postpone(body, ending)
+
+    async def _wait_for_others(
+        self, body: StepExecution, queue: BudgetQueue, seconds: float
+    ) -> None:
+        """Wait until another use of this process has settled, but at most this many seconds."""
+        if body.outer.is_effect:
+            await queue.wait_for_change(seconds)
+            return
+        # A use that waits for a person may hold what this one needs. So this one does not keep
+        # the run from being parked.
+        body.outer.block_use(self, OPEN_USES.get())
+        try:
+            await queue.wait_for_change(seconds)
+        finally:
+            body.outer.unblock_use(self)
 
     async def _prepare(self, body: StepExecution) -> tuple[BudgetQueue, Reservation]:
         """Find the budget, and prepare a reservation under an id of its own."""

@@ -47,7 +47,7 @@ class StepState(Enum):
     IDLE = auto()
     """It waits for its next attempt, and nothing of it executes."""
     BLOCKED = auto()
-    """It waits until a person raises a budget, and nothing of it executes."""
+    """It waits for a budget, and nothing of it executes."""
 
 
 class StepExecution:
@@ -158,7 +158,7 @@ class StepExecution:
 
     @property
     def is_blocked(self) -> bool:
-        """Return whether the step waits until a person raises a budget."""
+        """Return whether the step waits for a budget."""
         return self.state is StepState.BLOCKED
 
     @property
@@ -285,12 +285,12 @@ class StepExecution:
         self._follow_uses()
 
     def block_use(self, use: OpenUse, around: tuple[OpenUse, ...]) -> None:
-        """Note that a use waits until a person raises a budget. `around` are the uses around it."""
+        """Note that a use waits for a person or other uses. `around` are the uses around it."""
         self.uses.block(use, around)
         self._follow_uses()
 
     def unblock_use(self, use: OpenUse) -> None:
-        """Note that a use no longer waits for a person."""
+        """Note that a use no longer waits."""
         self.uses.unblock(use)
         self._follow_uses()
 
@@ -310,7 +310,7 @@ class StepExecution:
             outer.leave_use(part)
 
     def _follow_uses(self) -> None:
-        """Let the run be parked if the step waits for a person only."""
+        """Let the run be parked if the step only waits for budgets."""
         if self.state is StepState.EXECUTING and self.uses.all_blocked:
             self.state = StepState.BLOCKED
             self.execution.settled()

@@ -56,13 +56,13 @@ class StepUses:
         self.open: set[OpenUse] = set()
         """The uses that wait or are in their blocks, and the nested steps and items in flight."""
         self._blocked: dict[OpenUse, tuple[OpenUse, ...]] = {}
-        """The uses that wait until a person raises a budget, each with those around it."""
+        """The uses that wait for a person, or for other uses, each with those around it."""
         self.postponed: Postponement | None = None
         """Why and until when the step ends. It was cancelled for that reason."""
 
     @property
     def all_blocked(self) -> bool:
-        """Return whether each open use waits until a person raises a budget, or is around one."""
+        """Return whether each open use waits for a budget, or is around a use that does."""
         waiting = {one for use, around in self._blocked.items() for one in (use, *around)}
         return bool(self._blocked) and self.open <= waiting
 
@@ -76,11 +76,11 @@ class StepUses:
         self._blocked.pop(use, None)
 
     def block(self, use: OpenUse, around: tuple[OpenUse, ...]) -> None:
-        """Note that a use waits until a person raises a budget. `around` are the uses around it."""
+        """Note that a use waits for a person or other uses. `around` are the uses around it."""
         self._blocked[use] = around
 
     def unblock(self, use: OpenUse) -> None:
-        """Note that a use no longer waits for a person."""
+        """Note that a use no longer waits."""
         self._blocked.pop(use, None)
 
     def number(self, name: str) -> int:
