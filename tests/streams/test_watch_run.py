@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from outlast import BadCursor, EndEvent, Outlast, publish, receive, step, workflow
+from outlast import BadCursor, EndEvent, Outlast, current, publish, receive, step, workflow
 
 log: list = []
 
@@ -176,3 +176,32 @@ def test_cursor_of_a_stream_is_no_cursor_of_a_run(world):
             app.watch("run", "answer", after=cursor)
 
     world.do(main)
+
+
+@step
+async def costly() -> str:
+    current().cost(tokens=12, usd=0.5)
+    return "asked"
+
+
+@workflow
+async def asking() -> str:
+    await costly()
+    return await receive("answer")
+
+
+def test_viewer_sees_what_a_step_cost_and_what_the_run_waits_for(world):
+    seen: list = []
+
+    async def main(app):
+        await app.start(asking(), id="run")
+        async for event in app.watch("run"):
+            seen.append(event)
+            if event.kind == "data" and event.value["type"] == "status":
+                if event.value["run"]["waiting_for"] == ["answer"]:
+                    await app.send("run", "answer", "yes", message_id="m-1")
+
+    world.do(main)
+    (recorded,) = [e.value["entry"] for e in seen if e.kind == "data" and e.value["type"] == "step"]
+    assert recorded["cost"] == {"tokens": 12, "usd": 0.5}
+    assert seen[-1].result == "yes"
