@@ -112,7 +112,7 @@ def test_rolling_deploy_is_one_event(site, visit):
     page.wait_for_selector("h2:has-text('3 workers drained')")
     for worker in old:
         wait_until(lambda worker=worker: worker.has_ended)
-    page.wait_for_selector("text=9 runs went on elsewhere")
+    page.wait_for_selector("text=9 runs resumed on other workers")
     wait_until(lambda: page.get_by_text("draining", exact=True).count() == 0)
     assert page.locator("section.timeline").count() == 1
     here.pictures("deploys")

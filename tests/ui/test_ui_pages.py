@@ -24,6 +24,7 @@ def test_home_names_what_needs_a_person_with_the_action_beside_it(visited):
         page = await site.page(olga, "/")
         assert {"/runs/p/decide", "/runs/p/resume"} <= set(page.links())
         assert "ended in the last hour" in page.text
+        assert "1worker alive" in page.text, "beside a number in an element of its own"
         assert "of them failed" in page.text
         vera = await site.page(await site.as_("vera"), "/")
         assert "/runs/p" in vera.links()
@@ -87,7 +88,11 @@ def test_runs_are_filtered_and_paged(visited):
         assert runs_in(await site.page(olga, "/runs?prefix=w%2F")) == ["w%2F1"]
         assert len(runs_in(await site.page(olga, "/runs?queue=mail&prefix=d1&status=queued"))) == 11
         assert runs_in(await site.page(olga, "/runs?status=done")) == []
-        assert runs_in(await site.page(olga, "/runs?status=nonsense&items=x&newer_than=y")) != []
+        assert len(runs_in(await site.page(olga, "/runs?status=&items=&newer_than="))) == 50
+        for wrong in ("status=done&status=nonsense", "items=x", "newer_than=y", "undoing=no"):
+            answer = await olga.get(f"/runs?{wrong}")
+            assert answer.status_code == 422, wrong
+            assert "Use one of: " in Html(answer).text
 
     visited(scenario, worker=False)
 
@@ -186,7 +191,10 @@ def test_limits_of_a_queue_and_of_its_keys_are_set_and_removed(visited):
         given = {"depth": "100", "concurrency": "0", "per_key_rate": "", "per_key_concurrency": ""}
         answer = await olga.act(path, **given)
         assert "The limits were set." in answer.text
-        assert "concurrency 0" in Html(answer).text
+        assert "paused by concurrency 0" in Html(answer).text
+        links = Html(answer).links()
+        assert path in links
+        assert "/fleet/queues/a%20b%26c/pause" not in links, "a limit of 0 is removed, not resumed"
         assert (await olga.act(path, **{**given, "depth": "many"})).status_code == 422
         assert (await olga.act(path, **{**given, "per_key_rate": "fast"})).status_code == 422
         per_key = {"per_key_rate": "100/1m", "per_key_concurrency": "2"}

@@ -33,7 +33,7 @@ async def action_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return the form of an action, with a description of what will happen."""
     action, id = path["action"], path["id"]
     if action not in LABELS:
-        raise Problem(404, "There is no such page.", next="Follow a link of this UI.")
+        raise Problem(404, "There is no such page.", next="Use a link in this UI.")
     if api.role is Role.VIEWER or (api.role is Role.SUBMITTER and action not in BY_SUBMITTERS):
         # The API would refuse the form, so refuse before it is filled in.
         raise Problem(403, f"A {api.role} may not do this.", next="Ask an operator.")
@@ -74,7 +74,7 @@ async def submit_action(api: CallerApi, path: Path, form: Form) -> Done | Page:
     elif action in ("retry", "resume"):
         await api.send("POST", "runs", id, action, key=key)
     else:
-        raise Problem(404, "There is no such page.", next="Follow a link of this UI.")
+        raise Problem(404, "There is no such page.", next="Use a link in this UI.")
     return Done(("runs", id), action)
 
 

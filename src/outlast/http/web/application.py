@@ -143,7 +143,7 @@ def _problem_page(site: Site) -> Any:
         assert isinstance(error, HTTPException)
 
         async def show(_request: Request, _visitor: Visitor) -> Response:
-            raise Problem(error.status_code, str(error.detail), next="Follow a link of this UI.")
+            raise Problem(error.status_code, str(error.detail), next="Use a link in this UI.")
 
         return await site.guarded(show)(request)
 

@@ -20,7 +20,7 @@ LAYERS = ("coordinate", "boundary", "checkpoint", "exit")
 COUNTS = {
     "completed": "completed",
     "released": "released",
-    "waiting": "were waiting",
+    "waiting": "waiting",
     "checkpointed": "checkpointed",
     "not_started": "not started",
 }

@@ -94,7 +94,7 @@ async def act_on_queue(api: CallerApi, path: Path, form: Form) -> Done | Page:
 
 def _queue_action(path: Path) -> str:
     if path["action"] not in QUEUE_ACTIONS:
-        raise Problem(404, "There is no such page.", next="Follow a link of this UI.")
+        raise Problem(404, "There is no such page.", next="Use a link in this UI.")
     return path["action"]
 
 
@@ -119,7 +119,7 @@ async def schedule_page(api: CallerApi, path: Path, query: QueryParams) -> Page:
     """Return the form that pauses, resumes or triggers a schedule."""
     _check_operator(api)
     if path["action"] not in SCHEDULE_ACTIONS:
-        raise Problem(404, "There is no such page.", next="Follow a link of this UI.")
+        raise Problem(404, "There is no such page.", next="Use a link in this UI.")
     document = await api.get("schedules", path["name"], upcoming=5)
     facts = {
         "schedule": document["schedule"],
@@ -133,7 +133,7 @@ async def act_on_schedule(api: CallerApi, path: Path, form: Form) -> Done | Page
     """Pause, resume or trigger a schedule."""
     name, action = path["name"], path["action"]
     if action not in SCHEDULE_ACTIONS:
-        raise Problem(404, "There is no such page.", next="Follow a link of this UI.")
+        raise Problem(404, "There is no such page.", next="Use a link in this UI.")
     if action == "trigger":
         answer = await api.send("POST", "schedules", name, "trigger", key=form["key"])
         return Done(("runs", answer["run"]), "trigger")

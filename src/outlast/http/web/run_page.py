@@ -35,9 +35,11 @@ async def run_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> 
         "batch": document.get("items"),
         "now": document["now"],
         "timeline": timeline_of(document),
+        "received": _received(document),
         "streams": streams["streams"],
         "after": after,
         "next": document["next"],
+        "is_queued": run["status"] == "queued",
         "took": _took(run, document["now"]),
         "actions": actions_of(run, [*document["undecided"], *document["questions"]]),
         "open_effects": [
@@ -62,6 +64,17 @@ async def _without_timeline(api: CallerApi, id: str, after: int) -> Page:
         "actions": actions_of(run, []),
     }
     return Page(run["id"], "journal.html", facts)
+
+
+def _received(document: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Return the messages that entries have received, by the numbers of these entries."""
+    mail = {message["number"]: message for message in document["messages"]}
+    return {
+        entry["seq"]: mail[entry["value"]]
+        for entry in document["rows"]
+        # A masked value is not a number.
+        if entry["kind"] == "message" and isinstance(entry["value"], int) and entry["value"] in mail
+    }
 
 
 def actions_of(run: dict[str, Any], undecided: list[str]) -> list[str]:
@@ -96,7 +109,7 @@ async def read_entry(api: CallerApi, path: dict[str, str]) -> dict[str, Any]:
 
 def no_page() -> Problem:
     """Return the problem of an address without a page."""
-    return Problem(404, "There is no such page.", next="Follow a link of this UI.")
+    return Problem(404, "There is no such page.", next="Use a link in this UI.")
 
 
 def _number(text: str) -> int:
@@ -106,6 +119,7 @@ def _number(text: str) -> int:
 
 
 def _took(run: dict[str, Any], now: str) -> float | None:
-    began = moment_of(run["started"])
+    # A queued run executes nothing now, even if it has started before.
+    began = moment_of(run["created"] if run["status"] == "queued" else run["started"])
     ended = moment_of(run["ended"]) or moment_of(now)
     return None if began is None or ended is None else ended - began

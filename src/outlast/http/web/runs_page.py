@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.datastructures import QueryParams
 
+from outlast.engine.bulk import APPLIES, BulkAction
+from outlast.http.rest.problems import Problem
 from outlast.http.web.inner_api import CallerApi
 from outlast.http.web.rendering import Page
 from outlast.http.web.values import fitting
@@ -34,18 +37,38 @@ LABELS = {
 
 
 def filters_of(query: QueryParams) -> dict[str, Any]:
-    """Return the filters of a query, as the API takes them. Unknown parameters are left out."""
+    """Return the filters of a query, as the API takes them. Unknown parameters are left out.
+
+    Raise Problem 422 for a value that a filter does not have.
+    """
     found: dict[str, Any] = {name: query[name] for name in TEXTS if query.get(name)}
-    if status := [one for one in query.getlist("status") if one in STATUSES]:
+    if status := [_one_of(STATUSES, "status", one) for one in query.getlist("status") if one]:
         found["status"] = status
-    if query.get("newer_than", "") in list(AGES)[1:]:
-        found["newer_than"] = query["newer_than"]
-    if query.get("items", "") in list(ITEMS)[1:]:
-        found["items"] = query["items"]
-    for name in SWITCHES:
-        if query.get(name) in ("true", "false"):
-            found[name] = query[name]
+    choices = {"newer_than": AGES, "items": ITEMS, **dict.fromkeys(SWITCHES, ("true", "false"))}
+    for name, allowed in choices.items():
+        if given := query.get(name):
+            found[name] = _one_of(allowed, name, given)
     return found
+
+
+def _one_of(allowed: Iterable[str], name: str, given: str) -> str:
+    if given in allowed:
+        return given
+    choices = ", ".join(one for one in allowed if one)
+    raise Problem(
+        422, f"{given[:50]!r} is not a value of the filter {name}.", next=f"Use one of: {choices}."
+    )
+
+
+def _actions(statuses: list[str]) -> tuple[list[BulkAction], list[BulkAction]]:
+    """Return the actions for selected runs, and those for all that match."""
+    given = set(statuses)
+    selected: list[BulkAction] = [
+        action
+        for action, applies in APPLIES.items()
+        if action is not BulkAction.PRUNE and (not given or given & applies)
+    ]
+    return selected, [action for action in selected if given <= APPLIES[action]]
 
 
 async def runs_page(api: CallerApi, path: dict[str, str], query: QueryParams) -> Page:
@@ -60,8 +83,11 @@ async def runs_page(api: CallerApi, path: dict[str, str], query: QueryParams) ->
         older = {**filters, "before": runs[-1]["id"]}
     elif document["next"] is not None:
         older = {**filters, "cursor": document["next"]}
+    selected, matching = _actions(filters.get("status", []))
     facts = {
         "runs": runs,
+        "actions_on_selected": selected,
+        "actions_on_matching": matching if filters else [],
         "older": older,
         "is_first": cursor is None and before is None,
         "filters": filters,

@@ -133,7 +133,7 @@ class Site:
             except Problem as problem:
                 return await self.problem(request, problem.status, problem.document(), visitor)
             except Refusal as refusal:
-                return await self.problem(request, refusal.status, refusal.document, visitor)
+                return await self.problem(request, refusal.status, _in_pages(refusal), visitor)
             except ClientDisconnect:
                 return Response(status_code=400)
             except Exception:
@@ -212,7 +212,7 @@ def path_of(request: Request) -> Path:
     try:
         return {name: decoded(value) for name, value in request.path_params.items()}
     except ValueError:
-        raise Problem(404, "There is no such page.", next="Follow a link of this UI.") from None
+        raise Problem(404, "There is no such page.", next="Use a link in this UI.") from None
 
 
 def rights_of(visitor: Visitor, request: Request) -> tuple[str, ...]:
@@ -221,6 +221,15 @@ def rights_of(visitor: Visitor, request: Request) -> tuple[str, ...]:
     is_own = caller.role.value == "submitter"
     root = str(request.scope.get("root_path", ""))
     return (caller.role.value, caller.name if is_own else "", root)
+
+
+def _in_pages(refusal: Refusal) -> Mapping[str, Any]:
+    """Return the problem of a refusal, with what to do next in this UI instead of in the API."""
+    document = refusal.document
+    if document.get("error") != "UnknownRun":
+        return document
+    detail = f"No run has the id {document['run']!r}."
+    return {**document, "detail": detail, "next": "Check the id in the Runs list."}
 
 
 def _back(request: Request, visitor: Visitor | None) -> str | None:

@@ -12,6 +12,8 @@ IDLE_SHARE = 0.08
 """The share of the axis that one idle time may take, relative to all busy times."""
 WIDTH_LEAST = 0.4
 TICKS = 5
+END_LABEL_LEFT = 78.0
+"""Where the label of the axis's end may begin, in percent."""
 STEPS = (1.0, 2.0, 5.0, 10.0)
 
 
@@ -25,6 +27,8 @@ class Place(NamedTuple):
 class Tick(NamedTuple):
     x: str
     label: str
+    anchor: str = "start"
+    """Which end of the label is at x, as the SVG attribute `text-anchor`."""
 
 
 class Part(NamedTuple):
@@ -75,7 +79,12 @@ class TimeAxis:
                     label = f"+{span(at - self.began)}" if number else "0"
                     found.append(Tick(_percent(self.x(at)), label))
                 number += 1
-        return _apart(found)
+        found = _apart(found)
+        if self.parts[-1].is_idle:
+            # A break has no ticks, so the last one would look like the end.
+            end = Tick("100%", f"+{span(self.ended - self.began)}", "end")
+            found = [*(tick for tick in found if float(tick.x[:-1]) < END_LABEL_LEFT), end]
+        return found
 
     def breaks(self) -> list[tuple[Place, str]]:
         """Return the idle times, each with how long it was."""

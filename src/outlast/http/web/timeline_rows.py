@@ -13,6 +13,18 @@ HANDOVERS_MAX = 12
 """How many handovers are drawn through the bars of all rows."""
 ABOUT_THE_RUN = ("retry", "resume", "cancel", "failure", "undoing")
 POINTS = ("message", "fired", "publish", "session", "items")
+ENDS = {
+    "death": "Worker died",
+    "interruption": "Interrupted",
+    "waiting": "Released while waiting",
+    "undoing": "Compensation began",
+    "parked": "Parked",
+    "failed": "Failed",
+    "cancelled": "Cancelled",
+    "dead": "Became a dead letter",
+}
+"""How an execution ended, by the kind of its last entry or by the status that it left."""
+RELEASED = "Released"
 
 
 class Bar(NamedTuple):
@@ -63,6 +75,8 @@ class Handover:
     lost: str | None
     next: str | None
     at: float
+    label: str
+    """How the execution ended."""
     lost_seconds: float | None = None
     saved_seconds: float | None = None
 
@@ -122,6 +136,7 @@ def _segments(document: dict[str, Any]) -> Iterator[Segment]:
                 incident["lost"],
                 incident["next"],
                 _ended(executions, fence) or moment_of(entry["at"]) or 0.0,
+                ENDS.get(entry["kind"], RELEASED),
                 incident["lost_seconds"],
                 incident["saved_seconds"],
             )
@@ -144,9 +159,11 @@ def _segments(document: dict[str, Any]) -> Iterator[Segment]:
 def _handover(
     segment: Segment, fence: int, executions: dict[int, dict[str, Any]], entry: dict[str, Any]
 ) -> Handover:
-    """Return the handover between executions that no death or drain separates: the run waited."""
+    """Return the handover between executions that no death or drain separates."""
     at = _ended(executions, segment.fence) or moment_of(entry["at"]) or 0.0
-    return Handover(None, "handover", segment.worker, _worker(executions, fence), at)
+    left = executions.get(segment.fence, {}).get("status", "")
+    label = ENDS.get(left, RELEASED)
+    return Handover(None, "handover", segment.worker, _worker(executions, fence), at, label)
 
 
 def _worker(executions: dict[int, dict[str, Any]], fence: int) -> str | None:
@@ -213,7 +230,8 @@ def _axis(document: dict[str, Any], segments: Sequence[Segment], now: float) -> 
             known = [(a, b) for a, b in spans if a is not None and b is not None]
             busy += known
             row.began = min((a for a, _ in known), default=now)
-    first, last = min(busy, default=None), max((b for _, b in busy), default=now)
+    first = min(busy, default=None)
+    last = max((b for _, b in busy), default=moment_of(run["ended"]) or now)
     is_first_page = not document["rows"] or document["rows"][0]["seq"] == 1
     began = moment_of(run["started"]) or moment_of(run["created"]) or now
     if not is_first_page and first is not None:
@@ -286,7 +304,7 @@ def _executions(
 
 
 def _end_of(execution: dict[str, Any], document: dict[str, Any]) -> str:
-    fences = {abs(row["fence"]): row["kind"] for row in document["rows"] if row["fence"] < 0}
-    if fences.get(execution["fence"]) == "death":
+    deaths = {abs(row["fence"]) for row in document["rows"] if row["kind"] == "death"}
+    if execution["fence"] in deaths:
         return "bad"
     return {"failed": "bad", "dead": "bad"}.get(execution["status"], "execution")
