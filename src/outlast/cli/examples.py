@@ -32,7 +32,7 @@ outlast show default/item-7    # an item of a queue""",
 outlast watch report-1            # its status, entries and executions
 outlast watch report-1 answer     # what it publishes to this stream""",
     "ui": """\
-outlast ui                       # prints a link that signs you in
+outlast ui                       # prints a link to sign in
 outlast ui --store sqlite:///agents.db --listen 127.0.0.1:8080""",
     "workers": """\
 outlast workers
