@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.store.commands import Claim, Sweep
 from support.spawned import spawn
 from support.waiting import WAIT_SECONDS
 
@@ -166,3 +167,29 @@ def test_a_python_file_that_is_not_there_is_an_error(outlast):
     answer = outlast("doctor", "nowhere.py")
     assert answer.code == 2
     assert "nowhere.py" in answer.err
+
+
+def test_doctor_tells_an_unclaimed_queue_from_an_unknown_workflow(outlast):
+    outlast.registered(queues=("q2",))
+    outlast.submitted("r1", queue="q4")
+    outlast.submitted("r2", workflow="old", queue="q2")
+    found = {one["where"]: one for one in outlast("doctor", "--json").json["findings"]}
+    assert found["queue q4"]["what"] == (
+        "runs of report are ready, and no live worker claims from this queue."
+    )
+    assert "--queue q4" in found["queue q4"]["fix"]
+    assert found["queue q2"]["what"] == "runs wait for workflows that no live worker knows: old."
+
+
+def test_doctor_warns_of_runs_that_keep_losing_their_workers(outlast):
+    outlast.started("r1", lease=0.0)
+    outlast.commit(Sweep())
+
+    def warned():
+        findings = outlast("doctor", "--json").json["findings"]
+        return [one["what"] for one in findings if "lost several workers" in one["what"]]
+
+    assert warned() == [], "one death is not to blame on a run"
+    outlast.registered("w2", lease=0.0)
+    outlast.commit(Claim("w2", "t", ids=("r1",)), Sweep(backoff=0.0))
+    assert warned() == ["1 run has lost several workers in a row with nothing recorded: r1."]

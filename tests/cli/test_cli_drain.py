@@ -220,11 +220,27 @@ def test_drain_wait_timeout_is_an_error(outlast, clock):
     assert asked(outlast) == BY_DEFAULT
     answer = outlast("drain", "--wait", "--timeout", "0")
     assert answer.code == 1
-    assert "it has not begun to drain" in answer.err
+    assert answer.err == (
+        "outlast: worker w1 has not begun to drain after 0 ms. Is its event loop blocked? The "
+        "request stands. To keep waiting, run `outlast drain --worker w1 --wait`.\n"
+    )
     outlast.commit(Drain("w1", "SIGTERM"))
     answer = outlast("drain", "--wait", "--timeout", "0.1")
     assert answer.code == 1
-    assert "it is still draining" in answer.err
+    assert answer.err == (
+        "outlast: worker w1 is still draining after 100 ms. The request stands. To keep waiting, "
+        "run `outlast drain --worker w1 --wait`.\n"
+    )
+
+
+def test_the_command_that_waits_again_names_the_same_worker(outlast, clock):
+    for id in ("w1", "w2"):
+        registered(outlast, id)
+    answer = outlast("drain", "--worker", "w1", "--wait", "--timeout", "1")
+    outlast.commit(Drain("w1", "SIGTERM"))
+    again = answer.err.rpartition("`outlast ")[2].partition("`")[0].split()
+    outlast(*again, "--timeout", "1")
+    assert asked(outlast, "w2") is None, "w2 is healthy"
 
 
 def test_drain_wait_ends_when_the_worker_is_dead(outlast):

@@ -51,9 +51,9 @@ def test_a_step_that_blocked_an_ended_worker_is_shown_after_those_of_living_ones
     recorded(outlast, "w1", ago=100)
     first, second = blocked(outlast)
     assert first.startswith(
-        "worker w1: fetch blocked its event loop 3 times, the last time for 12.0 s"
+        "worker w1: `fetch` blocked the event loop 3 times, the last time for 12.0 s"
     )
-    assert second.startswith("worker gone, which has ended: fetch blocked its event loop 3 times")
+    assert second.startswith("worker gone, which has ended: `fetch` blocked the event loop 3 times")
     stalls = outlast("workers", "--json").json["stalls"]
     assert [(one["worker"], one["ended"]) for one in stalls] == [("gone", True), ("w1", False)]
     out = outlast("doctor").out
@@ -83,5 +83,7 @@ def test_a_worker_that_was_killed_while_it_was_blocked_has_it_on_record(outlast)
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait()
-    [line] = [line for line in blocked(outlast) if ": fetch blocked its event loop once" in line]
+    [line] = [
+        line for line in blocked(outlast) if ": `fetch` blocked the event loop once, for " in line
+    ]
     assert "blocking.py:7" in line

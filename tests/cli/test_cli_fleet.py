@@ -77,7 +77,7 @@ def test_a_step_that_blocked_a_workers_event_loop_is_shown(outlast):
     outlast.commit(UpdateSession("w1", "t1", {"fetch": said, "torn": "{"}, 1e6, space=STALLS))
     [line] = [line for line in outlast("workers").out.splitlines() if "blocked" in line]
     assert line.startswith(
-        "worker w1: fetch blocked its event loop 3 times, the last time for 12.0 s"
+        "worker w1: `fetch` blocked the event loop 3 times, the last time for 12.0 s"
     )
     assert "at flows.py:12" in line
     [stall] = outlast("workers", "--json").json["stalls"]

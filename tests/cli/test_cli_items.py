@@ -84,7 +84,7 @@ def test_where_a_living_worker_knows_the_run_nothing_is_left_to_do(outlast):
     outlast.registered()
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "the program closed Outlast"))
-    taken = "A live worker has this workflow and claims the run when it is due."
+    taken = "A live worker has this workflow and will claim the run."
     assert taken in outlast("show", "r1").out
     assert "A live worker claims it and ends it." in outlast("cancel", "r1").err
 
@@ -99,18 +99,18 @@ def test_show_says_how_close_a_run_is_to_being_a_dead_letter(outlast):
     outlast.commit(Sweep())
     out = outlast("show", "r1").out
     assert (
-        "1 death (1 in a row without a new entry; it becomes a dead letter after 5 or more)\n"
-        in out
+        "1 death (1 in a row with nothing recorded; it becomes a dead letter after 5 to 20, "
+        "depending on how many other workers are dying)\n" in out
     )
     assert "alone" not in out
     outlast.registered("w2", lease=0.0)
     outlast.commit(Claim("w2", "t", ids=("r1",)), Sweep(backoff=0.0))
     out = outlast("show", "r1").out
     assert (
-        "2 deaths (2 in a row without a new entry; it becomes a dead letter after 5 or more)\n"
-        in out
+        "2 deaths (2 in a row with nothing recorded; it becomes a dead letter after 5 to 20, "
+        "depending on how many other workers are dying)\n" in out
     )
-    assert "It died more than once without a new entry, so a worker executes it alone." in out
+    assert "It died more than once with nothing recorded, so a worker executes it alone." in out
 
 
 def test_show_says_that_a_run_sleeps(outlast):

@@ -60,7 +60,7 @@ def test_paused_queue_gives_out_nothing_until_it_is_resumed(outlast):
     outlast.submitted("r1")
     answer = outlast("limit", "default", "--concurrency", "0")
     assert answer.err.splitlines() == [
-        "outlast: queue default: no depth limit of its own, paused.",
+        "outlast: queue default: no depth limit of its own, at most 0 executing.",
         "outlast: Nothing more is claimed from it. To resume: `outlast limit default --no-concurrency`.",
     ]  # fmt: skip
     assert outlast.commit(Claim("w1", "t")) == [[]]

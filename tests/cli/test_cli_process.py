@@ -97,7 +97,7 @@ def test_signal_releases_the_run_with_a_hint(tmp_path, outlast, number, code, wo
     again = "again" if name == "SIGINT" else "twice"
     assert waiting.rstrip().endswith(f"Press Ctrl-C {again} to exit at once.")
     assert end == f"outlast: {word}. To continue: `outlast run agent.py:blocked --id r1`"
-    assert "No worker executes the run now" in outlast("show", "r1").out
+    assert "No worker is executing this run" in outlast("show", "r1").out
 
 
 def test_killed_run_is_shown_as_dead_and_resumes(tmp_path, outlast):

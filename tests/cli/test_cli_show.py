@@ -10,6 +10,7 @@ import pytest
 from outlast.store.commands import (
     Cancel,
     Claim,
+    RegisterWorker,
     Release,
     Resume,
     Retry,
@@ -138,7 +139,7 @@ def test_show_says_that_a_run_was_released_or_never_started(outlast):
     row = outlast.started("r1")
     outlast.commit(Release(row.pk, row.fence, "the program closed Outlast"))
     out = outlast("show", "r1").out
-    assert "No worker executes the run now (the program closed Outlast)." in out
+    assert "No worker is executing this run: the program closed Outlast." in out
     assert "interruption" in out
     outlast.submitted("r2", delay=3600.0)
     assert "Not started yet. The run is due in " in outlast("show", "r2").out
@@ -340,3 +341,13 @@ def test_show_says_how_long_a_decision_took(outlast):
         "decided by hand after being unknown for 1 h 30 min: it did not happen"
         in outlast("show", "r1").out
     )
+
+
+def test_show_says_that_the_last_death_made_a_dead_letter(outlast):
+    outlast.commit(RegisterWorker("gone", "some-host", 4242, 0.0))
+    outlast.submitted("r1", worker="gone", attempts_max=1)
+    outlast.commit(Sweep())
+    assert outlast.row("r1").status == "dead"
+    out = outlast("show", "r1").out
+    assert "; the run became a dead letter" in out
+    assert "not resumed yet" not in out

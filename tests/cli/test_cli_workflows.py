@@ -28,8 +28,8 @@ def test_a_workflow_is_paused_and_resumed(outlast):
         "paused_by": os_user(),
     }
     assert "workflow report is paused" in outlast("queues").err
-    assert (
-        outlast("workflow", "resume", "report").err == "outlast: workflow report is not paused.\n"
+    assert outlast("workflow", "resume", "report").err == (
+        "outlast: workflow report is resumed: its runs are claimed again.\n"
     )
     answer = outlast("workflow", "resume", "report", "--json")
     assert answer.json["workflow"]["paused"] is False

@@ -98,8 +98,8 @@ class EffectBase(StepBase[P, R], EffectDefinition):
             )
         if undo not in (None, _NEEDED):
             raise SettingsError(
-                f"undo of effect {name} must be None or left out. "
-                f"Give it a compensation with @{name}.compensate."
+                f"@effect(undo=...) accepts only None. To give effect {name} a compensation, "
+                f"decorate a function with @{name}.compensate."
             )
         EffectDefinition.__init__(
             self,

@@ -382,7 +382,7 @@ class Outlast:
     async def pause_workflow(
         self, workflow: Workflow[..., Any] | str, *, by: str | None = None
     ) -> None:
-        """Stop claiming runs of a workflow, in all processes. What executes continues.
+        """Stop claiming runs of a workflow, in all processes. Runs already executing continue.
 
         Workers notice it within `poll` seconds. Runs can still be submitted, and wait. A run that
         sleeps, waits or is interrupted waits too when it comes back. `by` is recorded.

@@ -141,7 +141,7 @@ class Queue:
         await self._open().writer.execute(command)
 
     async def pause(self) -> None:
-        """Stop claiming from the queue, in all processes. What executes continues."""
+        """Stop claiming from the queue, in all processes. Runs already executing continue."""
         await self._set_paused(paused=True)
 
     async def resume(self) -> None:

@@ -21,7 +21,7 @@ from outlast.cli.output import (
     where_explained,
 )
 from outlast.cli.server import App
-from outlast.cli.stores import acting
+from outlast.cli.stores import acting, fleet_in
 from outlast.errors import OutlastError, StoreError
 from outlast.store.fleet import Fleet
 from outlast.store.protocol import Store
@@ -58,7 +58,7 @@ def do_to(ids: list[str], deed: Deed, store: str | None, as_json: bool) -> None:
 
 def _do_to_one(id: str, deed: Deed, store: str | None, as_json: bool) -> None:
     async def action(app: App, opened: Store) -> Acted:
-        return Acted(await deed.act(app, opened, id), Fleet.of(opened))
+        return Acted(await deed.act(app, opened, id), fleet_in(opened))
 
     acted = acting(store, action)
     if as_json:
@@ -77,7 +77,7 @@ def _do_to_several(names: list[str], deed: Deed, store: str | None, as_json: boo
                 if failures and isinstance(failures[-1], StoreError):
                     # The store would not take this one either.
                     raise failures[-1]
-                acted = Acted(await deed.act(app, opened, id), Fleet.of(opened))
+                acted = Acted(await deed.act(app, opened, id), fleet_in(opened))
             except OutlastError as error:
                 failures.append(error)
                 documents.append({"id": id, **error_document(error)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -13,7 +14,6 @@ from outlast.cli.options import (
     NewerThan,
     OlderThan,
     StoreOption,
-    WhyOption,
     one_of,
     storable,
 )
@@ -21,10 +21,12 @@ from outlast.cli.output import answering, document, print_message
 from outlast.cli.server import App, caller_options
 from outlast.cli.stores import acting
 from outlast.engine.bulk import BulkAction, BulkReport
+from outlast.errors import SettingsError
 from outlast.store.protocol import Store
 
+WHY = "cancelled with others"
 PAST = {
-    BulkAction.CANCEL: "cancelled, or asked to end",
+    BulkAction.CANCEL: "cancelled or asked to cancel",
     BulkAction.RETRY: "queued again",
     BulkAction.RESUME: "queued again",
     BulkAction.PRUNE: "deleted",
@@ -88,7 +90,15 @@ def bulk(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Act on at most this many, newest first.")
     ] = None,
-    why: WhyOption = "cancelled with others",
+    why: Annotated[
+        str | None,
+        typer.Option(
+            "--why",
+            parser=storable,
+            metavar="TEXT",
+            help="The reason for `cancel`, as the run sees it.",
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do it. Without this, only count what matches.")
     ] = False,
@@ -108,6 +118,13 @@ def bulk(
     The filters are those of `outlast runs`. Without --yes, the command counts the runs and changes
     nothing. A repeat of an interrupted command continues.
     """
+    if why is not None and action is not BulkAction.CANCEL:
+        raise typer.BadParameter(
+            f"`bulk {action}` records no reason: only `bulk cancel` takes --why.",
+            param_hint="--why",
+        )
+    filters = (status, workflow, queue, prefix, key, older_than, newer_than, waiting_for)
+    is_filtered = undoing or any(filters)
     wants_undoing = undoing or StatusName.UNDOING in (status or ())
     statuses = [one.value for one in status or () if one is not StatusName.UNDOING]
 
@@ -125,18 +142,28 @@ def bulk(
             older_than=older_than,
             newer_than=newer_than,
             limit=limit,
-            why=why,
+            why=WHY if why is None else why,
             dry_run=not yes,
             token=token,
             **caller_options(app),
         )
 
     with answering(as_json):
+        if not is_filtered:
+            raise SettingsError(
+                f"`bulk {action}` needs at least one filter, such as --workflow, --prefix, --key "
+                "or --status."
+            )
         report = acting(store, act)
         if as_json:
             document(_document(report))
         else:
             _print_outcome(action, report)
+            if action is BulkAction.RETRY and StatusName.PARKED in (status or ()):
+                print_message(
+                    "Of parked runs, only those whose compensation is stuck can be retried. For "
+                    "the others, use `outlast bulk resume`."
+                )
 
 
 def _document(report: BulkReport) -> dict[str, object]:
@@ -156,5 +183,15 @@ def _print_outcome(action: BulkAction, report: BulkReport) -> None:
         return
     skipped = f", {report.skipped:,} skipped" if report.skipped else ""
     print_message(f"{runs}: {report.done:,} {PAST[action]}{skipped}.")
-    for id, message in report.problems:
-        print_message(f"{id}: {message}")
+    for message, ids in _by_reason(report.problems).items():
+        print_message(f"{', '.join(ids)}: {message}")
+
+
+def _by_reason(problems: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the ids of the skipped runs by the reason, with the first of them in its text."""
+    texts: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
+    for id, message in problems:
+        text = texts.setdefault(message.replace(id, ""), message)
+        found.setdefault(text, []).append(id)
+    return found

@@ -10,7 +10,7 @@ from outlast.cli.hints import becomes, command, short_reason, taken_up
 from outlast.cli.options import IdArgument, JsonOption, StoreOption, checked_id
 from outlast.cli.output import answering, document, print_message
 from outlast.cli.server import App, caller_options
-from outlast.cli.stores import acting
+from outlast.cli.stores import acting, fleet_in
 from outlast.cli.text import one_line, parse_json
 from outlast.engine.documents import run_document
 from outlast.errors import OutlastError, UnknownRun, WrongStatus
@@ -94,7 +94,7 @@ def decide(
         row = opened.run(id)
         if row is None:
             raise UnknownRun(id)
-        return row, Fleet.of(opened)
+        return row, fleet_in(opened)
 
     with answering(as_json):
         checked_id(id)

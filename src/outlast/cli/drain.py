@@ -148,7 +148,7 @@ def drain(
             document({"workers": [_document(one) for one in asked]})
         else:
             for one in asked:
-                print_message(_sentence(one, choice, timeout))
+                print_message(_sentence(one, choice, timeout, store))
         if any(one.state == "waiting" for one in asked):
             raise typer.Exit(FAILED)
 
@@ -290,7 +290,7 @@ def _document(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
+def _sentence(asked: Asked, choice: Choice, timeout: float | None, address: str | None) -> str:
     named = f"worker {asked.worker}"
     if asked.state == "asked":
         unless = (
@@ -313,15 +313,15 @@ def _sentence(asked: Asked, choice: Choice, timeout: float | None) -> str:
                 f"{named} was asked to drain and has not begun. Does it consume a queue? A "
                 "program that only submits does not notice the request."
             )
+        after = f"after {span(timeout or 0.0)}."
         stands = (
-            "has not begun to drain. Is its event loop blocked?"
+            f"has not begun to drain {after} Is its event loop blocked?"
             if asked.drain is None
-            else "is still draining."
+            else f"is still draining {after}"
         )
-        return (
-            f"{named} has not exited after {span(timeout or 0.0)}: it {stands} The request "
-            "remains; `outlast drain --wait` waits again."
-        )
+        # Without its id, the command would choose another worker of this host.
+        again = command("drain", "--worker", asked.worker, "--wait", store=address)
+        return f"{named} {stands} The request stands. To keep waiting, run {again}."
     message = (
         f"{named} is gone and left no drain report."
         if asked.drain is None

@@ -41,8 +41,8 @@ outlast workers --watch""",
 outlast queues --wide
 outlast queues --watch""",
     "limit": """\
-outlast limit default --concurrency 0     # pause the queue
-outlast limit default --no-concurrency    # resume it
+outlast limit default --pause
+outlast limit default --resume
 outlast limit mail --concurrency 10 --depth 5000""",
     "limiters": """\
 outlast limiters
@@ -81,7 +81,7 @@ outlast cancel report-1
 outlast cancel report-1 report-2 --why "no longer needed\"""",
     "retry": """\
 outlast retry report-1
-outlast runs --status failed --newer-than 1h --ids | xargs outlast retry""",
+outlast bulk retry --status failed --newer-than 1h --yes""",
     "resume": """\
 outlast resume report-1
 outlast runs --status parked --ids | xargs outlast resume""",

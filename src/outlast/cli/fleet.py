@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from outlast.cli.hints import command
+from outlast.cli.hints import command, resume_queue
 from outlast.cli.options import JsonOption, StoreOption, WatchOption, WideOption
 from outlast.cli.output import answering, document, print_message
 from outlast.cli.server import App
@@ -100,7 +100,7 @@ def limit(
             "--concurrency",
             min=0,
             max=LIMIT_MAX,
-            help="Execute at most this many at a time, over all workers. 0 pauses the queue.",
+            help="Execute at most this many at a time, over all workers. To pause, use --pause.",
         ),
     ] = None,
     per_key_concurrency: Annotated[
@@ -144,9 +144,9 @@ def limit(
 ) -> None:
     """Limit a queue across all workers, or pause it.
 
-    A limit applies to further claims and submissions. `--pause` stops claims: runs that execute
-    continue, and the limits stay. Limits that you do not name stay as they are. Without an option,
-    the command shows the limits.
+    A limit applies to further claims and submissions. `--pause` stops claims: runs already
+    executing continue, and the limits stay. Limits that you do not name stay as they are. Without
+    an option, the command shows the limits.
     """
     changes: dict[str, Any] = {}
     for name, given, none in (
@@ -183,11 +183,7 @@ def limit(
             print_message(f"queue {queue} has no limits and has never been used.")
         else:
             print_message(f"queue {queue}: {_limits(row)}.")
-            if row.paused:
-                resume = command("limit", queue, "--resume", store=store)
-                print_message(f"Nothing more is claimed from it. To resume: {resume}.")
-            elif row.concurrency_max == 0:
-                resume = command("limit", queue, "--no-concurrency", store=store)
+            if (resume := resume_queue(row, store)) is not None:
                 print_message(f"Nothing more is claimed from it. To resume: {resume}.")
 
 
@@ -198,7 +194,7 @@ def _limits(row: QueueRow) -> str:
     if concurrency is None:
         parts.append("no concurrency limit")
     else:
-        parts.append(f"at most {concurrency:,} executing" if concurrency else "paused")
+        parts.append(f"at most {concurrency:,} executing")
     if row.key_concurrency_max is not None:
         parts.append(f"at most {row.key_concurrency_max:,} executing per key")
     rate = row.key_rate

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from rich.text import Text
 
 from outlast.cli.grid import Cell, Column, table, unreadable
-from outlast.cli.hints import command
+from outlast.cli.hints import resume_queue
 from outlast.cli.text import safe, span
 from outlast.store.fleet import Fleet, Stall, names_of
 from outlast.store.rows import QueueRow, WorkerRow
@@ -78,17 +78,16 @@ def _stall_lines(fleet: Fleet) -> list[Text]:
 
 def _stall(one: Stall, now: float, ended: str) -> Text:
     return Text(
-        f"worker {safe(one.worker)}{ended}: {safe(one.step)} blocked its event loop "
-        f"{_times(one.times)}, "
-        f"the last time for {one.seconds:.1f} s, {span(max(0.0, now - one.at))} ago, at "
-        f"{safe(one.line)}. "
-        "Write the step as `def` instead of `async def`.",
+        f"worker {safe(one.worker)}{ended}: `{safe(one.step)}` blocked the event loop "
+        f"{_times(one.times)} {one.seconds:.1f} s, {span(max(0.0, now - one.at))} ago, at "
+        f"{safe(one.line)}. Write the step as `def` instead of `async def`, and call it with "
+        "`await NAME.aio(...)`.",
         BAD,
     )
 
 
 def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
+    return "once, for" if count == 1 else f"{count:,} times, the last time for"
 
 
 def _worker(row: WorkerRow, state: str, now: float) -> list[Cell]:
@@ -147,11 +146,7 @@ def _waiting(workflows: Sequence[str], unclaimed: bool) -> list[str]:
 def _apart(row: QueueRow, now: float, store: str | None) -> list[Text]:
     """Return lines for counts that are usually 0 and so have no column."""
     lines = []
-    if row.paused:
-        resume = command("limit", row.name, "--resume", store=store)
-        lines.append(Text(f"{safe(row.name)}: paused. To resume: {resume}.", "yellow"))
-    elif row.concurrency_max == 0:
-        resume = command("limit", row.name, "--no-concurrency", store=store)
+    if (resume := resume_queue(row, store)) is not None:
         lines.append(Text(f"{safe(row.name)}: paused. To resume: {resume}.", "yellow"))
     elif row.concurrency_max is not None and row.ready and row.running >= row.concurrency_max:
         lines.append(

@@ -23,6 +23,7 @@ from outlast.cli.options import (
     storable,
 )
 from outlast.cli.output import answering, where_explained
+from outlast.cli.stores import fleet_in
 from outlast.cli.text import counted, safe
 from outlast.cli.watch import View, print_view
 from outlast.engine.documents import history_document, run_document
@@ -254,7 +255,7 @@ def show(
             row = opened.run(checked_id(id))
             if row is None:
                 raise UnknownRun(id)
-            fleet = None if as_json else Fleet.of(opened)
+            fleet = None if as_json else fleet_in(opened)
             # Read the steps first: one that ends in between is in the journal and left out.
             executing = executing_steps(opened, row)
             history = History.of(opened, row)

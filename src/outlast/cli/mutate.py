@@ -9,7 +9,7 @@ from uuid import uuid4
 import typer
 
 from outlast.cli.bulk import Acted, Deed, do_to
-from outlast.cli.hints import becomes, command, noun, taken_up, waits_for_a_person
+from outlast.cli.hints import becomes, command, noun, pauses_of, taken_up, waits_for_a_person
 from outlast.cli.options import (
     EndedBefore,
     IdArgument,
@@ -199,7 +199,7 @@ def _cancelled(acted: Acted, store: str | None) -> str:
     # The request ends a wait, so the run is claimed at once.
     then = (
         "A live worker claims it and ends it."
-        if fleet.takes(row)
+        if fleet.takes(row) and not pauses_of(row, fleet, store)
         else taken_up(row, fleet, store, to="end it")
     )
     return f"cancellation of {noun(row)} {row.id} requested. {then}"

@@ -21,6 +21,7 @@ from outlast.errors import StoreError, StoreUnavailable
 from outlast.settings.load import load
 from outlast.settings.redaction import masked
 from outlast.store.address import store_at
+from outlast.store.fleet import Fleet
 from outlast.store.protocol import CommitUnknown, NoStore, Store, left_as_it_is
 
 if TYPE_CHECKING:
@@ -142,6 +143,13 @@ def pauses_in(store: Store) -> list[PausedWorkflow]:
     from outlast.store.pauses import read_pauses
 
     return read_pauses(store)
+
+
+def fleet_in(store: Store) -> Fleet:
+    """Return the workers, and what keeps them from claiming: paused queues and workflows."""
+    queues = tuple(row for row in store.queues() if row.gives_nothing)
+    workflows = frozenset(one.name for one in pauses_in(store))
+    return Fleet.of(store)._replace(paused_queues=queues, paused_workflows=workflows)
 
 
 def limiters_in(store: Store) -> tuple[list[LimiterInfo], list[str]]:

@@ -32,7 +32,7 @@ from outlast.errors.reasons import EXHAUSTED, STUCK
 from outlast.execution.run_cost import RunCost
 from outlast.store.commands import EACH, ITEM
 from outlast.store.fleet import Fleet
-from outlast.store.rows import NEVER, RunRow, WorkerRow
+from outlast.store.rows import ATTEMPTS_FACTOR_MAX, NEVER, RunRow, WorkerRow
 
 KEY_WIDTH_MAX = 48
 TONES = {Tone.PLAIN: "", Tone.BAD: "red", Tone.HISTORY: "yellow"}
@@ -126,9 +126,11 @@ def _incidents(row: RunRow) -> str:
         limit = (
             ""
             if row.status == "dead"
-            else f"; it becomes a dead letter after {row.attempts_max} or more"
+            else f"; it becomes a dead letter after {row.attempts_max} to "
+            f"{row.attempts_max * ATTEMPTS_FACTOR_MAX}, depending on how many other workers are "
+            "dying"
         )
-        in_a_row = f" ({row.deaths_in_a_row} in a row without a new entry{limit})"
+        in_a_row = f" ({row.deaths_in_a_row} in a row with nothing recorded{limit})"
         counts.append(counted(row.deaths, "death") + (in_a_row if row.deaths_in_a_row else ""))
     if row.interruptions:
         counts.append(counted(row.interruptions, "interruption"))
@@ -264,7 +266,7 @@ def _status(row: RunRow, fleet: Fleet, store: str | None, value_width: int | Non
     else:
         yield f"{_state(row, reason)}.{_due(row, fleet.now)}"
         if row.ready == SUSPECT:
-            yield "It died more than once without a new entry, so a worker executes it alone."
+            yield "It died more than once with nothing recorded, so a worker executes it alone."
 
 
 def _state(row: RunRow, reason: str) -> str:
@@ -272,8 +274,12 @@ def _state(row: RunRow, reason: str) -> str:
         return f"Waiting. No worker holds the {noun(row)}"
     if row.started is None:
         return "Not started yet"
-    now = f"No worker executes the {noun(row)} now"
-    return f"{now} ({reason})" if reason else now
+    now = f"No worker is executing this {noun(row)}"
+    if not reason:
+        return now
+    # The reasons of a store begin with "its worker".
+    after = reason.removeprefix("its worker")
+    return f"{now}: its last worker{after}" if after != reason else f"{now}: {reason}"
 
 
 def _due(row: RunRow, now: float) -> str:

@@ -74,7 +74,7 @@ workflow = typer.Typer(
 
 @workflow.command(cls=Command, epilog=EPILOG)
 def pause(name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Stop claiming runs of a workflow. What executes continues."""
+    """Stop claiming runs of a workflow. Runs already executing continue."""
     _change(name, store, as_json, paused=True)
 
 
@@ -85,21 +85,24 @@ def resume(name: NameArgument, store: StoreOption = None, as_json: JsonOption = 
 
 
 def _change(name: str, store: str | None, as_json: bool, *, paused: bool) -> None:
-    async def act(app: App, opened: Store) -> list[KnownWorkflow]:
+    async def act(app: App, opened: Store) -> tuple[bool, list[KnownWorkflow]]:
+        was_paused = any(one.name == name for one in pauses_in(opened))
         change = app.pause_workflow if paused else app.resume_workflow
         await change(name, **caller_options(app))
-        return [row for row in _read(opened).rows if row.name == name]
+        return was_paused, [row for row in _read(opened).rows if row.name == name]
 
     with answering(as_json):
-        rows = acting(store, act)
+        was_paused, rows = acting(store, act)
         row = rows[0] if rows else KnownWorkflow(name, 0, (), None)
         if as_json:
             document({"workflow": _document(row)})
             return
         if not row.workers:
             print_message(f"no live worker knows a workflow named {safe(name)}.")
-        if row.pause is None:
-            print_message(f"workflow {safe(name)} is not paused.")
+        if paused is False and not was_paused:
+            print_message(f"workflow {safe(name)} was not paused; nothing changed.")
+        elif row.pause is None:
+            print_message(f"workflow {safe(name)} is resumed: its runs are claimed again.")
         else:
             print_message(f"workflow {safe(name)} is paused: no more of its runs are claimed.")
             print_message(f"To resume it: {command('workflow', 'resume', name, store=store)}.")

@@ -221,7 +221,7 @@ class Client:
         return await schedules.set_schedule(self._open, name, call, Schedule(**options))
 
     async def pause_workflow(self, workflow: Workflow[..., Any] | str) -> None:
-        """Stop claiming runs of a workflow, in all processes. What executes continues.
+        """Stop claiming runs of a workflow, in all processes. Runs already executing continue.
 
         Workers notice it within a poll. Runs can still be submitted, and wait.
         """

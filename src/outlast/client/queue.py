@@ -114,7 +114,7 @@ class Queue:
         await self._transport.act("PUT", self._path("limits"), body)
 
     async def pause(self) -> None:
-        """Stop claiming from the queue, in all processes. What executes continues."""
+        """Stop claiming from the queue, in all processes. Runs already executing continue."""
         await self._transport.act("PUT", self._path("limits"), {"paused": True})
 
     async def resume(self) -> None:

@@ -114,7 +114,8 @@ def narrowed(action: BulkAction, query: RunQuery) -> RunQuery:
     if wrong := sorted(set(query.statuses) - APPLIES[action]):
         applies = ", ".join(sorted(APPLIES[action]))
         raise SettingsError(
-            f"{action} never applies to {' or '.join(wrong)} runs. It applies to: {applies}."
+            f"{action} never applies to {' or '.join(wrong)} runs. It applies to: {applies}"
+            f"{' (during a compensation)' if action is BulkAction.RETRY else ''}."
         )
     return query
 
@@ -144,16 +145,25 @@ async def act_on_all(
     while True:
         left = PAGE if limit is None else min(PAGE, limit - count.matched)
         rows = await engine.client.read(engine.store.runs, query._replace(limit=left))
-        count.matched += len(rows)
-        count.examples += [row.id for row in rows[: EXAMPLES_MAX - len(count.examples)]]
+        fit = [row for row in rows if _fits(action, row)]
+        count.matched += len(fit)
+        count.examples += [row.id for row in fit[: EXAMPLES_MAX - len(count.examples)]]
         if not dry_run:
-            await _act(engine, action, rows, count, why=why, token=token, by=by)
+            await _act(engine, action, fit, count, why=why, token=token, by=by)
         if len(rows) < left:
             return count.report(action, dry_run, None)
         query = query._replace(before_pk=rows[-1].pk)
         late = until is not None and engine.loop.time() >= until
         if late or count.matched == limit:
             return count.report(action, dry_run, rows[-1].pk)
+
+
+def _fits(action: BulkAction, row: RunRow) -> bool:
+    """Return whether the action can apply to a run that matches the query.
+
+    A query cannot tell that parked runs are only retried during their compensation.
+    """
+    return action is not BulkAction.RETRY or row.status != "parked" or row.undoing is not None
 
 
 async def _act(

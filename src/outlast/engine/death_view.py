@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from outlast.codec.documents import value_of
 from outlast.codec.text import one_line
-from outlast.store.rows import Entry, ExecutionRow
+from outlast.store.rows import ENDED, Entry, ExecutionRow, Status
 
 ENDS_OF_EXECUTIONS = ("death", "interruption")
 
@@ -20,10 +20,12 @@ class EndOfExecution(NamedTuple):
     next_worker: str | None
     """The worker that claimed the run next, or None if none has."""
 
-    def text(self) -> str:
-        """Return which worker took over."""
+    def text(self, status: Status) -> str:
+        """Return which worker took over. `status` is that of the run now."""
         if self.next_worker is None:
-            return "not resumed yet"
+            if status == "dead":
+                return "the run became a dead letter"
+            return "not resumed" if status in ENDED else "not resumed yet"
         if self.next_worker == self.worker:
             return "the same worker resumed it"
         return f"worker {one_line(self.next_worker)} took over"

@@ -71,9 +71,9 @@ def describe_entry(entry: Entry, history: History, width: int | None, began: flo
     if entry.kind == "cancel":
         return f"cancellation requested: {_fact(facts, 'why', width)}", Tone.HISTORY
     if entry.kind == "death":
-        return _end_of_execution(facts, history.ends[entry.seq], width), Tone.BAD
+        return _end_of_execution(facts, history.ends[entry.seq], history.row, width), Tone.BAD
     if entry.kind == "interruption":
-        return _end_of_execution(facts, history.ends[entry.seq], width), Tone.HISTORY
+        return _end_of_execution(facts, history.ends[entry.seq], history.row, width), Tone.HISTORY
     if entry.kind == "failure":
         return _fact(facts, "why", width), Tone.HISTORY
     if entry.kind == "child" and not entry.key.startswith(UNDO):
@@ -100,7 +100,9 @@ def describe_entry(entry: Entry, history: History, width: int | None, began: flo
     return f"{took}{recorded(entry.value, width)}{asked}", Tone.PLAIN
 
 
-def _end_of_execution(facts: Mapping[str, object], end: EndOfExecution, width: int | None) -> str:
+def _end_of_execution(
+    facts: Mapping[str, object], end: EndOfExecution, row: RunRow, width: int | None
+) -> str:
     """Return why a worker lost the run, and which worker took over."""
     why = _fact(facts, "why", width)
     if end.worker is not None:
@@ -108,7 +110,7 @@ def _end_of_execution(facts: Mapping[str, object], end: EndOfExecution, width: i
         # The reasons of a store begin with these words.
         after = why.removeprefix("its worker")
         why = f"{worker}{after}" if after != why else f"{why} ({worker})"
-    return f"{why}; {end.text()}"
+    return f"{why}; {end.text(row.status)}"
 
 
 def _child(entry: Entry, row: RunRow, width: int | None) -> Description:

@@ -61,6 +61,9 @@ class Fleet(NamedTuple):
     now: float
     stalls: tuple[Stall, ...] = ()
     """What blocked their event loops. Only `with_stalls` reads it."""
+    paused_queues: tuple[QueueRow, ...] = ()
+    """The queues that are paused, or limited to no runs at a time. The command line adds them."""
+    paused_workflows: frozenset[str] = frozenset()
 
     @classmethod
     def with_stalls(cls, store: Store) -> Fleet:

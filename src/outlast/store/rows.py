@@ -292,6 +292,11 @@ class QueueRow(NamedTuple):
     paused: bool = False
 
     @property
+    def gives_nothing(self) -> bool:
+        """Return whether workers claim nothing from the queue, by a pause or a limit of 0."""
+        return self.paused or self.concurrency_max == 0
+
+    @property
     def ready(self) -> int:
         """Return how many runs are queued and due. Workers could take these now."""
         return self.queued - self.delayed

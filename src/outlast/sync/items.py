@@ -184,7 +184,7 @@ class Queue:
         )
 
     def pause(self) -> None:
-        """Stop claiming from the queue, in all processes. What executes continues."""
+        """Stop claiming from the queue, in all processes. Runs already executing continue."""
         self._portal.call(self._queue.pause)
 
     def resume(self) -> None:

@@ -66,8 +66,8 @@ def drained(**changes) -> DrainReport:
 
 STALL = Stall("w1", "fetch", 3, 12.0, NOW - 60, "flows.py:12")
 CASES = [
-    (fleet.workers, {}, {"store": replace(STORE, stalls=(STALL,))}, "warning", "fetch blocked the event loop of a worker for 12.0 s, 60 s ago, at flows.py:12"),
-    (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 5})}, "warning", "never end in the 24.7 s"),
+    (fleet.workers, {}, {"store": replace(STORE, stalls=(STALL,))}, "warning", "`fetch` blocked the event loop of a worker for 12.0 s, 60 s ago, at flows.py:12"),
+    (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 5})}, "warning", "never finish within the 24.7 s"),
     (grace.steps, {}, {"store": replace(STORE, durations={("f", "slow"): [100.0] * 4})}, "note", "no step has 5 recorded durations yet"),
     (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5, ("f", "slow"): [100.0] * 4})}, {"store": replace(STORE, durations={("f", "slow"): [1.0, 1.0, 100.0, 100.0, 100.0]})}, "note", "usually"),
     (grace.lease, {}, {"settings": {"stall_max": 40.0}}, "warning", "stall_max=40"),
@@ -116,7 +116,9 @@ CASES = [
     (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(parked=2, stuck=2),))}, "error", "2 runs cannot be compensated"),
     (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(parked=3, stuck=0),))}, "warning", "3 runs wait for a person"),
     (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(dead=4),))}, "warning", "4 dead letters"),
-    (fleet.runs, {}, {"store": replace(STORE, unknown={"default": ("old_flow",)})}, "warning", "old_flow"),
+    (fleet.runs, {}, {"store": replace(STORE, unknown={"default": ("old_flow",)})}, "warning", "workflows that no live worker knows: old_flow"),
+    (fleet.runs, {}, {"store": replace(STORE, unknown={"default": ("f",)}, unclaimed=frozenset({"default"}))}, "warning", "runs of f are ready, and no live worker claims from this queue"),
+    (fleet.runs, {}, {"store": replace(STORE, queues=(QUEUE._replace(paused=True),))}, "note", "the queue is paused, and 3 runs wait in it"),
     (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(returned=5, returned_since=NOW - 10),))}, {"store": replace(STORE, queues=(QUEUE._replace(returned=5, returned_since=NOW - 100),))}, "warning", "the longest for 100 s"),
     (fleet.store, {}, {"store": None, "store_error": "there is none yet."}, "note", "there is none yet"),
     (fleet.store, {}, {"store": None, "store_error": "it is away.", "store_fails": True}, "error", "it is away"),
@@ -146,9 +148,9 @@ def test_each_check_reports_its_fault_and_nothing_else(check, fine, wrong, level
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(dead=1),))}, "1 dead letter."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(returned=1, returned_since=NOW - 100),))}, "1 interrupted run waits, the longest for 100 s."),
         (fleet.runs, {"store": replace(STORE, queues=(QUEUE._replace(queued=1, concurrency_max=0),))}, "the queue is paused, and 1 run waits in it."),
-        (fleet.workers, {"store": replace(STORE, dead=frozenset({"w1"}))}, "1 worker seems dead, and not swept yet: w1."),
+        (fleet.workers, {"store": replace(STORE, dead=frozenset({"w1"}))}, "1 worker seems dead, and what it held has not been taken over yet: w1."),
         (fleet.drains, {"store": replace(STORE, drains=(drained(),))}, "1 drain in the last week, none cut short."),
-        (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5})}, "1 step with recorded durations ends in the 24.7 s that a drain gives them."),
+        (grace.steps, {"store": replace(STORE, durations={("f", "quick"): [1.0] * 5})}, "1 step with recorded durations finishes within the 24.7 s that a drain allows."),
     ],
 )  # fmt: skip
 def test_one_is_counted_as_people_do(check, given, says):

@@ -33,7 +33,7 @@ async def list_paused_workflows(call: Call, query: NoQuery) -> Response:
 
 @routes.add("POST", "/v1/workflows/{name}/pause", Access.OPERATE, WorkflowPauseAnswer)
 async def pause_workflow(name: Segment, call: Call, query: NoQuery) -> Response:
-    """Stop claiming runs of a workflow. What executes continues."""
+    """Stop claiming runs of a workflow. Runs already executing continue."""
     return await _set(call, name, paused=True)
 
 

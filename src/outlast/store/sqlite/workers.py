@@ -126,7 +126,7 @@ def _take(
     parents = {row.id: row.parent for row, _ in held}
     for row, progress in held:
         if draining:
-            reason = f"{why}, while it was draining"
+            reason = f"{why} while it was draining"
             after = row._replace(status="queued", due=transaction.now, reason=reason)
             taken[row.id] = interrupt(transaction, row, after, draining=True, seen=seen)
         elif why == AWAY:

@@ -47,7 +47,7 @@ def _last_line(verdict: Verdict) -> str:
     return (
         f"verdict: violated ({of})"
         if verdict.violated
-        else f"verdict: nothing is violated; not known: {of}"
+        else f"verdict: no violations found. Could not be checked in full: {of}"
     )
 
 

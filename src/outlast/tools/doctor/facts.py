@@ -22,7 +22,7 @@ from outlast.store.fleet import Fleet, Stall, stalls_of
 from outlast.store.pauses import read_pauses
 from outlast.store.private_files import lock
 from outlast.store.protocol import Store
-from outlast.store.rows import QueueRow, WorkerRow
+from outlast.store.rows import SUSPECT_DEATHS, QueueRow, RunQuery, RunRow, WorkerRow
 from outlast.store.tolerant_rows import legible
 from outlast.tools.doctor.host import Process, ancestry
 from outlast.tools.doctor.manifests.workload import Workload
@@ -32,6 +32,8 @@ from outlast.tools.doctor.store_folder import Folder, store_folder
 DRAINS = 50
 """How many of the last drains to read."""
 STEPS_MAX = 2_000
+ACTIVE_RUNS = 1_000
+"""Among how many of the newest active runs the doctor looks for those that lose their workers."""
 COPY_BYTES_MAX = 200_000_000
 """Largest file store that the doctor copies."""
 
@@ -52,6 +54,10 @@ class InStore:
     durations: Mapping[tuple[str, str], list[float]] = field(default_factory=dict)
     paused: tuple[str, ...] = ()
     """The paused workflows."""
+    unclaimed: frozenset[str] = frozenset()
+    """The queues from which no live worker claims."""
+    crashing: tuple[RunRow, ...] = ()
+    """Runs that wait or execute again after several deaths in a row with nothing recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +203,8 @@ def _in_store(store: Store) -> InStore:
         now=fleet.now,
         queues=queues,
         unknown={name: found for name, found in unknown.items() if found},
+        unclaimed=frozenset(row.name for row in queues if not fleet.claims_from(row.name)),
+        crashing=_crashing(store),
         workers=tuple(fleet.workers),
         dead=fleet.dead,
         stalls=stalls_of(store),
@@ -204,3 +212,9 @@ def _in_store(store: Store) -> InStore:
         drains=tuple(map(DrainReport.of, store.drains(DRAINS))),
         durations=store.durations(pairs) if pairs else {},
     )
+
+
+def _crashing(store: Store) -> tuple[RunRow, ...]:
+    """Return the active runs that lost several workers in a row with nothing recorded."""
+    rows = store.runs(RunQuery(statuses=("queued", "running"), limit=ACTIVE_RUNS))
+    return tuple(row for row in rows if row.deaths_in_a_row >= SUSPECT_DEATHS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
+from outlast.cli.hints import resume_queue
 from outlast.settings.redaction import masked
 from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding, counted, error, note, ok, warning
@@ -65,15 +66,23 @@ def runs(facts: Facts) -> Iterator[Finding]:
                 "decide.",
                 where,
             )
-        if queue.concurrency_max == 0 and queue.queued:
+        if queue.gives_nothing and queue.queued:
             yield note(
                 f"the queue is paused, and {counted(queue.queued, 'run')} "
                 f"{'waits' if queue.queued == 1 else 'wait'} in it.",
-                f"To resume it, run `outlast limit {quote(queue.name)} --no-concurrency`.",
+                f"To resume it, run {resume_queue(queue, None)}.",
                 where,
             )
         names = found.unknown.get(queue.name, ())
-        if names:
+        if names and queue.name in found.unclaimed:
+            trouble = True
+            yield warning(
+                f"runs of {', '.join(names[:5])} are ready, and no live worker claims from this "
+                "queue.",
+                f"Start a worker for it: `outlast worker MODULE --queue {quote(queue.name)}`.",
+                where,
+            )
+        elif names:
             trouble = True
             yield warning(
                 f"runs wait for workflows that no live worker knows: {', '.join(names[:5])}.",
@@ -92,6 +101,15 @@ def runs(facts: Facts) -> Iterator[Finding]:
                 "limited (`outlast queues`)?",
                 where,
             )
+    if found.crashing:
+        trouble = True
+        ids = ", ".join(row.id for row in found.crashing[:5])
+        runs = "1 run has" if len(found.crashing) == 1 else f"{len(found.crashing)} runs have"
+        yield warning(
+            f"{runs} lost several workers in a row with nothing recorded: {ids}.",
+            "`outlast show ID` lists the deaths. If the code is to blame, roll back, or stop the "
+            "claims with `outlast workflow pause NAME`.",
+        )
     for name in found.paused:
         yield note(
             f"workflow {name} is paused. Workers leave its runs in their queues.",
@@ -108,18 +126,19 @@ def workers(facts: Facts) -> Iterator[Finding]:
     if found is None:
         return
     if found.dead:
+        seems, held = ("seems", "it held") if len(found.dead) == 1 else ("seem", "they held")
         yield warning(
-            f"{counted(len(found.dead), 'worker')} {'seems' if len(found.dead) == 1 else 'seem'} "
-            f"dead, and not swept yet: {', '.join(sorted(map(str, found.dead))[:5])}.",
-            "A live worker of this store sweeps them within a lease. Is there one?",
+            f"{counted(len(found.dead), 'worker')} {seems} dead, and what {held} has not been "
+            f"taken over yet: {', '.join(sorted(map(str, found.dead))[:5])}.",
+            "A live worker of this store takes over within a lease. Is there one?",
         )
     here = {one.id for one in found.workers}
     for one in found.stalls[:5]:
         yield warning(
-            f"{one.step} blocked the event loop of a worker for {one.seconds:.1f} s, "
+            f"`{one.step}` blocked the event loop of a worker for {one.seconds:.1f} s, "
             f"{found.now - one.at:.0f} s ago, at {one.line}.",
             "Nothing else in that process could run meanwhile. Write the step as `def` instead of "
-            "`async def`: it then executes in a thread.",
+            "`async def`, and call it with `await NAME.aio(...)`: it then executes in a thread.",
             f"worker {one.worker}{'' if one.worker in here else ', which has ended'}",
         )
     alive = [one for one in found.workers if one.id not in found.dead]

@@ -62,25 +62,25 @@ def steps(facts: Facts) -> Iterator[Finding]:
     )
     if never:
         yield warning(
-            f"steps that never end in the {has:g} s that a drain gives them: {_some(never)}.",
+            f"steps that never finish within the {has:g} s that a drain allows: {_some(never)}.",
             fix,
         )
     if mostly:
         yield note(
-            f"steps that usually do not end in the {has:g} s that a drain gives them: "
+            f"steps that usually do not finish within the {has:g} s that a drain allows: "
             f"{_some(mostly)}.",
             fix,
         )
     if not measured:
         yield note(
-            f"no step has {SAMPLES_MIN} recorded durations yet, so it is unknown whether steps end "
-            f"in the {has:g} s that a drain gives them."
+            f"no step has {SAMPLES_MIN} recorded durations yet, so it is unknown whether steps "
+            f"finish within the {has:g} s that a drain allows."
         )
     elif not never and not mostly:
-        ends = "ends" if len(measured) == 1 else "end"
+        finish = "finishes" if len(measured) == 1 else "finish"
         yield ok(
-            f"{counted(len(measured), 'step')} with recorded durations {ends} in the {has:g} s "
-            "that a drain gives them."
+            f"{counted(len(measured), 'step')} with recorded durations {finish} within the "
+            f"{has:g} s that a drain allows."
         )
 
 

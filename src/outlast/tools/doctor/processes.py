@@ -8,6 +8,7 @@ from outlast.tools.doctor.facts import Facts
 from outlast.tools.doctor.finding import Finding, error, note, ok, warning
 from outlast.tools.doctor.host import SHELLS, Process
 
+NAMED_MAX = 5
 TELL_ALL = {"systemd", "init", "launchd"}
 """As PID 1 these signal every process of a service, not only the first."""
 
@@ -34,11 +35,23 @@ def signals(facts: Facts) -> Iterator[Finding]:
             "Run the doctor where a worker runs, or with --manifest FILE.",
         )
         return
+    fine = []
     for worker, chain in sorted(facts.processes.items()):
-        yield _of(worker, chain)
+        if (problem := _of(worker, chain)) is None:
+            fine.append(worker)
+        else:
+            yield problem
+    if fine:
+        what = "the worker" if len(fine) == 1 else f"{len(fine)} workers"
+        more = f" and {len(fine) - NAMED_MAX} more" if len(fine) > NAMED_MAX else ""
+        yield ok(
+            f"SIGTERM reaches {what} and begins a drain.",
+            f"worker {', '.join(fine[:NAMED_MAX])}{more}",
+        )
 
 
-def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
+def _of(worker: str, chain: tuple[Process, ...]) -> Finding | None:
+    """Return what keeps SIGTERM from this worker, or None."""
     own = chain[0]
     last = chain[-1]
     where = f"worker {worker}, pid {own.pid}"
@@ -60,7 +73,7 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
     if _waits_in_front(chain):
         return warning(
             f"a shell (pid {chain[1].pid}) is between PID 1 ({last.name}) and the worker: SIGTERM "
-            "ends there, and the worker is killed when its time is up.",
+            "stops at the shell, so the worker never drains and is killed when its time is up.",
             "Write `exec outlast worker …` in the script.",
             where,
         )
@@ -71,7 +84,7 @@ def _of(worker: str, chain: tuple[Process, ...]) -> Finding:
             "your own.",
             where,
         )
-    return ok("SIGTERM reaches the worker and begins a drain.", where)
+    return None
 
 
 def _waits_in_front(chain: tuple[Process, ...]) -> bool:

@@ -242,7 +242,7 @@ BEGIN
             after := r;
             after.status := 'queued';
             after.due := now;
-            after.reason := why || CASE WHEN drains THEN ', while it was draining' ELSE '' END;
+            after.reason := why || CASE WHEN drains THEN ' while it was draining' ELSE '' END;
             status := interrupt__v(r, after, drains, seen, by, now);
         ELSE
             IF (r.id = ANY(above)) IS NOT TRUE AND NOT progress__v(r) THEN

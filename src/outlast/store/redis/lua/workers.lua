@@ -278,7 +278,7 @@ local function take_runs(worker, why, draining, command, seen, by)
     for _, row in ipairs(held) do
         local progress, status = S.reset_counts_after_progress(row), nil
         if draining then
-            status = S.interrupt_run(row, S.now, why .. ', while it was draining', true, seen, by)
+            status = S.interrupt_run(row, S.now, why .. ' while it was draining', true, seen, by)
         elseif why == OUTAGE then
             status = S.interrupt_run(row, S.now, why, false, seen, by)
         else
