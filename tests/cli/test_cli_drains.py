@@ -48,6 +48,15 @@ def test_drains_lists_the_last_ones_newest_first(outlast):
     assert outlast("drains", "--limit", "0").code == 2
 
 
+def test_drains_leaves_the_room_of_a_reason_to_the_reason(outlast):
+    drained(outlast, reason="bad release (by os:root)")
+    [_, line] = outlast("drains").out.splitlines()
+    assert line.endswith("  bad release")
+    assert outlast("drains", "--wide").out.rstrip().endswith("bad release (by os:root)")
+    drained(outlast, "w2", reason="(by nobody)")
+    assert outlast("drains").out.splitlines()[1].endswith("  (by nobody)")
+
+
 def test_drain_json_is_the_whole_report(outlast):
     drained(outlast)
     (one,) = outlast("drains", "--json").json["drains"]

@@ -80,6 +80,7 @@ def test_a_step_that_blocked_a_workers_event_loop_is_shown(outlast):
         "worker w1: `fetch` blocked the event loop 3 times, the last time for 12.0 s"
     )
     assert "at flows.py:12" in line
+    assert "call it with `await NAME.aio(...)`" in line
     [stall] = outlast("workers", "--json").json["stalls"]
     assert (stall["worker"], stall["step"], stall["times"], stall["seconds"]) == (
         "w1",

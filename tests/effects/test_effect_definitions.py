@@ -55,7 +55,9 @@ def test_method_cannot_be_an_effect():
 def test_undo_accepts_only_none(undo):
     async def pay() -> None: ...
 
-    with pytest.raises(SettingsError, match=r"undo of effect pay.*@pay\.compensate"):
+    with pytest.raises(
+        SettingsError, match=r"accepts only None\. To give effect pay a.*@pay\.compensate"
+    ):
         effect(timeout=10, undo=undo)(pay)
 
 

@@ -44,14 +44,18 @@ def drain_lines(
 ) -> list[Text]:
     cells = each_displayed(
         drains,
-        lambda row: _drain(DrainReport.of(row), state(row)),
+        lambda row: _drain(DrainReport.of(row), state(row), wide=wide),
         lambda row, why: unreadable(DRAINS, str(row.worker), why),
     )
     return table(DRAINS, cells, wide=wide)
 
 
-def _drain(report: DrainReport, state: str) -> list[Cell]:
+def _drain(report: DrainReport, state: str, *, wide: bool) -> list[Cell]:
     recovered = report.recoveries
+    reason = one_line(report.reason)
+    if not wide:
+        # Leave the room to the reason itself, not to who gave it.
+        reason = reason.rpartition(" (by ")[0] or reason
     return [
         Cell(_began(report)),
         Cell(safe(report.worker)),
@@ -67,7 +71,7 @@ def _drain(report: DrainReport, state: str) -> list[Cell]:
         Cell(f"{recovered['count']:.0f}" if recovered else "-"),
         Cell(span(recovered["p95"]) if recovered else "-"),
         Cell(short(_cost(report), COST_LENGTH) or "-"),
-        Cell(short(one_line(report.reason), REASON_LENGTH) or "-"),
+        Cell(short(reason, REASON_LENGTH) or "-"),
     ]
 
 

@@ -177,3 +177,25 @@ def test_without_a_manifest_the_surroundings_are_not_known(monkeypatch):
 def test_old_drain_is_not_reported():
     old = DrainReport("w0", began=datetime.fromtimestamp(NOW - 30 * 86_400, UTC), cut_short=True)
     assert levels(fleet.drains(facts(store=replace(STORE, drains=(old,))))) == []
+
+
+def test_workers_that_sigterm_reaches_are_one_finding():
+    chain = (own(), parent(1, "tini"))
+    fine = {f"w{number}": chain for number in range(7)}
+    (found,) = processes.signals(facts(processes=fine))
+    assert found.what == "SIGTERM reaches 7 workers and begins a drain."
+    assert found.where == "workers w0, w1, w2, w3, w4 and 2 more"
+    mixed = {**fine, "w9": (own(ignores_term=True),)}
+    assert [one.level.value for one in processes.signals(facts(processes=mixed))] == ["error", "ok"]
+
+
+def test_advice_about_a_blocking_step_says_how_to_call_it():
+    (found,) = fleet.workers(facts(store=replace(STORE, stalls=(STALL,))))
+    assert "call it with `await NAME.aio(...)`" in found.fix
+
+
+def test_damaged_run_leaves_the_other_findings():
+    store = replace(STORE, crashing=None, queues=(QUEUE._replace(dead=1),))
+    found = list(fleet.runs(facts(store=store)))
+    assert levels(found) == ["warning", "note"]
+    assert "an active run is damaged" in found[1].what

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, StoreBroken
 from outlast.settings.load import Loaded
 from outlast.shutdown.report import DrainReport
 from outlast.store.address import store_at
@@ -23,7 +23,7 @@ from outlast.store.pauses import read_pauses
 from outlast.store.private_files import lock
 from outlast.store.protocol import Store
 from outlast.store.rows import SUSPECT_DEATHS, QueueRow, RunQuery, RunRow, WorkerRow
-from outlast.store.tolerant_rows import legible
+from outlast.store.tolerant_rows import DAMAGE, legible
 from outlast.tools.doctor.host import Process, ancestry
 from outlast.tools.doctor.manifests.workload import Workload
 from outlast.tools.doctor.server_facts import server_facts
@@ -56,8 +56,11 @@ class InStore:
     """The paused workflows."""
     unclaimed: frozenset[str] = frozenset()
     """The queues from which no live worker claims."""
-    crashing: tuple[RunRow, ...] = ()
-    """Runs that wait or execute again after several deaths in a row with nothing recorded."""
+    crashing: tuple[RunRow, ...] | None = ()
+    """Runs that wait or execute again after several deaths in a row with nothing recorded.
+
+    None if the active runs cannot be read, because one of them is damaged.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,13 @@ def _in_store(store: Store) -> InStore:
     )
 
 
-def _crashing(store: Store) -> tuple[RunRow, ...]:
-    """Return the active runs that lost several workers in a row with nothing recorded."""
-    rows = store.runs(RunQuery(statuses=("queued", "running"), limit=ACTIVE_RUNS))
-    return tuple(row for row in rows if row.deaths_in_a_row >= SUSPECT_DEATHS)
+def _crashing(store: Store) -> tuple[RunRow, ...] | None:
+    """Return the active runs that lost several workers in a row with nothing recorded.
+
+    Damage to a run must not stop the other checks: return None then.
+    """
+    try:
+        rows = store.runs(RunQuery(statuses=("queued", "running"), limit=ACTIVE_RUNS))
+        return tuple(row for row in rows if row.deaths_in_a_row >= SUSPECT_DEATHS)
+    except (StoreBroken, *DAMAGE):
+        return None

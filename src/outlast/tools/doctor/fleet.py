@@ -101,7 +101,12 @@ def runs(facts: Facts) -> Iterator[Finding]:
                 "limited (`outlast queues`)?",
                 where,
             )
-    if found.crashing:
+    if found.crashing is None:
+        yield note(
+            "an active run is damaged, so it is unknown which runs keep losing their workers.",
+            "`outlast runs` says more.",
+        )
+    elif found.crashing:
         trouble = True
         ids = ", ".join(row.id for row in found.crashing[:5])
         runs = "1 run has" if len(found.crashing) == 1 else f"{len(found.crashing)} runs have"

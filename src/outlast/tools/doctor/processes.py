@@ -46,7 +46,7 @@ def signals(facts: Facts) -> Iterator[Finding]:
         more = f" and {len(fine) - NAMED_MAX} more" if len(fine) > NAMED_MAX else ""
         yield ok(
             f"SIGTERM reaches {what} and begins a drain.",
-            f"worker {', '.join(fine[:NAMED_MAX])}{more}",
+            f"worker{'' if len(fine) == 1 else 's'} {', '.join(fine[:NAMED_MAX])}{more}",
         )
 
 
