@@ -36,7 +36,8 @@ def plan(state: State) -> list[Send]:
 
 
 def research(state: State) -> State:
-    print("researches", state["topic"], flush=True)
+    # Both nodes print at the same time, from threads: write the line in one piece.
+    print(f"researches {state['topic']}\n", end="", flush=True)
     time.sleep(0.3)  # stands for a model
     return {"found": [f"all about {state['topic']}"]}
 

@@ -1,6 +1,7 @@
 """The fleet signals what it started, all of it, and nothing else; and its log is read as the workers write it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,7 +55,9 @@ def fleet(tmp_path, monkeypatch):
 
 
 def child_of(member) -> int:
-    return int(member.log.read_text().split()[-1])
+    """Return the pid that the program prints once it has a child."""
+    printed = wait_until(lambda: re.search(r"\} (\d+)\n", member.log.read_text()))
+    return int(printed[1])
 
 
 def test_killed_worker_and_its_children_are_gone_and_replaced(fleet):
