@@ -58,7 +58,7 @@ class SignalChannels:
             self._pipe.send(_BYTES[number])
 
     def mute(self) -> None:
-        """No longer begin anything for signals that arrive."""
+        """Ignore signals that arrive from now on."""
         self.is_muted = True
 
     def restore(self) -> None:

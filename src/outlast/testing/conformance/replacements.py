@@ -141,7 +141,7 @@ class ReplacementContract(Crowd):
     def test_a_claim_and_a_replacement_exclude_each_other(
         self, driver: StoreDriver, crowd: list[StoreDriver]
     ) -> None:
-        """Of a burst from several processes, a claim takes the last one that got in before it."""
+        """Claim the last submission of a burst that arrived before the claim."""
         ids = [f"r{number}" for number in range(20)]
         driver.commit(*(FIRST._replace(id=id) for id in ids))
         workers = [mine.register_worker(f"w{number}") for number, mine in enumerate(crowd)]
